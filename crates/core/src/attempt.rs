@@ -1,17 +1,17 @@
-//! What a door asks of a policy.
+//! An attempt: what a door asks a policy to decide.
 
 use crate::mistake::Mistake;
 
-/// What a door asks.
+/// An attempt.
 #[derive(Clone, Copy, Debug)]
 pub struct Attempt<'a> {
-    /// Which policy it passes.
+    /// The name of the policy.
     pub policy: &'a str,
-    /// What is known of it.
+    /// Its fields and their values.
     pub fields: &'a [(&'a str, &'a str)],
-    /// How much it takes; 0 only looks.
+    /// How much it takes; 0 takes nothing and only reads.
     pub cost: u64,
-    /// Under which id it holds what is limited at once.
+    /// The id of its holds.
     pub id: Option<&'a str>,
 }
 
@@ -19,7 +19,7 @@ impl Attempt<'_> {
     /// The longest id, in bytes.
     pub const MOST_ID_BYTES: usize = 256;
 
-    /// What is wrong with an id, if anything is.
+    /// Checks an id.
     pub fn check_id(id: &str) -> Result<(), Mistake> {
         match id.len() {
             0 => Err(Mistake::IdEmpty),

@@ -1,4 +1,4 @@
-//! When a rule bans whom it keeps denying, and for how long.
+//! When a rule bans a key that it keeps denying, and for how long.
 //!
 //! ```text
 //! ban := "after" N "denials in" duration "ban" duration [ "up to" duration ]
@@ -20,7 +20,7 @@ pub struct Banning {
     most: Option<Span>,
 }
 
-/// Denials are counted in so many slots.
+/// The number of slots in which denials are counted.
 const SLOTS: u64 = 60;
 const EXAMPLE: &str = "after 100 denials in 10m ban 1h";
 
@@ -30,7 +30,7 @@ impl Banning {
         self.after
     }
 
-    /// In what time they come.
+    /// The time within which they must occur.
     pub fn within(&self) -> Span {
         self.within
     }
@@ -40,21 +40,19 @@ impl Banning {
         self.lasts
     }
 
-    /// How long a ban lasts at most, if bans grow.
+    /// The longest ban, if bans grow.
     pub fn most(&self) -> Option<Span> {
         self.most
     }
 
-    /// How long a ban lasts of somebody who was banned so many times before: twice as long each time,
-    /// where bans grow.
+    /// How long a ban lasts after this many earlier ones: twice as long each time, if bans grow.
     pub fn lasts_after(&self, times: u32) -> Span {
         let Some(most) = self.most else { return self.lasts };
         let grown = 1_u64.checked_shl(times).and_then(|factor| self.lasts.as_micros().checked_mul(factor));
         grown.map_or(most, |grown| Span::from_micros(grown).min(most))
     }
 
-    /// The limit that denials are counted by: the denial that exceeds it is the one that bans. `None`
-    /// if every denial does.
+    /// The limit that counts denials: the denial that exceeds it causes the ban. `None` if every denial does.
     pub fn limit(&self) -> Option<Limit> {
         let slot = Span::from_micros(self.within.as_micros().div_ceil(SLOTS));
         let max = self.after - 1;
@@ -73,7 +71,7 @@ impl FromStr for Banning {
         if after == 0 {
             return Err(words.wrong_at(start, "a ban takes at least one denial"));
         }
-        // One of them is a denial.
+        // A single one is written `denial`.
         let denials = if words.peek() == "denial" { "denial" } else { "denials" };
         words.expect(denials, EXAMPLE)?;
         words.expect("in", EXAMPLE)?;
@@ -96,7 +94,7 @@ impl FromStr for Banning {
     }
 }
 
-/// Prints as it is written.
+/// Prints in the form that it is parsed from.
 impl fmt::Display for Banning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { after, within, lasts, most } = self;

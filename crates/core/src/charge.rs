@@ -1,7 +1,7 @@
-//! What one attempt asks of a store, and how it settles: all charges are taken, or none.
+//! The charges of an attempt, and how they settle: all are taken, or none.
 //!
-//! [`Charges::settle`] is the one specification. A store that holds its states in this process calls it;
-//! a store that settles elsewhere is checked against it.
+//! [`Charges::settle`] is the one specification. A store with its states in this process calls it. A store
+//! that settles elsewhere is tested against it.
 
 use alloc::sync::Arc;
 use core::ops::Range;
@@ -14,19 +14,19 @@ use crate::plan::Plan;
 use crate::reading::{Reading, When};
 use crate::time::{Span, Timestamp};
 
-/// Text of the keys that had to be written; inline for all but unusually long ones.
+/// The text of keys that had to be written; inline unless it is unusually long.
 pub(crate) type KeyText = SmallVec<[u8; 128]>;
 
 /// All the charges of one attempt.
 #[derive(Clone, Debug)]
 pub struct Charges<'a> {
-    /// Who takes them.
+    /// The ticket of the attempt.
     pub ticket: Ticket,
-    /// What an attempt costs at a rule that does not count a field of its own; 0 only looks.
+    /// The cost at a rule that does not count a field; 0 takes nothing and only reads.
     pub cost: u64,
-    /// Under which id holds are taken.
+    /// The id of holds.
     pub id: Option<&'a str>,
-    /// The calendar around now, one page for each of [`Charges::periods`].
+    /// The calendar around now, with one page for each of [`Charges::periods`].
     pub calendar: SmallVec<[Page; 1]>,
     pub(crate) amounts: SmallVec<[(&'a str, u64); 1]>,
     pub(crate) text: KeyText,
@@ -36,50 +36,48 @@ pub struct Charges<'a> {
 /// One rule at one key, with all its limits.
 #[derive(Clone, Debug)]
 pub struct Charge<'a> {
-    /// The limits that hold there.
+    /// The limits at this key.
     pub plan: &'a Arc<Plan>,
-    /// How much it takes; 0 only looks.
+    /// How much it takes; 0 takes nothing and only reads.
     pub cost: u64,
     /// Whether it is enforced, or only observed.
     pub enforced: bool,
-    /// What becomes of it when the attempt is given back.
+    /// What happens to it when the attempt is refunded or finished.
     pub fate: Fate,
     key: Key<'a>,
 }
 
-/// What becomes of a charge when its attempt is given back.
+/// What happens to a charge when its attempt is refunded or finished.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fate {
-    /// What it took comes back, as far as it still counts.
+    /// It is refunded, as far as it still counts.
     #[default]
     Back,
-    /// As much of it as this comes back, as far as it still counts; the rest stays counted.
+    /// This much of it is refunded, as far as it still counts; the rest stays counted.
     Part(u64),
-    /// The same, and a ladder forgets every failure before it as well: the attempt has succeeded.
+    /// It is refunded, and a ladder also forgets every earlier failure, because the attempt has succeeded.
     Clear,
-    /// It stays counted: the attempt has failed, and is only marked as over. Since it is, what it held
-    /// ends.
+    /// It stays counted: the attempt has failed, and is only marked as finished. Its holds end.
     Keep,
 }
 
-/// Where the text of a key is. Most values are in their comparable form already, and nothing is
-/// copied.
+/// The text of a key. Most values are already in their comparable form and are not copied.
 #[derive(Clone, Debug)]
 pub(crate) enum Key<'a> {
     /// With the caller, in its comparable form already.
-    Refunded(&'a str),
+    Borrowed(&'a str),
     /// Among the text that was written for it.
     Written(Range<u32>),
 }
 
-/// What came of the charges.
+/// The result of settling charges.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// The store's time when they settled.
     pub now: Timestamp,
     /// Whether every enforced charge conformed.
     pub allowed: bool,
-    /// The id was held already, so nothing was taken.
+    /// The id was already held, so nothing was taken.
     pub repeated: bool,
     /// Bit `i` is set if charge `i` was taken.
     pub taken: u32,
@@ -87,8 +85,8 @@ pub struct Outcome {
     pub readings: SmallVec<[Reading; 10]>,
 }
 
-/// The calendar brought along does not cover the store's time: nothing was done. Ask again with
-/// the calendar around `now`.
+/// The calendar in the charges does not cover the store's time. Nothing was done. Repeat the call with the
+/// calendar around `now`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stale {
     /// The store's time.
@@ -113,7 +111,7 @@ impl<'a> Charges<'a> {
         }
     }
 
-    /// Starts over, with no charges.
+    /// Removes all charges.
     pub fn clear(&mut self) {
         self.calendar.clear();
         self.amounts.clear();
@@ -121,30 +119,30 @@ impl<'a> Charges<'a> {
         self.text.clear();
     }
 
-    /// Adds a charge at a key of the plan's rule, at the attempt's own cost.
+    /// Adds a charge at a key of the plan's rule, with the attempt's cost.
     #[inline]
     pub fn push(&mut self, plan: &'a Arc<Plan>, key: &'a str, enforced: bool) {
         self.push_costing(plan, key, enforced, self.cost);
     }
 
-    /// Adds a charge at a key of the plan's rule, at a cost of its own.
+    /// Adds a charge at a key of the plan's rule, with its own cost.
     #[inline]
     pub fn push_costing(&mut self, plan: &'a Arc<Plan>, key: &'a str, enforced: bool, cost: u64) {
-        self.add(Charge { plan, cost, enforced, fate: Fate::Back, key: Key::Refunded(key) });
+        self.add(Charge { plan, cost, enforced, fate: Fate::Back, key: Key::Borrowed(key) });
     }
 
-    /// Adds a charge that was taken at this cost, and is to be given back in this way.
+    /// Adds a charge that was taken at this cost and is to be refunded or finished.
     pub fn push_taken(&mut self, plan: &'a Arc<Plan>, key: &'a str, cost: u64, fate: Fate) {
-        self.add(Charge { plan, cost, enforced: true, fate, key: Key::Refunded(key) });
+        self.add(Charge { plan, cost, enforced: true, fate, key: Key::Borrowed(key) });
     }
 
-    /// Adds a charge at a key that a policy's rule has made.
+    /// Adds a charge at a key that a policy's rule has written.
     #[inline]
     pub(crate) fn push_at(&mut self, plan: &'a Arc<Plan>, key: Key<'a>, enforced: bool, cost: u64) {
         self.add(Charge { plan, cost, enforced, fate: Fate::Back, key });
     }
 
-    /// The key that was written to [`Charges::text`] from `start` on.
+    /// The key in [`Charges::text`] from `start` on.
     pub(crate) fn written_from(&self, start: usize) -> Key<'a> {
         let short = |length: usize| u32::try_from(length).expect("the keys of an attempt are short");
         Key::Written(short(start)..short(self.text.len()))
@@ -161,12 +159,12 @@ impl<'a> Charges<'a> {
         self.list.iter()
     }
 
-    /// How many charges there are.
+    /// The number of charges.
     pub fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// Whether some charge takes something; if none does, the attempt only looks.
+    /// Whether any charge takes something.
     #[inline]
     pub fn takes(&self) -> bool {
         self.list.iter().any(|charge| charge.cost > 0)
@@ -177,7 +175,7 @@ impl<'a> Charges<'a> {
         self.list.is_empty()
     }
 
-    /// A charge's key. With the name of its plan's rule it is the identity of its counters.
+    /// A charge's key. Together with the rule's name it identifies the counters.
     #[inline]
     pub fn key<'c>(&'c self, charge: &'c Charge<'_>) -> &'c str {
         self.key_text(&charge.key)
@@ -186,7 +184,7 @@ impl<'a> Charges<'a> {
     #[inline]
     pub(crate) fn key_text<'c>(&'c self, key: &'c Key<'_>) -> &'c str {
         match key {
-            Key::Refunded(key) => key,
+            Key::Borrowed(key) => key,
             Key::Written(range) => {
                 let bytes = &self.text[range.start as usize..range.end as usize];
                 core::str::from_utf8(bytes).expect("keys are written as text")
@@ -198,55 +196,55 @@ impl<'a> Charges<'a> {
     #[inline]
     pub fn key_bytes<'c>(&'c self, charge: &'c Charge<'_>) -> &'c [u8] {
         match &charge.key {
-            Key::Refunded(key) => key.as_bytes(),
+            Key::Borrowed(key) => key.as_bytes(),
             Key::Written(range) => &self.text[range.start as usize..range.end as usize],
         }
     }
 
-    /// Whether some limit goes by the calendar.
+    /// Whether any limit is a calendar limit.
     #[inline]
     pub fn by_calendar(&self) -> bool {
         self.list.iter().any(|charge| charge.plan.has_calendar())
     }
 
-    /// Adds a number that limits may bound, by the field it came in.
+    /// Adds a number that limits may bound, with its field.
     pub fn push_amount(&mut self, field: &'a str, amount: u64) {
         self.amounts.push((field, amount));
     }
 
-    /// Numbers in the attempt that limits may bound, by the field they came in.
+    /// The numbers that limits may bound, with their fields.
     pub fn amounts(&self) -> &[(&'a str, u64)] {
         &self.amounts
     }
 
-    /// The calendar periods that must be known to settle.
+    /// The calendar periods that are needed to settle.
     pub fn periods(&self) -> impl Iterator<Item = &Period> {
         self.list.iter().flat_map(|charge| charge.plan.limits()).filter_map(|limit| limit.calendar())
     }
 
-    /// The number of the attempt in a field, if it brought one.
+    /// The number in a field of the attempt, if it has one.
     pub fn amount(&self, field: &str) -> Option<u64> {
         amount_in(&self.amounts, field)
     }
 
-    /// Takes all charges if every enforced one conforms, or none. `states` has one entry for each
-    /// limit of each charge, in order. An observed charge follows the verdict and never makes it: it
-    /// is taken if the attempt is allowed and it conforms itself.
+    /// Takes all charges if every enforced one conforms, or none. `states` has one entry for each limit of
+    /// each charge, in order. An observed charge does not affect the verdict: it is taken if the attempt is
+    /// allowed and the charge itself conforms.
     pub fn settle(&self, states: &mut [State], now: Timestamp) -> Result<Outcome, Stale> {
         let mut outcome = Outcome::default();
         self.settle_into(states, now, &mut outcome)?;
         Ok(outcome)
     }
 
-    /// What [`Charges::settle`] would say, without taking anything.
+    /// What [`Charges::settle`] would return, without taking anything.
     pub fn survey(&self, states: &mut [State], now: Timestamp) -> Result<Outcome, Stale> {
         let mut outcome = Outcome::default();
         self.survey_into(states, now, &mut outcome)?;
         Ok(outcome)
     }
 
-    /// As [`Charges::settle`], into an outcome that is there already: an outcome is too large to be
-    /// handed from call to call.
+    /// As [`Charges::settle`], but writes to an existing outcome, which is too large to move from call to
+    /// call.
     #[inline]
     pub fn settle_into(
         &self,
@@ -261,7 +259,7 @@ impl<'a> Charges<'a> {
         Ok(())
     }
 
-    /// As [`Charges::survey`], into an outcome that is there already.
+    /// As [`Charges::survey`], but writes to an existing outcome.
     pub fn survey_into(
         &self,
         states: &mut [State],
@@ -274,8 +272,8 @@ impl<'a> Charges<'a> {
         Ok(())
     }
 
-    /// Gives back what these charges took at `taken_at`, as the fate of each says, as far as it still
-    /// counts. The calendar is that of the take.
+    /// Refunds or finishes charges that were taken at `taken_at`, by the fate of each, as far as they still
+    /// count. The calendar is that of the take.
     pub fn refund(&self, states: &mut [State], taken_at: Timestamp, now: Timestamp) {
         let mut draft = self.draft_unchecked(now);
         let mut states = states.iter_mut();
@@ -296,14 +294,14 @@ impl<'a> Charges<'a> {
         }
     }
 
-    /// How long after they were taken nothing of these charges counts any more. Where there is a ladder they
-    /// are too old then to be given back: an attempt that somebody was told of must not end twice.
+    /// How long after the take none of these charges counts any more. With a ladder they are then too old for
+    /// a refund: an attempt that was reported must not end twice.
     pub fn ages_out(&self) -> Option<Span> {
         let spans = self.list.iter().map(|charge| charge.plan.matters_for());
         spans.max().filter(|_| self.list.iter().any(|charge| charge.plan.has_ladder()))
     }
 
-    /// What the charges ask of a limit at a moment that their calendar covers.
+    /// The draft of the charges at a time that their calendar covers.
     #[inline]
     pub fn draft(&self, now: Timestamp) -> Result<Draft<'_>, Stale> {
         let covered = |period: &Period| {
@@ -326,7 +324,7 @@ impl<'a> Charges<'a> {
         }
     }
 
-    /// Brings the states to the present and finds out when each limit lets the attempt pass.
+    /// Brings the states to the present, and computes when each limit admits the attempt.
     #[inline]
     fn weigh(&self, states: &mut [State], draft: &mut Draft<'_>, outcome: &mut Outcome) {
         outcome.readings.clear();
@@ -353,8 +351,8 @@ impl<'a> Charges<'a> {
         outcome.taken = 0;
     }
 
-    /// Takes every charge that costs something and conforms, if the attempt `takes` anything, and reads
-    /// every limit. All enforced charges conform then.
+    /// Takes every charge that costs something and conforms, if the attempt `takes` anything, and reads every
+    /// limit. The caller has checked that all enforced charges conform.
     #[inline]
     fn finish(&self, states: &mut [State], draft: &mut Draft<'_>, outcome: &mut Outcome, takes: bool) {
         let mut states = states.iter_mut();
@@ -376,20 +374,20 @@ impl<'a> Charges<'a> {
 }
 
 impl Charge<'_> {
-    /// Whether something is free again once it was given back.
+    /// Whether finishing it frees capacity.
     pub fn frees(&self) -> bool {
         !matches!(self.fate, Fate::Keep | Fate::Part(0)) || self.plan.limits().iter().any(Limit::holds)
     }
 }
 
 impl Outcome {
-    /// What one charge came to: its readings, one for each limit, or none if nothing was read.
+    /// The readings of one charge, one for each limit; none if nothing was read.
     pub fn of<'o>(&'o self, charges: &Charges<'_>, index: usize) -> &'o [Reading] {
         let start: usize = charges.iter().take(index).map(|charge| charge.plan.limits().len()).sum();
         self.readings_from(start, charges.list[index].plan.limits().len())
     }
 
-    /// So many readings from here on; none if no counter was asked.
+    /// This many readings from `start` on; none if no counter was read.
     #[inline]
     pub(crate) fn readings_from(&self, start: usize, count: usize) -> &[Reading] {
         self.readings.get(start..start + count).unwrap_or_default()

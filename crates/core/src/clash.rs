@@ -1,4 +1,4 @@
-//! Limits that no attempt could meet, because of the company they keep.
+//! Limits that no attempt could meet, because they conflict with a key.
 
 use alloc::sync::Arc;
 use core::fmt;
@@ -6,8 +6,8 @@ use core::fmt;
 use crate::limit::Limit;
 use crate::policy::Policy;
 
-/// A limit bounds a number in each attempt that is part of a key as well. A key is text, so attempts
-/// would be mistakes. The fault of whoever wrote the limit.
+/// A limit bounds a number in a field that is also part of a key. A key is text, so every attempt would be a
+/// mistake. The fault of the limit's author.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Clash {
     /// The limit.
@@ -29,10 +29,7 @@ impl Clash {
     ) -> Option<Self> {
         let bounds: alloc::vec::Vec<(&Limit, &Arc<str>)> = limits
             .iter()
-            .filter_map(|limit| match limit {
-                Limit::PerAttempt(bound) => Some((limit, bound.field())),
-                _ => None,
-            })
+            .filter_map(|limit| limit.per_attempt().map(|bound| (limit, bound.field())))
             .collect();
         if bounds.is_empty() {
             return None;

@@ -1,4 +1,4 @@
-//! Codes: how an application knows a rule, whatever the rule is called here.
+//! Codes: the names of rules for applications, independent of the names here.
 
 use alloc::format;
 use alloc::string::String;
@@ -7,24 +7,24 @@ use core::fmt;
 use core::ops::Deref;
 use core::str::FromStr;
 
-/// The word for a rule in every answer that it refuses, such as `MAX_ACTIVE_DEALS`: 1 to
-/// [`Code::MOST_BYTES`] of `A-Z a-z 0-9 _ . -`.
+/// The code of a rule in its denials, such as `MAX_ACTIVE_DEALS`: 1 to [`Code::MOST_BYTES`] of `A-Z a-z 0-9 _
+/// . -`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Code(Arc<str>);
 
-/// A text that is no code. The fault of the configuration.
+/// An invalid code. The operator's fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BadCode {
-    /// Nothing at all.
+    /// It is empty.
     Empty,
-    /// More than [`Code::MOST_BYTES`].
+    /// It is longer than [`Code::MOST_BYTES`].
     TooLong {
         /// How long it is.
         bytes: usize,
     },
-    /// Something that no code is made of.
+    /// It has a character that is not allowed.
     Stray {
-        /// The first of it.
+        /// The first of them.
         found: char,
     },
 }

@@ -1,4 +1,4 @@
-//! What a policy makes of an outcome.
+//! Decisions: what a policy concludes from an outcome.
 
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
@@ -16,20 +16,20 @@ use crate::rule::{Deferral, OnExceed, Rule};
 use crate::time::{Span, Timestamp};
 
 const WEEK: Span = Span::from_secs(604_800);
-/// When to ask again if the store cannot be used: nobody knows, and a second is not long.
+/// The retry time during an outage, whose end is unknown.
 const RETRY_IN_OUTAGE: Span = Span::from_secs(1);
 const FIRST_MONDAY: Timestamp = Timestamp::from_micros(4 * 86_400_000_000);
 
-/// What is to be done with an attempt.
+/// The verdict on an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Let it pass: everything was taken.
+    /// Allow it: everything was taken.
     Allow,
-    /// Ask again after this long: nothing was taken.
+    /// Retry after this time: nothing was taken.
     Wait(Span),
-    /// Ask again at this moment: nothing was taken.
+    /// Retry at this time: nothing was taken.
     Defer(Timestamp),
-    /// Refuse it: nothing was taken.
+    /// Deny it: nothing was taken.
     Deny,
 }
 
@@ -40,9 +40,9 @@ pub enum Origin {
     Store,
     /// By counters of this process, because the store cannot be used.
     Local(Reason),
-    /// By what its rules do without their store, and no counter.
+    /// By `on_outage` of its rules, without a counter.
     Outage(Reason),
-    /// Without any counter: limits are switched off, or none applies.
+    /// Without a counter: limits are switched off, or none applies.
     Fixed,
     /// By the blocklist, before anything was counted.
     Barred,
@@ -52,23 +52,23 @@ pub enum Origin {
 #[derive(Clone, Debug)]
 pub struct Decision<'a> {
     policy: Option<&'a Policy>,
-    /// What is to be done.
+    /// The verdict.
     pub verdict: Verdict,
-    /// When the same attempt would pass.
+    /// When the same attempt would be allowed.
     pub retry: When,
     /// How it was reached.
     pub origin: Origin,
-    /// What was asked of the store.
+    /// The charges for the store.
     pub charges: Charges<'a>,
-    /// What the store said.
+    /// The outcome of the store.
     pub outcome: Outcome,
-    /// The id by which the caller knows the attempt, if it sent one. The engine sets it before it decides.
+    /// The caller's id of the attempt, if it sent one. The engine sets it before it decides.
     pub correlation: Option<&'a str>,
-    /// The fields of the attempt, if it is barred: no charge tells of them.
+    /// The fields of a blocked attempt, since it has no charges that show them.
     pub barred_fields: &'a [(&'a str, &'a str)],
-    /// The charge of the rule that is named, and where its readings begin.
+    /// The charge of the rule that denied, and the index of its first reading.
     bound: Option<(usize, usize)>,
-    /// The same of the rule that allows the attempt last.
+    /// The same of the rule with the longest wait.
     slowest: Option<(usize, usize)>,
     barred: Option<Arc<Listing>>,
 }
@@ -78,28 +78,28 @@ pub struct Decision<'a> {
 pub struct Line<'d> {
     /// The rule.
     pub rule: &'d Rule,
-    /// The key it counted under.
+    /// The key.
     pub key: &'d str,
-    /// The plan that held there.
+    /// The limits at this key, as a plan.
     pub plan: &'d Arc<Plan>,
     /// Its limits.
     pub limits: &'d [Limit],
-    /// What each of them showed; nothing if no counter was asked.
+    /// The reading of each limit; none if no counter was read.
     pub readings: &'d [Reading],
     /// Whether the attempt was charged here.
     pub taken: bool,
-    /// How much it asked for.
+    /// The cost.
     pub cost: u64,
 }
 
-/// What an allowed attempt can be given back with.
+/// What is needed to refund an allowed attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Receipt {
-    /// Who took it.
+    /// The ticket.
     pub ticket: Ticket,
     /// When, by the store's clock.
     pub at: Timestamp,
-    /// What was taken where.
+    /// The charges.
     pub taken: Vec<ReceiptLine>,
 }
 
@@ -108,23 +108,22 @@ pub struct Receipt {
 pub struct ReceiptLine {
     /// The rule.
     pub rule: String,
-    /// The key it counted under.
+    /// The key.
     pub key: String,
-    /// How much was taken there.
+    /// How much was charged.
     pub cost: u64,
 }
 
 impl<'a> Decision<'a> {
-    /// What the policy makes of an outcome.
+    /// Concludes a decision from an outcome.
     pub fn new(policy: &'a Policy, charges: Charges<'a>, outcome: Outcome, origin: Origin) -> Self {
         let mut decision = Self { policy: Some(policy), charges, outcome, ..Self::blank() };
         decision.conclude(origin);
         decision
     }
 
-    /// A decision yet to be made: it denies. Decisions are too large to be handed from call to call,
-    /// so they are made where they stand: open one, let a store settle its charges into its
-    /// outcome, and conclude.
+    /// An empty decision, which denies. Decisions are too large to move from call to call, so they are built
+    /// in place: open one, let a store settle its charges into its outcome, and conclude.
     #[inline]
     pub fn blank() -> Self {
         Self {
@@ -142,16 +141,16 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// As [`Decision::blank`], about an attempt that its caller knows by this id, if it sent one.
+    /// As [`Decision::blank`], with the caller's id of the attempt, if it sent one.
     #[inline]
     pub fn for_caller(correlation: Option<&'a str>) -> Self {
         Self { correlation, ..Self::blank() }
     }
 
-    /// Begins a decision by this policy, with no charges yet.
+    /// Starts a decision by this policy, without charges.
     #[inline]
     pub fn open(&mut self, policy: &'a Policy, ticket: Ticket, cost: u64, id: Option<&'a str>) {
-        // Only a decision that was opened before has anything to put away.
+        // Only a decision that was opened before must be cleared.
         if self.policy.is_some() {
             self.charges.clear();
             self.verdict = Verdict::Deny;
@@ -170,8 +169,8 @@ impl<'a> Decision<'a> {
         self.policy.expect("a decision is opened by a policy")
     }
 
-    /// Weighs the outcome. An exceeded `reject`, a `wait` beyond its bound, and whatever can never
-    /// pass, deny; else an exceeded `defer` defers; else it is a wait.
+    /// Computes the verdict. An exceeded `reject`, a `wait` beyond its bound, and an attempt that can never
+    /// pass are denied. Otherwise an exceeded `defer` defers, and anything else waits.
     #[inline]
     pub fn conclude(&mut self, origin: Origin) {
         self.origin = origin;
@@ -181,8 +180,8 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Denies because the store cannot be used: the rule of the charge at `index` is named, nothing
-    /// was read, and it may be over in a moment.
+    /// Denies during an outage. The decision names the rule of the charge at `index` and a short retry time,
+    /// and has no readings.
     pub fn refuse(&mut self, index: usize, reason: Reason, now: Timestamp) {
         self.outcome = Outcome { now, ..Outcome::default() };
         self.origin = Origin::Outage(reason);
@@ -191,7 +190,7 @@ impl<'a> Decision<'a> {
         (self.bound, self.slowest) = (Some((index, 0)), None);
     }
 
-    /// Denies because an entry of the blocklist says so, whatever could be charged.
+    /// Denies because of an entry of the blocklist.
     pub fn bar(&mut self, listing: Arc<Listing>, now: Timestamp) {
         self.outcome = Outcome { now, ..Outcome::default() };
         self.origin = Origin::Barred;
@@ -200,26 +199,26 @@ impl<'a> Decision<'a> {
         self.barred = Some(listing);
     }
 
-    /// The entry of the blocklist that bars the attempt, if one does.
+    /// The entry of the blocklist that blocks the attempt, if there is one.
     pub fn barred(&self) -> Option<&Arc<Listing>> {
         self.barred.as_ref()
     }
 
-    /// The first charge that its rule denies while the store cannot be used.
+    /// The first charge that its rule denies during an outage.
     pub fn denied_in_outage(&self) -> Option<usize> {
         let mut charges = self.charges.iter();
         charges.position(|charge| self.rule_of(charge).denies_in_outage(charge))
     }
 
-    /// The first charge that asks more of a share than it ever holds, though not more than the
-    /// `whole` does, if no other asks for what can never pass.
+    /// The first charge that exceeds the capacity of a share but not that of the `whole`. `None` if another
+    /// charge could never pass anyway.
     pub fn beyond_share(&self, whole: &Policy) -> Option<usize> {
         let mut beyond = None;
         for (index, line) in self.lines().enumerate().filter(|(_, line)| !line.rule.observes()) {
             let never = line.readings.iter().enumerate().filter(|(_, reading)| reading.when == When::Never);
             for (position, _) in never {
                 let limit = whole.rule(&line.rule.name)?.plan_at(line.key).limits().get(position)?;
-                if bounds_one(limit) || line.cost > limit.capacity() {
+                if !limit.consumes() || line.cost > limit.capacity() {
                     return None;
                 }
                 beyond = beyond.or(Some(index));
@@ -228,7 +227,7 @@ impl<'a> Decision<'a> {
         beyond
     }
 
-    /// Allows an attempt that no limit is asked about.
+    /// Allows an attempt that no limit applies to.
     pub fn allow_unmetered(&mut self) {
         self.outcome = Outcome { allowed: true, ..Outcome::default() };
         self.conclude(Origin::Fixed);
@@ -277,8 +276,8 @@ impl<'a> Decision<'a> {
         };
     }
 
-    /// Lets an attempt wait that was denied only because no time can be told, or none that its rules would
-    /// wait for, at which holds end by themselves. For whoever stands by until somebody releases one.
+    /// Turns a denial into a wait, if only holds are the reason: no end of them is known, or none that the
+    /// rules would wait for. For a caller that waits until a hold is released.
     pub fn let_wait(&mut self) {
         if self.verdict != Verdict::Deny || !self.policy().lets_wait() {
             return;
@@ -304,9 +303,8 @@ impl<'a> Decision<'a> {
         at + Span::from_micros(spread)
     }
 
-    /// How long to wait before asking again; `None` where no time can be told. A deferred attempt
-    /// waits for the moment it is deferred to, which may lie after the first one at which it would
-    /// pass.
+    /// How long to wait before a retry; `None` if that is unknown. A deferred attempt waits until the
+    /// deferred time, which may be later than the first at which it would pass.
     pub fn wait(&self) -> Option<Span> {
         match (self.verdict, self.retry) {
             (Verdict::Defer(at), _) => Some(at.since(self.outcome.now)),
@@ -315,12 +313,12 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Whether the attempt may pass.
+    /// Whether the attempt is allowed.
     pub fn allowed(&self) -> bool {
         self.verdict == Verdict::Allow
     }
 
-    /// The policy's rules that applied, in order.
+    /// The rules that applied, in the order of the policy.
     pub fn lines(&self) -> impl Iterator<Item = Line<'_>> {
         let mut start = 0;
         self.charges.iter().enumerate().map(move |(index, charge)| {
@@ -330,7 +328,7 @@ impl<'a> Decision<'a> {
         })
     }
 
-    /// What one charge came to, whose readings begin here.
+    /// The line of one charge, whose readings start at `start`.
     #[inline]
     fn line<'d>(&'d self, index: usize, charge: &'d Charge<'a>, start: usize) -> Line<'d> {
         let limits = charge.plan.limits();
@@ -345,7 +343,7 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// The rule that a charge stands for.
+    /// The rule of a charge.
     #[inline]
     fn rule_of(&self, charge: &Charge<'_>) -> &'a Arc<Rule> {
         self.policy().rule(charge.plan.rule()).expect("charges come from the policy's rules")
@@ -357,22 +355,22 @@ impl<'a> Decision<'a> {
         self.charges.iter().as_slice().get(index).map(|charge| self.rule_of(charge))
     }
 
-    /// The first rule that was exceeded: the one that is named.
+    /// The first exceeded rule, which the decision names.
     pub fn denied_by(&self) -> Option<Line<'_>> {
         let (index, start) = self.bound?;
         Some(self.line(index, self.charges.iter().as_slice().get(index)?, start))
     }
 
-    /// The rule that determines when to ask again, if it is another one than is named.
+    /// The rule that determines the retry time, if it is not the named one.
     #[inline]
     pub fn retry_by(&self) -> Option<Line<'_>> {
         let (index, start) = self.slowest.filter(|slowest| Some(*slowest) != self.bound)?;
         Some(self.line(index, self.charges.iter().as_slice().get(index)?, start))
     }
 
-    /// The limit that binds: on denial the one of the named rule with the longest wait, else the
-    /// enforced one with the least left. What is only bounded in each attempt binds when it is
-    /// exceeded, or when there is nothing else.
+    /// The binding limit. On denial it is the limit of the named rule with the longest wait, otherwise the
+    /// enforced limit with the least left. A bound on a single attempt is binding only if it is exceeded, or
+    /// if there is no other limit.
     pub fn binding(&self) -> Option<(&Limit, Reading)> {
         self.binding_charge().map(|(_, limit, reading)| (limit, reading))
     }
@@ -395,7 +393,7 @@ impl<'a> Decision<'a> {
         let mut fewest = (true, u64::MAX);
         for charge in self.charges.iter() {
             for (limit, reading) in charge.plan.limits().iter().zip(&mut readings) {
-                let left = (bounds_one(limit), reading.remaining);
+                let left = (!limit.consumes(), reading.remaining);
                 if charge.enforced && (left < fewest || least.is_none()) {
                     (least, fewest) = (Some((charge, limit, reading)), left);
                 }
@@ -404,7 +402,7 @@ impl<'a> Decision<'a> {
         least.map(|(charge, limit, reading)| (charge, limit, *reading))
     }
 
-    /// What the attempt can be given back with; `None` if nothing was taken.
+    /// The receipt for a refund; `None` if nothing was taken.
     pub fn receipt(&self) -> Option<Receipt> {
         let taken: Vec<_> = self
             .lines()
@@ -421,35 +419,33 @@ impl<'a> Decision<'a> {
 }
 
 impl<'d> Line<'d> {
-    /// What a rule shows at a key that was only looked at.
+    /// The line of a rule at a key that was only read.
     pub fn looked_up(rule: &'d Rule, key: &'d str, plan: &'d Arc<Plan>, outcome: &'d Outcome) -> Self {
         let readings = &outcome.readings;
         Self { rule, key, plan, limits: plan.limits(), readings, taken: false, cost: 0 }
     }
 
-    /// Whether some limit here is exceeded.
+    /// Whether any limit here is exceeded.
     pub fn exceeded(&self) -> bool {
         self.readings.iter().any(|reading| reading.when > When::Now)
     }
 
-    /// The limit that binds here: if one is exceeded the one with the longest wait, else the one
-    /// with the least left.
+    /// The binding limit here: the exceeded one with the longest wait, or else the one with the least left.
     pub fn binding(&self) -> Option<(&'d Limit, Reading)> {
         if self.exceeded() { longest(self.limits, self.readings) } else { least(self.limits, self.readings) }
     }
 
-    /// As [`Line::binding`], with the limit as it is written.
+    /// As [`Line::binding`], with the text of the limit.
     pub fn binding_written(&self) -> Option<(&'d str, &'d Limit, Reading)> {
         let (binding, reading) = self.binding()?;
         let mut written = self.plan.written();
         written.find(|(limit, _)| core::ptr::eq(*limit, binding)).map(|(_, text)| (text, binding, reading))
     }
 
-    /// Whether its rule lets the attempt wait, and all that would take too long are holds, which may be
-    /// released at any moment.
+    /// Whether the rule waits, and only holds would take too long, which may be released at any moment.
     fn may_be_released(&self) -> bool {
         let OnExceed::Wait(most) = self.rule.on_exceed else { return false };
-        // Where no counter was asked there is nothing to wait for.
+        // Without readings there is nothing to wait for.
         self.exceeded()
             && self.limits.iter().zip(self.readings).all(|(limit, reading)| match reading.when {
                 When::Now => true,
@@ -459,8 +455,7 @@ impl<'d> Line<'d> {
             })
     }
 
-    /// How long the attempt has to wait here at least, whatever is released: as long as all of its rule's
-    /// limits but holds say.
+    /// The least wait here, whatever is released: the longest wait of all limits other than holds.
     pub fn surely(&self) -> Span {
         let pairs = self.limits.iter().zip(self.readings).filter(|(limit, _)| !limit.holds());
         let spans = pairs.filter_map(|(_, reading)| match reading.when {
@@ -479,12 +474,6 @@ fn longest<'l>(limits: &'l [Limit], readings: &[Reading]) -> Option<(&'l Limit, 
 /// The limit with the least left.
 fn least<'l>(limits: &'l [Limit], readings: &[Reading]) -> Option<(&'l Limit, Reading)> {
     let pairs = limits.iter().zip(readings);
-    let least = pairs.min_by_key(|(limit, reading)| (bounds_one(limit), reading.remaining));
+    let least = pairs.min_by_key(|(limit, reading)| (!limit.consumes(), reading.remaining));
     least.map(|(limit, reading)| (limit, *reading))
-}
-
-/// Whether a number is bounded in each attempt: it is not used up, so what is left of it says nothing
-/// about the next one.
-fn bounds_one(limit: &Limit) -> bool {
-    matches!(limit, Limit::PerAttempt(_))
 }

@@ -1,8 +1,8 @@
 //! Derived fields: the domain of a mail address, the network of an IP address.
 //!
-//! A policy set says which fields are derived, and from what. An attempt that brings the source need not bring
-//! the field. If it brings both, they must agree: else a caller could count one thing at one rule and another
-//! thing at the next.
+//! A policy set says which fields are derived from which. An attempt with the source need not have the field.
+//! If it has both, they must agree: otherwise a caller could count one value at one rule and another at the
+//! next.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -16,17 +16,17 @@ use crate::charge::KeyText;
 use crate::key::{FieldKind, Kinds, Presence, ValueError, same};
 use crate::mistake::Mistake;
 
-/// A field and the field that it is derived from.
+/// A field and its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Derivation {
     /// The field.
     pub field: Arc<str>,
-    /// What it is derived from.
+    /// The source.
     pub source: Arc<str>,
     part: TemplatePart,
 }
 
-/// Which part of the source it is.
+/// The part of the source that is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TemplatePart {
     /// The domain of a mail address.
@@ -35,7 +35,7 @@ enum TemplatePart {
     Network { of: FieldKind, kind: FieldKind },
 }
 
-/// A derivation as a policy knows it, by the places of its fields.
+/// A derivation with the indices of its fields in a policy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Placed {
     field: u8,
@@ -47,8 +47,7 @@ pub(crate) struct Placed {
 pub type Completed<'a> = SmallVec<[(&'a str, &'a str); 8]>;
 
 impl Kinds {
-    /// The same, with one field derived from another. What they hold has to be said before. An error says
-    /// what is wrong with that.
+    /// Adds a derivation. The kinds of both fields must be set before. The error says what is wrong.
     pub fn derive(mut self, field: &str, source: &str) -> Result<Self, String> {
         if self.derived.iter().any(|known| &*known.field == source) || field == source {
             return Err(format!("`{source}` is derived itself: name the field that it is derived from"));
@@ -74,13 +73,13 @@ impl Kinds {
         &self.derived
     }
 
-    /// Whether some field is derived from this one.
+    /// Whether any field is derived from this one.
     pub(crate) fn is_source(&self, name: &str) -> bool {
         self.derived.iter().any(|known| &*known.source == name)
     }
 
-    /// These fields with those that are derived from them, where they are not there already; `None` if nothing
-    /// is derived. A value that nothing can be derived from is left to the policy to refuse.
+    /// Adds missing derived fields; `None` if nothing is derived. A value from which nothing can be derived
+    /// is left for the policy to refuse.
     pub fn complete<'a>(&'a self, fields: &[(&'a str, &'a str)]) -> Option<Completed<'a>> {
         if self.derived.is_empty() {
             return None;
@@ -96,7 +95,7 @@ impl Kinds {
 }
 
 impl TemplatePart {
-    /// This part of a value of the source, as it is written there; `None` if the value has no such part.
+    /// This part of a value of the source, as written there; `None` if the value has no such part.
     fn of(self, value: &str) -> Result<Option<&str>, ValueError> {
         match self {
             Self::Domain => {
@@ -110,7 +109,7 @@ impl TemplatePart {
         }
     }
 
-    /// What it holds.
+    /// The kind of the derived field.
     fn kind(self) -> FieldKind {
         match self {
             Self::Domain => FieldKind::Domain,
@@ -120,8 +119,7 @@ impl TemplatePart {
 }
 
 impl Placed {
-    /// The derivations that matter to a policy with these fields. Their sources are entered among the fields,
-    /// as far as they are not there.
+    /// The derivations that concern a policy with these fields. Missing sources are added to the fields.
     pub(crate) fn of(kinds: &Kinds, fields: &mut Vec<Arc<str>>) -> Box<[Self]> {
         let mut placed = Vec::new();
         for Derivation { field, source, part } in kinds.derived() {
@@ -136,13 +134,13 @@ impl Placed {
         placed.into()
     }
 
-    /// The places of the field and of its source.
+    /// The indices of the field and of its source.
     pub(crate) fn places(self) -> (usize, usize) {
         (self.field.into(), self.source.into())
     }
 }
 
-/// Fills in the values that are derived from others, given the names of all fields.
+/// Fills in derived values, given the names of all fields.
 #[inline(never)]
 pub(crate) fn fill(
     derived: &[Placed],

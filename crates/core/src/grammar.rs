@@ -1,5 +1,5 @@
-//! How limits are written: one grammar for the configuration, the command line, the API and the
-//! docs. Parsing and printing round-trip.
+//! The grammar of limits, for the configuration, the command line, the API and the docs. Parsing and printing
+//! round-trip.
 //!
 //! ```text
 //! limit    := "unlimited" | "null" | 0 | rate | holds | total | bound | ladder
@@ -14,7 +14,7 @@
 //! outage   := "allow" | "deny" | "local" ( N "%" | "1/" N )
 //! ```
 //!
-//! What a rule bans by is in [`banning`](crate::banning), in the same words.
+//! [`banning`](crate::banning) has the grammar of bans.
 
 mod foreign;
 mod ladder;
@@ -35,35 +35,35 @@ use crate::time::Span;
 
 pub(crate) use words::Words;
 
-/// A text that is no limit: where it goes wrong, and what would be right.
+/// A text that is not a limit: where the error is, and how to correct it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrammarError {
     /// The whole text.
     pub text: String,
-    /// The byte at which it goes wrong.
+    /// The byte offset of the error.
     pub at: usize,
-    /// What is wrong there, and what to write instead.
+    /// What is wrong, and what to write instead.
     pub problem: String,
 }
 
-/// What a text says: a limit, or that there is none.
+/// A parsed text: a limit, or no limit.
 pub type Written = Option<Limit>;
 
-/// What is wrong with a number that has decimals.
+/// The error for a number with decimals.
 const WHOLE: &str = "only whole numbers are counted";
 
-/// What is wrong with a month; both remedies are offered, because they differ.
+/// The error for a month. It offers both remedies, because they differ.
 const MONTH: &str = "a month has no fixed length: write `/month calendar`, or `/30d`";
 
-/// Reads a limit. `None` is written `0`, `null` or `unlimited`: no limit at all.
+/// Parses a limit. `None`, no limit, is written `0`, `null` or `unlimited`.
 ///
-/// The error for a limit in the words of another program has the same limit in this grammar.
+/// The error for a limit in another program's notation has the same limit in this grammar.
 pub fn parse(text: &str) -> Result<Written, GrammarError> {
     read(text).map_err(foreign::explain)
 }
 
-/// Reads a limit that an operator sets while the server runs. There no limit is written `unlimited`: a 0 may
-/// have been meant to admit nothing.
+/// Parses a limit that an operator sets at run time. No limit must be written `unlimited`, since a 0 may have
+/// been meant to admit nothing.
 pub fn parse_explicit(text: &str) -> Result<Written, GrammarError> {
     let written = parse(text)?;
     if written.is_some() || text.trim() == "unlimited" {
@@ -97,14 +97,14 @@ fn read(text: &str) -> Result<Written, GrammarError> {
     }
 }
 
-/// Reads a duration, as in `90s`, `15m` or `1h30m`.
+/// Parses a duration, as in `90s`, `15m` or `1h30m`.
 pub fn parse_span(text: &str) -> Result<Span, GrammarError> {
     let mut words = Words { text, at: 0 };
     let span = words.duration()?;
     words.end(span)
 }
 
-/// Reads what a rule does without its store, as in `local 50%`, `local 1/3`, `allow` or `deny`.
+/// Parses `on_outage`, as in `local 50%`, `local 1/3`, `allow` or `deny`.
 pub fn parse_on_outage(text: &str) -> Result<OnOutage, GrammarError> {
     let mut words = Words { text, at: 0 };
     match words.next() {
@@ -262,7 +262,7 @@ const PERIODS: [(&str, u64, Option<Unit>); 5] = [
 impl FromStr for Limit {
     type Err = GrammarError;
 
-    /// Reads a text that must be a limit.
+    /// Parses a text that must be a limit.
     fn from_str(text: &str) -> Result<Self, GrammarError> {
         parse(text)?.ok_or_else(|| GrammarError {
             text: text.to_owned(),

@@ -1,30 +1,29 @@
-//! Guards: which policy a login passes, and what its success clears.
+//! Guards: the policy of logins, and what a success clears.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use crate::limit::Limit;
 use crate::mistake::{Mistake, nearest, shown};
 use crate::plan::Plan;
 use crate::policy::Policies;
 use crate::rule::Rule;
 
-/// What protects one kind of login: a policy with ladders, and what a success clears of them.
+/// Protects one kind of login: a policy with ladders, and what a success clears of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Guard {
     /// Its name.
     pub name: Arc<str>,
-    /// The policy that attempts pass.
+    /// The policy of the attempts.
     pub policy: Arc<str>,
-    /// Where a success clears failures. Elsewhere it takes back its own alone.
+    /// Where a success clears failures. Elsewhere only its own failure is refunded.
     pub clears: Clears,
 }
 
 /// Where a success clears failures.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Clears {
-    /// On the ladders whose keys are made of the most fields: on that of an account at an address, where
-    /// there is one. Whoever knows one password must not clear what an address did to others.
+    /// On the ladders whose keys have the most fields, such as an account at an address. A client that knows
+    /// one password must not clear what an address did to other accounts.
     #[default]
     Narrowest,
     /// On the ladders of these rules.
@@ -36,14 +35,14 @@ pub enum Clears {
 }
 
 impl Guard {
-    /// A guard of this name over a policy, which clears where the keys are narrowest.
+    /// A guard of this name over a policy, which clears the narrowest keys.
     pub fn new(name: impl Into<Arc<str>>, policy: impl Into<Arc<str>>) -> Self {
         Self { name: name.into(), policy: policy.into(), clears: Clears::Narrowest }
     }
 }
 
 impl Clears {
-    /// Which of the rules that an attempt was charged at a success clears.
+    /// For each rule that an attempt was charged at, whether a success clears it.
     pub fn of<'t>(&'t self, taken: &'t [(&Rule, &Arc<Plan>)]) -> impl Iterator<Item = bool> + 't {
         let ladders = taken.iter().filter(|(_, plan)| plan.has_ladder());
         let most = ladders.map(|(rule, _)| rule.by.len()).max().unwrap_or(0);
@@ -59,7 +58,7 @@ impl Clears {
 impl Plan {
     /// Whether one of its limits is a ladder.
     pub fn has_ladder(&self) -> bool {
-        self.limits().iter().any(|limit| matches!(limit, Limit::Ladder(_)))
+        self.limits().iter().any(|limit| limit.ladder().is_some())
     }
 }
 
@@ -72,8 +71,8 @@ impl Policies {
         })
     }
 
-    /// The fields without which an attempt would pass some ladder of a guard uncounted, and which are not
-    /// among these. Whoever asks for a login has to know them.
+    /// The missing fields without which an attempt would not be counted on some ladder of a guard. The caller
+    /// of a login must send them.
     pub fn missing_fields<'p>(&'p self, guard: &Guard, fields: &[(&str, &str)]) -> Vec<&'p str> {
         let Some(policy) = self.named(&guard.policy) else { return Vec::new() };
         let known = |name: &str| fields.iter().any(|(own, _)| *own == name);
@@ -83,7 +82,7 @@ impl Policies {
         let mut missing: Vec<&str> = Vec::new();
         for field in ladders.flat_map(|rule| rule.by.iter()) {
             let name = &*field.name;
-            // A field that can be derived need not be brought, if its source is.
+            // A field that can be derived may be missing, if its source is there.
             let wanted = source(name).filter(|_| !known(name)).unwrap_or(name);
             if !missing.contains(&wanted) && !known(wanted) {
                 missing.push(wanted);
@@ -92,7 +91,7 @@ impl Policies {
         missing
     }
 
-    /// As [`Policies::find_guard`], for whoever knows what to do without.
+    /// As [`Policies::find_guard`], but without an error.
     pub fn guard(&self, name: &str) -> Option<&Guard> {
         self.guards().iter().find(|guard| *guard.name == *name)
     }

@@ -1,7 +1,7 @@
-//! Keys: how the fields of an attempt become the text under which a rule counts.
+//! Keys: turns the fields of an attempt into the text under which a rule counts.
 //!
-//! The encoding is injective. A rule with one field uses its value as it is; with several, values
-//! are joined by commas, and commas and backslashes inside them are escaped.
+//! The encoding is injective. A rule with one field uses its value unchanged. With several, values are joined
+//! by commas, and commas and backslashes inside them are escaped.
 
 mod domain;
 mod mailbox;
@@ -21,65 +21,65 @@ pub(crate) use crate::policy::same;
 /// The longest value a field may have, in bytes.
 pub const MOST_FIELD_BYTES: usize = 1_024;
 
-/// What a field holds, and so how its values are made comparable.
+/// The kind of a field, which determines the comparable form of its values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FieldKind {
-    /// Anything; used as it is.
+    /// Any text, unchanged.
     Text,
-    /// An address of the network, cut to a prefix. An IPv4 address inside an IPv6 one is IPv4.
+    /// A network address, cut to a prefix. An IPv4-mapped IPv6 address counts as IPv4.
     Ip {
         /// How many bits of an IPv4 address count.
         v4: u8,
         /// How many bits of an IPv6 address count.
         v6: u8,
     },
-    /// A mail address, in one form: without needless quoting, in lower case and in NFC, with its domain as
-    /// [`FieldKind::Domain`] has it. The null sender (`<>` or nothing) is as good as absent.
+    /// A mail address in one form: without unnecessary quoting, in lower case and in NFC, with its domain as
+    /// for [`FieldKind::Domain`]. The null sender (`<>` or nothing) counts as absent.
     Address,
-    /// A domain, in one form: in lower case, with A-labels (IDNA), without the dot that may end it. An
-    /// address literal (`[192.0.2.1]`) is one too.
+    /// A domain in one form: in lower case, with A-labels (IDNA), without a final dot. An address literal
+    /// (`[192.0.2.1]`) is one too.
     Domain,
 }
 
-/// Why a value cannot be part of a key. The caller's fault; nothing was charged.
+/// Why a value is invalid in a key. The caller's fault; nothing was charged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ValueError {
-    /// Nothing at all: a field that there is none of is left out.
+    /// It is empty. A missing field must be left out.
     Empty,
     /// Longer than [`MOST_FIELD_BYTES`].
     TooLong {
         /// How long it is.
         bytes: usize,
     },
-    /// Not an address of the network.
+    /// It is not a network address.
     NotAnIp,
-    /// Not a whole number, where a limit bounds one.
+    /// It is not a whole number, although a limit bounds it.
     NotANumber,
-    /// Not a mail address.
+    /// It is not a mail address.
     NotAnAddress {
         /// What is wrong with it.
         why: &'static str,
     },
-    /// Not a domain.
+    /// It is not a domain.
     NotADomain {
         /// What is wrong with it.
         why: &'static str,
     },
-    /// Not what is derived from another field that the attempt brings.
+    /// It differs from the value that is derived from another field.
     NotDerived {
         /// The other field.
         source: String,
     },
 }
 
-/// What fields hold: what was said of them, else what their names say.
+/// The kinds of fields: as configured, or else by their names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kinds {
     said: BTreeMap<Arc<str>, FieldKind>,
     pub(crate) derived: Vec<Derivation>,
 }
 
-/// Whether a value says anything.
+/// Whether a value is present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Presence {
     Present,
@@ -89,7 +89,7 @@ pub(crate) enum Presence {
 /// The fields that hold addresses by their names.
 const ADDRESSES: [&str; 2] = ["client_ip", "ip"];
 
-/// What is wrong with the name of a field, if anything is.
+/// Checks the name of a field.
 pub fn check_field_name(name: &str) -> Result<(), String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
     if (1..=64).contains(&name.len()) && name.chars().all(fits) {
@@ -100,12 +100,12 @@ pub fn check_field_name(name: &str) -> Result<(), String> {
 }
 
 impl Kinds {
-    /// What was said of these fields.
+    /// Sets the kinds of these fields.
     pub fn new(said: impl IntoIterator<Item = (Arc<str>, FieldKind)>) -> Self {
         Self { said: said.into_iter().collect(), derived: Vec::new() }
     }
 
-    /// The same, with what else was said of fields of which nothing was.
+    /// Adds the kinds of fields that have none yet.
     #[must_use]
     pub(crate) fn or(mut self, said: impl Iterator<Item = (Arc<str>, FieldKind)>) -> Self {
         for (name, kind) in said {
@@ -114,12 +114,12 @@ impl Kinds {
         self
     }
 
-    /// What a field holds.
+    /// The kind of a field.
     pub fn of(&self, name: &str) -> FieldKind {
         self.said.get(name).copied().unwrap_or_else(|| FieldKind::of_name(name))
     }
 
-    /// Whether something was said of a field.
+    /// Whether the kind of a field was set.
     pub fn tells(&self, name: &str) -> bool {
         self.said.contains_key(name)
     }
@@ -133,7 +133,7 @@ impl Kinds {
 }
 
 impl FieldKind {
-    /// The kind that fields of well-known names have unless told otherwise.
+    /// The default kind of a field, by its well-known name.
     pub fn of_name(name: &str) -> Self {
         match name {
             name if ADDRESSES.contains(&name) => Self::Ip { v4: 32, v6: 64 },
@@ -143,13 +143,13 @@ impl FieldKind {
         }
     }
 
-    /// Whether a value is in its comparable form already.
+    /// Whether a value is already in its comparable form.
     #[inline]
     pub(crate) fn is_plain(self, value: &str) -> bool {
         (1..=MOST_FIELD_BYTES).contains(&value.len()) && (self == Self::Text || self.is_normal(value))
     }
 
-    /// Whether there may be commas or backslashes in the comparable form of a value.
+    /// Whether the comparable form of a value may contain commas or backslashes.
     fn may_need_escapes(self) -> bool {
         !matches!(self, Self::Ip { .. })
     }
@@ -165,17 +165,17 @@ impl FieldKind {
         }
     }
 
-    /// Checks that a value can be used. The null sender can, though it makes no key.
+    /// Checks a value. The null sender is valid, though it makes no key.
     pub fn check(self, value: &str) -> Result<(), ValueError> {
         self.write(value, &mut KeyText::new()).map(|_| ())
     }
 
-    /// The domain of a mail address, as it is written there; `None` if it has none.
+    /// The domain of a mail address as written; `None` if it has none.
     pub(crate) fn domain_of(address: &str) -> Option<&str> {
         mailbox::domain_of(address)
     }
 
-    /// Appends a value in its comparable form.
+    /// Appends the comparable form of a value.
     pub(crate) fn write(self, value: &str, out: &mut KeyText) -> Result<Presence, ValueError> {
         if value.len() > MOST_FIELD_BYTES {
             return Err(ValueError::TooLong { bytes: value.len() });
@@ -186,7 +186,7 @@ impl FieldKind {
             Self::Text => out.extend_from_slice(value.as_bytes()),
             Self::Domain => domain::write(value, out).map_err(|why| ValueError::NotADomain { why })?,
             Self::Ip { .. } if value.is_empty() => {}
-            // Reading and writing an address takes longer than copying one.
+            // Copying is faster than parsing and printing.
             Self::Ip { .. } if self.is_normal(value) => out.extend_from_slice(value.as_bytes()),
             Self::Ip { v4, v6 } => write_ip(value, v4, v6, out)?,
         }
@@ -194,7 +194,7 @@ impl FieldKind {
     }
 }
 
-/// Appends the key that these values make, in the order of their fields. An error says which it is about.
+/// Appends the key of these values, in the order of their fields. The error has the index of the value.
 pub(crate) fn write_all<'v>(
     values: impl ExactSizeIterator<Item = (FieldKind, Option<&'v str>)>,
     out: &mut KeyText,
@@ -216,7 +216,7 @@ pub(crate) fn write_all<'v>(
     Ok(Presence::Present)
 }
 
-/// Escapes what was written from `start` on, so that a comma after it can only be a separator.
+/// Escapes the text from `start` on, so that a comma after it can only be a separator.
 pub(crate) fn escape_from(start: usize, out: &mut KeyText) {
     if !out[start..].iter().any(|byte| matches!(byte, b',' | b'\\')) {
         return;
@@ -231,7 +231,7 @@ pub(crate) fn escape_from(start: usize, out: &mut KeyText) {
     }
 }
 
-/// Splits the text of a key into the values it was made of, for a rule with `count` fields.
+/// Splits the text of a key into its values, for a rule with `count` fields.
 pub(crate) fn split(key: &str, count: usize) -> Option<Vec<String>> {
     if count <= 1 {
         return Some(alloc::vec![String::from(key)]);
@@ -248,7 +248,7 @@ pub(crate) fn split(key: &str, count: usize) -> Option<Vec<String>> {
     (values.len() == count).then_some(values)
 }
 
-/// An address, or a network exactly as one is written here.
+/// Appends an address, or a network in exactly the form that is written here.
 fn write_ip(value: &str, v4: u8, v6: u8, out: &mut KeyText) -> Result<(), ValueError> {
     let (bare, prefix) = match value.split_once('/') {
         Some((bare, prefix)) => (bare, Some(prefix.parse::<u8>().map_err(|_| ValueError::NotAnIp)?)),

@@ -1,4 +1,4 @@
-//! The pure heart of tollgate: values in, values out, time as an argument.
+//! The pure core of tollgate: values in, values out, time as an argument.
 //!
 //! A door turns bytes into an [`Attempt`]. A [`Policy`] turns the attempt into [`Charges`]. A
 //! [`Store`] takes all the charges or none, and returns an [`Outcome`]. The policy turns the outcome
@@ -62,6 +62,6 @@ pub use store::{Answer, Records, Store, StoreError};
 pub use ticket::Ticket;
 pub use time::{Clock, Span, Timestamp};
 
-/// The largest number that is exact on every store: 2^53 - 1, the last whole number before doubles
-/// begin to skip.
+/// The largest number that is exact on every store: 2^53 - 1, the last whole number before doubles lose
+/// precision.
 pub const MAX_EXACT: u64 = (1 << 53) - 1;

@@ -1,10 +1,9 @@
 //! Limits: a number and how it is counted.
 //!
-//! Each kind lives in a file of its own and implements [`kind::Kind`]: how its state ages (`freshen`),
-//! when an attempt conforms (`when`), what taking leaves behind (`take`), what it shows (`read`), and how
-//! to give back (`refund`). This file names the kinds and passes on to them. A new kind of limit is a
-//! file below `limit/`, a variant of [`Limit`] and [`State`], a phrase in the grammar, and an encoding in
-//! the stores.
+//! Each kind has its own file and implements [`kind::Kind`]: how its state ages (`freshen`), when an attempt
+//! conforms (`when`), how it is taken (`take`), its reading (`read`), and its refund (`refund`). This file
+//! lists the kinds and delegates to them. A new kind of limit needs a file below `limit/`, a variant of
+//! [`Limit`] and [`State`], a phrase in the grammar, and an encoding in the stores.
 
 mod bucket;
 mod by_id;
@@ -32,9 +31,10 @@ pub use state::State;
 pub use total::Total;
 pub use window::{Tally, Window};
 
-use kind::{Kind, LONGEST_MATTER};
+use kind::{Kind, LONGEST_MATTER, Nature};
 
 use crate::Ticket;
+use crate::outage::Share;
 use crate::reading::{Reading, When};
 use crate::time::{Span, Timestamp};
 
@@ -61,8 +61,8 @@ pub enum Limit {
     PerAttempt(PerAttempt),
 }
 
-/// What makes two limits the same counter: kind and period, never the number. Raising a number
-/// keeps the count; changing kind or period starts afresh.
+/// What identifies a counter: kind and period, never the number. A new number keeps the count; a new kind or
+/// period starts afresh.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the variants mirror those of `Limit`")]
 pub enum Identity<'l> {
@@ -77,50 +77,50 @@ pub enum Identity<'l> {
     PerAttempt(&'l str),
 }
 
-/// When a state says no more than a fresh one.
+/// When a state equals a fresh one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Idle {
-    /// From this moment on.
+    /// From this time on.
     At(Timestamp),
-    /// Never by itself: it must not be forgotten.
+    /// Never: it must not be forgotten.
     Never,
 }
 
 /// The numbers of a limit cannot be counted exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooBig {
-    /// The most that could.
+    /// The largest number that can be.
     pub most: u64,
 }
 
 /// One attempt, as a limit sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct Draft<'a> {
-    /// How much it takes; 0 only looks.
+    /// How much it takes; 0 takes nothing and only reads.
     pub cost: u64,
-    /// Under which id it holds.
+    /// The id of its holds.
     pub id: Option<&'a str>,
-    /// Who takes it.
+    /// The ticket of the attempt.
     pub ticket: Ticket,
     /// The store's time.
     pub now: Timestamp,
     /// Numbers in the attempt that limits may bound.
     pub amounts: &'a [(&'a str, u64)],
-    /// The calendar around now. Whoever settles has checked that it covers every calendar limit.
+    /// The calendar around now. The caller has checked that it covers every calendar limit.
     pub calendar: &'a [Page],
 }
 
-/// How much of a take is given back.
+/// How much of a take is refunded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refund {
     /// When it was taken.
     pub taken_at: Timestamp,
-    /// How much of it comes back; all of it if this is not less than the draft's cost.
+    /// How much of it is refunded; everything if this is not less than the draft's cost.
     pub amount: u64,
 }
 
 impl Refund {
-    /// What stays of an entry that the draft's ticket made and that counts as `cost`.
+    /// What remains of an entry of the draft's ticket that counts as `cost`.
     fn rest_of(self, cost: u64, draft: &Draft<'_>) -> u64 {
         if self.amount >= draft.cost { 0 } else { cost.saturating_sub(self.amount) }
     }
@@ -137,12 +137,12 @@ impl Draft<'_> {
     }
 }
 
-/// The number in a field, among those that an attempt brought.
+/// The number in a field of an attempt.
 pub(crate) fn amount_in(amounts: &[(&str, u64)], field: &str) -> Option<u64> {
     amounts.iter().find(|(name, _)| *name == field).map(|(_, amount)| *amount)
 }
 
-/// Evaluates an expression with whichever kind a limit is.
+/// Evaluates an expression with the kind of a limit.
 macro_rules! with_kind {
     ($limit:expr, $kind:ident => $expression:expr) => {
         match $limit {
@@ -160,29 +160,29 @@ macro_rules! with_kind {
 }
 
 impl Limit {
-    /// Which counter this is.
+    /// The identity of its counter.
     pub fn identity(&self) -> Identity<'_> {
         with_kind!(self, kind => kind.identity())
     }
 
-    /// The number, as written: the rate of a bucket, the failures of a ladder's last step, the maximum
-    /// of everything else.
+    /// The number as written: the rate of a bucket, the failures of a ladder's last step, the maximum of all
+    /// others.
     pub fn number(&self) -> u64 {
         with_kind!(self, kind => kind.number())
     }
 
-    /// The most that can be taken at once: the burst of a bucket, the failures of a ladder's first pause,
-    /// the number of everything else.
+    /// The most that can be taken at once: the burst of a bucket, the failures of a ladder's first pause, the
+    /// number of all others.
     pub fn capacity(&self) -> u64 {
         with_kind!(self, kind => kind.capacity())
     }
 
-    /// The length of time it counts over, if that is fixed.
+    /// The period, if it is fixed.
     pub fn period(&self) -> Option<Span> {
         with_kind!(self, kind => Kind::period(kind))
     }
 
-    /// How long a take can matter; at most a month or so. A hold matters for longer if it is renewed.
+    /// How long a take matters; at most about a month. A renewed hold matters for longer.
     pub fn matters_for(&self) -> Span {
         with_kind!(self, kind => kind.matters_for()).min(LONGEST_MATTER)
     }
@@ -192,35 +192,52 @@ impl Limit {
         self.holding() != Holding::Nothing
     }
 
-    /// What an attempt holds by this limit.
+    /// The kind of hold that an attempt takes.
     pub fn holding(&self) -> Holding {
         with_kind!(self, kind => kind.holding())
     }
 
-    /// Whether a state knows its takes by ticket, or is never evicted while it counts any. A state that
-    /// only counts cannot tell one take from another, so a store that evicts such a state must remember
-    /// when it did.
+    /// Whether a state knows its takes by ticket, or is never evicted while it counts any. A state that only
+    /// counts cannot tell takes apart, so a store that evicts such a state must remember when it did.
     pub fn names_takes(&self) -> bool {
-        with_kind!(self, kind => kind.names_takes())
+        self.nature().names_takes
     }
 
-    /// The calendar period that must be known to count this limit.
+    /// Whether a state keeps the ticket of each take, so that a take can be undone without its receipt.
+    pub fn keeps_tickets(&self) -> bool {
+        self.nature().keeps_tickets
+    }
+
+    /// Whether an attempt uses something up. A bound on a number of each attempt uses up nothing, so what
+    /// is left of it says nothing about the next attempt.
+    pub fn consumes(&self) -> bool {
+        self.nature().consumes
+    }
+
+    fn nature(&self) -> Nature {
+        fn of<K: Kind>(_: &K) -> Nature {
+            K::NATURE
+        }
+        with_kind!(self, kind => of(kind))
+    }
+
+    /// The calendar period that is needed to count this limit.
     pub fn calendar(&self) -> Option<&Period> {
         with_kind!(self, kind => kind.calendar())
     }
 
-    /// Brings a state to the present: forgets what no longer counts, and clamps what lies in the
-    /// future because the clock went back.
+    /// Brings a state to the present: forgets what no longer counts, and clamps times in the future after the
+    /// clock went back.
     pub fn freshen(&self, state: &mut State, draft: &Draft<'_>) {
         with_kind!(self, kind => kind.freshen(state, draft));
     }
 
-    /// When the draft conforms. The state is fresh as of the draft's time.
+    /// When the draft conforms. The state must be fresh as of the draft's time.
     pub fn when(&self, state: &State, draft: &Draft<'_>) -> When {
         with_kind!(self, kind => kind.when(state, draft))
     }
 
-    /// Freshens, and says when the draft conforms.
+    /// Freshens the state, and returns when the draft conforms.
     #[inline]
     pub(crate) fn weigh(&self, state: &mut State, draft: &Draft<'_>) -> When {
         with_kind!(self, kind => {
@@ -229,7 +246,7 @@ impl Limit {
         })
     }
 
-    /// Takes the draft's cost. The draft conforms, and the state is fresh as of its time.
+    /// Takes the draft's cost. The draft must conform, and the state be fresh as of its time.
     #[inline]
     pub fn take(&self, state: &mut State, draft: &Draft<'_>) {
         if draft.cost > 0 {
@@ -237,50 +254,84 @@ impl Limit {
         }
     }
 
-    /// What the limit shows, given when the draft conformed.
+    /// The reading of the limit, given when the draft conformed.
     #[inline]
     pub fn read(&self, state: &State, when: When, draft: &Draft<'_>) -> Reading {
         with_kind!(self, kind => kind.read(state, when, draft))
     }
 
-    /// Gives back a part of what the draft's ticket took, or all of it, as far as it still counts. The
-    /// draft's cost and calendar are those of the take.
+    /// Refunds a take of the draft's ticket, or a part of it, as far as it still counts. The draft's cost and
+    /// calendar must be those of the take.
     pub fn refund(&self, state: &mut State, draft: &Draft<'_>, refund: Refund) {
         with_kind!(self, kind => kind.refund(state, draft, refund));
     }
 
-    /// As [`Limit::refund`]; a ladder forgets every earlier failure as well.
+    /// As [`Limit::refund`], but a ladder also forgets every earlier failure.
     pub fn clear(&self, state: &mut State, draft: &Draft<'_>, refund: Refund) {
         with_kind!(self, kind => kind.clear(state, draft, refund));
     }
 
-    /// Carries a state over from a limit of the same identity with other numbers; a limit of another
-    /// identity starts fresh.
+    /// Converts a state from a limit of the same identity with other numbers. A limit of another identity
+    /// starts fresh.
     pub fn adopt(&self, old: &Self, state: State, now: Timestamp) -> State {
-        match (self, old) {
+        if self == old {
             // The same limit, made anew: carrying it over must not age the state.
-            (new, old) if new == old => state,
-            (new, old) if new.identity() != old.identity() => State::Fresh,
-            (Self::Bucket(new), Self::Bucket(old)) => new.adopt(old, state, now),
-            (Self::InFlight(new), Self::InFlight(old)) => new.adopt(old, state, now),
-            _ => state,
+            return state;
         }
+        if self.identity() != old.identity() {
+            return State::Fresh;
+        }
+        with_kind!(self, kind => kind.adopt(old, state, now))
     }
 
-    /// Whether the least attempt would be refused now, as far as the state tells by itself.
+    /// This limit cut to one node's share, for deciding without a shared store; `None` if only the shared
+    /// store can count it.
+    pub(crate) fn share(&self, share: Share) -> Option<Self> {
+        with_kind!(self, kind => kind.share(share))
+    }
+
+    /// Whether an attempt with cost 1 would be refused now, judged by the state alone.
     pub fn blocks(&self, state: &State, now: Timestamp) -> bool {
         let draft = Draft { cost: 1, id: None, ticket: Ticket(0), now, amounts: &[], calendar: &[] };
         self.idle(state) > Idle::At(now) && with_kind!(self, kind => kind.blocks(state, &draft))
     }
 
-    /// From when on the state can be forgotten without a trace.
+    /// From when on the state can be forgotten without effect.
     pub fn idle(&self, state: &State) -> Idle {
         with_kind!(self, kind => kind.idle(state))
     }
 }
 
+/// The limit as one kind, if it is of that kind.
+macro_rules! as_kind {
+    ($($(#[$doc:meta])* $name:ident: $Kind:ident,)*) => {
+        impl Limit {
+            $($(#[$doc])* pub fn $name(&self) -> Option<&$Kind> {
+                if let Self::$Kind(kind) = self { Some(kind) } else { None }
+            })*
+        }
+    };
+}
+
+as_kind! {
+    /// The window, if that is what it is.
+    window: Window,
+    /// The exact log, if that is what it is.
+    sliding: Sliding,
+    /// The log in slots, if that is what it is.
+    slotted: Slotted,
+    /// The bucket, if that is what it is.
+    bucket: Bucket,
+    /// The limit on holds, if that is what it is.
+    in_flight: InFlight,
+    /// The ladder, if that is what it is.
+    ladder: Ladder,
+    /// The bound on a number of each attempt, if that is what it is.
+    per_attempt: PerAttempt,
+}
+
 impl TooBig {
-    /// What to do about it, in words.
+    /// The remedy, as text.
     pub fn remedy(self) -> String {
         alloc::format!("the largest burst that is exact with this rate is {}", self.most)
     }

@@ -1,11 +1,11 @@
-//! The blocklist and the allowlist: who is barred before anything is counted, and who never is.
+//! The blocklist and the allowlist, which are checked before anything is counted.
 //!
-//! An entry is about a network or about values of fields. Of the networks around an address the
-//! smallest counts: it bars the address, or keeps it from being barred by a larger one. Whoever is
-//! allowed by one entry is barred by none. Limits hold for everybody.
+//! An entry is about a network or about values of fields. Of the networks around an address the smallest
+//! counts: it blocks the address, or protects it from a larger one that blocks. A target that one entry
+//! allows is blocked by none. Limits still apply to everyone.
 //!
-//! The lists are values: [`Lists::with`] makes others of them, which share all but what has just
-//! changed. So a change costs little however long they are, and whoever reads them waits for nobody.
+//! The lists are immutable values: [`Lists::with`] makes new ones that share everything that has not changed.
+//! So a change is cheap however long they are, and readers never wait.
 
 mod ranges;
 mod roster;
@@ -36,58 +36,58 @@ use table::{Cursor, Slot, Table};
 /// One entry of the lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listing {
-    /// Whom it is about.
+    /// Its target.
     pub target: Target,
-    /// Whether they are barred.
+    /// Whether it blocks or allows.
     pub stance: Stance,
-    /// When it was made; the epoch if it was configured.
+    /// When it was made; the epoch if it is configured.
     pub since: Timestamp,
-    /// When it ends; `None` if never.
+    /// When it expires; `None` means never.
     pub until: Option<Timestamp>,
-    /// Why, in a line; perhaps nothing.
+    /// The reason, in one line; may be empty.
     pub reason: Box<str>,
-    /// Whether the reason is told to whom it bars.
+    /// Whether the blocked client sees the reason.
     pub told: bool,
-    /// Who made it.
+    /// Its author.
     pub author: Author,
-    /// How often in a row a rule has barred them, where bans grow with repetition; else 0.
+    /// How often in a row a rule has blocked the target, if bans grow; otherwise 0.
     pub times: u32,
 }
 
-/// What an entry does for whom it is about.
+/// The effect of an entry on its target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stance {
-    /// They are barred.
+    /// The target is blocked.
     Block,
-    /// They are not, whatever else is listed.
+    /// The target is never blocked, whatever else is listed.
     Allow,
 }
 
-/// Who made an entry.
+/// The author of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Author {
     /// The configuration.
     Configuration,
-    /// Whoever holds the access key of this name.
+    /// A caller with the access key of this name.
     Key(Box<str>),
     /// The rule of this name, by itself.
     Rule(Box<str>),
 }
 
-/// A change of what was listed at run time.
+/// A change of an entry that was set at run time.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// It is listed now, in the place of what was listed for the same target.
+    /// The entry is set; it replaces one for the same target.
     Put(Arc<Listing>),
-    /// It is listed no more.
+    /// The entry is removed.
     Remove(Arc<Listing>),
 }
 
-/// All entries, in a form in which they are found quickly.
+/// All entries, indexed for fast lookup.
 #[derive(Clone, Debug, Default)]
 pub struct Lists {
-    /// What changed of late, with what was removed; everything else that was set at run time; what is
-    /// configured. What stands further in front goes first.
+    /// Recent changes, including removals; all other entries set at run time; configured entries. Earlier layers
+    /// take precedence.
     layers: [Arc<Table>; 3],
     /// The fields that hold addresses.
     addresses: Arc<[Arc<str>]>,
@@ -96,14 +96,14 @@ pub struct Lists {
 const RECENT: usize = 0;
 const BULK: usize = 1;
 const CONFIGURED: usize = 2;
-/// How many changes are kept apart before they are merged.
+/// How many recent changes are kept before they are merged.
 const MOST_RECENT: usize = 512;
 
 impl Listing {
     /// The longest reason, in bytes.
     pub const MOST_REASON_BYTES: usize = 512;
 
-    /// What is wrong with a reason, if anything is.
+    /// Checks a reason.
     pub fn check_reason(reason: &str) -> Result<(), String> {
         if reason.len() > Self::MOST_REASON_BYTES {
             let (bytes, most) = (reason.len(), Self::MOST_REASON_BYTES);
@@ -115,13 +115,13 @@ impl Listing {
         Ok(())
     }
 
-    /// Whether it has not ended.
+    /// Whether it has not expired.
     pub fn is_live(&self, now: Timestamp) -> bool {
         self.until.is_none_or(|until| now < until)
     }
 
-    /// From when on nothing needs to be known of it; `None` if it never ends. A ban that grows is
-    /// remembered for ten times as long as it lasted.
+    /// From when on the entry can be deleted; `None` if it never expires. A growing ban is remembered for ten
+    /// times as long as it lasted.
     pub fn forgotten_at(&self) -> Option<Timestamp> {
         let until = self.until?;
         let memory = if self.times == 0 { 0 } else { until.since(self.since).as_micros().saturating_mul(10) };
@@ -139,8 +139,8 @@ impl Change {
 }
 
 impl Lists {
-    /// Lists of what is configured and of what was set at run time, each with one entry at most for a
-    /// target. What was set at run time goes first.
+    /// Lists of configured entries and of those set at run time, each with at most one entry for a target.
+    /// Entries set at run time take precedence.
     pub fn new(
         configured: impl IntoIterator<Item = Arc<Listing>>,
         set: impl IntoIterator<Item = Arc<Listing>>,
@@ -158,7 +158,7 @@ impl Lists {
         self.layers.iter().all(|layer| layer.is_empty())
     }
 
-    /// The names of all fields that some entry looks at.
+    /// The fields that any entry needs.
     pub fn fields(&self) -> Vec<Arc<str>> {
         let nets = self.layers.iter().any(|layer| layer.has_nets());
         let mut fields: Vec<Arc<str>> = if nets { self.addresses.to_vec() } else { Vec::new() };
@@ -168,7 +168,7 @@ impl Lists {
         fields
     }
 
-    /// These lists with what was set at run time changed.
+    /// These lists, with changes to the entries set at run time.
     #[must_use]
     pub fn with(&self, changes: impl IntoIterator<Item = Change>) -> Self {
         let recent = self.layers[RECENT].slots().cloned();
@@ -184,14 +184,14 @@ impl Lists {
         lists
     }
 
-    /// The entry that bars an attempt with these fields, if one does: of several the one that does longest.
-    /// The time is asked for only if somebody is listed.
+    /// The entry that blocks an attempt with these fields, if there is one; of several, the one that lasts
+    /// longest. The clock is read only if an entry matches.
     pub fn bar(&self, fields: &[(&str, &str)], now: impl Fn() -> Timestamp) -> Option<&Arc<Listing>> {
         let mut barred = None;
         for (_, value) in fields.iter().filter(|(name, _)| self.is_address(name)) {
             let Some(address) = address_of(value) else { continue };
             let (mut found, mut allowed) = (None, false);
-            // What is around an entry holds when that has ended.
+            // When an entry has expired, the next larger network applies.
             self.around_address(address, &now, |listing| match listing.stance {
                 Stance::Allow => {
                     allowed = found.is_none();
@@ -212,7 +212,7 @@ impl Lists {
                 return None;
             }
             barred = longest(barred, listing);
-            // What is configured shows again once what was set has ended.
+            // A configured entry applies again once the one set at run time has expired.
             let under = self.layers[CONFIGURED].at_target(&listing.target);
             if let Some(under) = under.filter(|under| under.is_live(&now))
                 && under.listing.stance == Stance::Block
@@ -223,7 +223,7 @@ impl Lists {
         barred
     }
 
-    /// What is listed for whom a target stands for, if they are allowed by it.
+    /// Whether a target is on the allowlist.
     pub fn allows(&self, target: &Target, now: impl Fn() -> Timestamp) -> bool {
         let found = match target {
             Target::Net(net) => self.at_address(net.first(), &now),
@@ -244,7 +244,7 @@ impl Lists {
         self.addresses.iter().any(|known| same(known, name))
     }
 
-    /// The entry of the smallest network around an address, among those that have not ended.
+    /// The entry of the smallest network around an address that has not expired.
     fn at_address(&self, address: IpAddr, now: &impl Fn() -> Timestamp) -> Option<&Arc<Listing>> {
         let mut first = None;
         self.around_address(address, now, |listing| {
@@ -254,8 +254,8 @@ impl Lists {
         first
     }
 
-    /// Calls `see` with the entries of all networks around an address that have not ended, the smallest
-    /// first, until it has seen enough.
+    /// Calls `see` with the entries of all networks around an address that have not expired, the smallest
+    /// first, until it returns `Break`.
     fn around_address<'l>(
         &'l self,
         address: IpAddr,
@@ -271,7 +271,7 @@ impl Lists {
             let Some((layer, slot)) = next else { return };
             cursors[layer] = slot.around();
             match layer {
-                // What changed of late stands for what was there before.
+                // A recent change replaces the older entry.
                 RECENT => changed = Some(slot.length()),
                 BULK if changed == Some(slot.length()) => continue,
                 _ => {}
@@ -282,7 +282,7 @@ impl Lists {
         }
     }
 
-    /// The entries about the values of an attempt that have not ended.
+    /// The entries about the values of an attempt that have not expired.
     fn by_values<'l>(
         &'l self,
         fields: &[(&str, &str)],
@@ -293,8 +293,8 @@ impl Lists {
             table.at_values(fields, |slot| {
                 let mut before = self.layers[..layer].iter();
                 let other = before.find_map(|table| table.at_target(&slot.listing.target));
-                // What changed of late stands for what was set before. What is configured shows again
-                // once what was set has ended.
+                // A recent change replaces the older entry. A configured entry applies again once the one set
+                // at run time has expired.
                 let hidden = other.is_some_and(|other| layer == BULK || other.is_live(now));
                 if slot.is_live(now) && !hidden {
                     found.push(&slot.listing);
@@ -305,14 +305,14 @@ impl Lists {
     }
 }
 
-/// Of two entries the one that ends later; of those that end together, the first.
+/// The entry that expires later; of two with the same end, the first.
 fn longest<'l>(first: Option<&'l Arc<Listing>>, other: &'l Arc<Listing>) -> Option<&'l Arc<Listing>> {
     let ends = |listing: &Listing| (listing.until.is_none(), listing.until);
     Some(first.filter(|first| ends(first) >= ends(other)).unwrap_or(other))
 }
 
 impl Stance {
-    /// Its name, as it is written.
+    /// Its name in the configuration and the API.
     pub fn name(self) -> &'static str {
         match self {
             Self::Block => "block",
@@ -321,7 +321,7 @@ impl Stance {
     }
 }
 
-/// Prints a name for people: a key's own, or that of the rule.
+/// Prints a name for people: that of the key or of the rule.
 impl fmt::Display for Author {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,4 +1,4 @@
-//! Mistakes of callers: what is wrong with an attempt, and what was perhaps meant.
+//! Mistakes of callers: what is wrong with an attempt, and what was probably meant.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -11,27 +11,27 @@ use crate::policy::Attempt;
 /// Why an attempt cannot be decided. The caller's fault, always; nothing was charged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mistake {
-    /// There is no such policy.
+    /// The policy does not exist.
     UnknownPolicy {
-        /// What was asked for.
+        /// The requested name.
         policy: String,
-        /// The nearest name there is.
+        /// The most similar name.
         near: Option<String>,
     },
-    /// There is no such guard.
+    /// The guard does not exist.
     UnknownGuard {
-        /// What was asked for.
+        /// The requested name.
         guard: String,
-        /// The nearest name there is.
+        /// The most similar name.
         near: Option<String>,
     },
-    /// No rule of the policy knows this field.
+    /// No rule of the policy uses this field.
     UnknownField {
         /// The policy.
         policy: String,
-        /// What was sent.
+        /// The field.
         field: String,
-        /// The nearest name that some rule knows.
+        /// The most similar field of a rule.
         near: Option<String>,
     },
     /// A field was sent twice.
@@ -39,33 +39,33 @@ pub enum Mistake {
         /// Its name.
         field: String,
     },
-    /// A value cannot be used.
+    /// A value is invalid.
     BadValue {
         /// The field.
         field: String,
         /// What is wrong with it.
         error: ValueError,
     },
-    /// A rule counts a field, and the attempt does not have it.
+    /// A rule counts a field that the attempt does not have.
     MissingNumber {
         /// The rule.
         rule: String,
         /// The field.
         field: String,
     },
-    /// No rule of the policy applies to what was sent.
+    /// No rule of the policy applies to the fields.
     NoRuleApplies {
         /// The policy.
         policy: String,
         /// The fields that would make a rule apply.
         fields: Vec<String>,
     },
-    /// The cost is beyond exact numbers.
+    /// The cost is larger than exact numbers allow.
     CostTooBig {
-        /// What was asked for.
+        /// The cost.
         cost: u64,
     },
-    /// The id is empty: whoever has none sends none.
+    /// The id is empty. A caller without an id must leave it out.
     IdEmpty,
     /// The id is longer than [`Attempt::MOST_ID_BYTES`].
     IdTooLong {
@@ -108,12 +108,12 @@ impl fmt::Display for Mistake {
 
 impl core::error::Error for Mistake {}
 
-/// A name somebody sent, cut to a length that is fit to be shown back.
+/// A caller's name, shortened for an error message.
 pub(crate) fn shown(name: &str) -> String {
     name.chars().take(64).collect()
 }
 
-/// How many names are compared with one that is not known: whoever sends it must not keep us busy.
+/// How many names are compared with an unknown one, so that a caller cannot keep the node busy.
 const MOST_COMPARED: usize = 1_000;
 
 /// The known name that differs least from `name`, if it differs little enough to be what was meant.
@@ -123,7 +123,7 @@ pub fn nearest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Option<S
     (best.0 <= 1 + name.chars().count() / 3).then(|| best.1.to_string())
 }
 
-/// How many letters must be changed, added or left out to turn one into the other.
+/// The edit distance: how many letters must be changed, added or removed.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

@@ -1,4 +1,4 @@
-//! Networks: an address and how many of its bits count. A single address is a network of one.
+//! Networks: an address and the length of its prefix. A single address is a network of one.
 
 pub(crate) mod text;
 
@@ -9,7 +9,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::grammar::GrammarError;
 
-/// A network, or a single address. An IPv4 address inside an IPv6 one is IPv4.
+/// A network, or a single address. An IPv4-mapped IPv6 address counts as IPv4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Net {
     first: IpAddr,
@@ -30,7 +30,7 @@ impl Net {
         (length <= whole(address)).then(|| Self { first: cut(address, length), length })
     }
 
-    /// Reads an address or a network, as in `203.0.113.7`, `203.0.113.0/24` or `2001:db8::/32`.
+    /// Parses an address or a network, as in `203.0.113.7`, `203.0.113.0/24` or `2001:db8::/32`.
     pub fn parse(text: &str) -> Result<Self, GrammarError> {
         let wrong = |at: usize, problem: String| Err(GrammarError { text: text.into(), at, problem });
         let (bare, prefix) = match text.split_once('/') {
@@ -64,7 +64,7 @@ impl Net {
         self.first
     }
 
-    /// How many bits all its addresses share.
+    /// The length of its prefix, in bits.
     pub fn length(&self) -> u8 {
         self.length
     }
@@ -76,9 +76,9 @@ impl Net {
     }
 }
 
-/// The address that a value of a field begins with, if it is one.
+/// The address at the start of a field's value, if there is one.
 pub(crate) fn address_of(value: &str) -> Option<IpAddr> {
-    // The short way is for what nearly all values are.
+    // Nearly all values are plain addresses.
     let address = text::read(value).or_else(|| text::read(value.split_once('/')?.0));
     address.map(|address| address.to_canonical())
 }
@@ -102,7 +102,7 @@ fn cut(address: IpAddr, length: u8) -> IpAddr {
     }
 }
 
-/// What is wrong with a text that is no address.
+/// The error for a text that is not an address.
 fn no_address(bare: &str) -> String {
     if bare.trim() != bare {
         return format!("there is a space in it: {EXAMPLES}");
@@ -122,7 +122,7 @@ fn no_address(bare: &str) -> String {
     }
 }
 
-/// What is wrong with what follows the slash.
+/// The error for the text after the slash.
 fn no_length(address: IpAddr, prefix: &str) -> String {
     let (family, most) = if address.is_ipv4() { ("IPv4", 32) } else { ("IPv6", 128) };
     let mask = prefix.parse::<Ipv4Addr>().map(Ipv4Addr::to_bits).ok();
@@ -133,7 +133,7 @@ fn no_length(address: IpAddr, prefix: &str) -> String {
     format!("the prefix of an {family} network is 0 to {most} bits: {EXAMPLES}")
 }
 
-/// Prints as it is written: a single address without its length.
+/// Prints in the form that it is parsed from: a single address without its length.
 impl fmt::Display for Net {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { first, length } = self;

@@ -1,7 +1,7 @@
-//! The numbers in attempts that limits bound or rules count, and what attempts hold, rule by rule.
+//! The numbers that limits bound or rules count, and the holds of attempts, rule by rule.
 //!
-//! A rule may have limits for a hundred thousand keys, and ten thousand policies may share it: it is
-//! gone through once.
+//! A rule may have limits for a hundred thousand keys, and ten thousand policies may share it. So each rule
+//! is scanned once.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -12,10 +12,10 @@ use hashbrown::{HashMap, HashSet};
 use crate::limit::{Holding, Limit};
 use crate::rule::Rule;
 
-/// What was found out about rules, for as long as a set of policies is put together.
+/// The results for rules, while a set of policies is built.
 #[derive(Debug, Default)]
 pub struct Numbers {
-    /// By the rule's address: an entry keeps its rule alive, so the address is its own.
+    /// By the rule's address. An entry keeps its rule alive, so the address is unique.
     by_rule: HashMap<usize, Found>,
 }
 
@@ -27,12 +27,12 @@ struct Found {
 }
 
 impl Numbers {
-    /// The fields whose numbers this rule counts, or some limit of it bounds, each once.
+    /// The fields whose numbers this rule counts or any limit of it bounds, each once.
     pub fn of(&mut self, rule: &Arc<Rule>) -> &[Arc<str>] {
         &self.found(rule).numbers
     }
 
-    /// What attempts hold by this rule, at whatever key.
+    /// The kind of hold of attempts at this rule, at any key.
     pub fn holding(&mut self, rule: &Arc<Rule>) -> Holding {
         self.found(rule).holding
     }
@@ -47,7 +47,7 @@ impl Numbers {
     }
 }
 
-/// All limits of a rule, at whatever key.
+/// All limits of a rule, at any key.
 fn limits(rule: &Rule) -> impl Iterator<Item = &Limit> {
     core::iter::once(&rule.plan).chain(rule.overrides.values()).flat_map(|plan| plan.limits())
 }
@@ -56,7 +56,7 @@ fn bounded(rule: &Rule) -> Box<[Arc<str>]> {
     let mut known = HashSet::new();
     let mut numbers = Vec::new();
     for limit in limits(rule) {
-        if let Limit::PerAttempt(bound) = limit
+        if let Some(bound) = limit.per_attempt()
             && known.insert(bound.field())
         {
             numbers.push(Arc::clone(bound.field()));

@@ -1,4 +1,4 @@
-//! The limits of one rule at one key, in the form that stores keep.
+//! The limits of one rule at one key, in the form that stores use.
 
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
@@ -6,31 +6,31 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::limit::{Idle, Limit, State};
+use crate::limit::{Idle, InFlight, Limit, State};
 use crate::time::{Span, Timestamp};
 
-/// A rule's name and all the limits that hold at a key. Built once where limits are configured, and
-/// shared by every charge that uses it.
+/// A rule's name and all its limits at a key. It is built once when limits are configured, and shared by all
+/// charges that use it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Plan {
     rule: Arc<str>,
     limits: Box<[Limit]>,
-    /// The limits as they are written, for those who show them often.
+    /// The text of each limit, since responses often show it.
     texts: Box<[Box<str>]>,
     salt: u64,
     calendar: bool,
     secret: bool,
 }
 
-/// Limits that cannot stand together.
+/// Limits that cannot be combined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlanError {
-    /// Two limits would share one counter. The configuration's fault.
+    /// Two limits would share one counter. The operator's fault.
     Twice {
         /// The second one, as written.
         limit: String,
     },
-    /// More limits than a rule may hold. The configuration's fault.
+    /// There are more limits than a rule may have. The operator's fault.
     TooMany {
         /// How many there are.
         count: usize,
@@ -41,7 +41,7 @@ impl Plan {
     /// The most limits that one rule may hold.
     pub const MOST_LIMITS: usize = 8;
 
-    /// The limits of a rule: each kind and period once.
+    /// The limits of a rule: each kind and period at most once.
     pub fn new(rule: Arc<str>, limits: Vec<Limit>) -> Result<Self, PlanError> {
         if limits.len() > Self::MOST_LIMITS {
             return Err(PlanError::TooMany { count: limits.len() });
@@ -59,29 +59,28 @@ impl Plan {
         Ok(Self { rule, limits: limits.into(), texts, salt, calendar, secret: false })
     }
 
-    /// The same limits, of a rule whose keys nobody may read.
+    /// Marks the keys of these limits as secret.
     #[must_use]
     pub fn with_secret_keys(self) -> Self {
         Self { secret: true, ..self }
     }
 
-    /// Whether nobody may read the keys that these limits hold at.
+    /// Whether the keys of these limits are secret.
     pub fn is_secret(&self) -> bool {
         self.secret
     }
 
-    /// The rule these limits belong to.
+    /// The rule of these limits.
     pub fn rule(&self) -> &Arc<str> {
         &self.rule
     }
 
-    /// A number that stands for the rule's name, so that stores which hash keys need not hash the
-    /// name each time.
+    /// A number for the rule's name, so that stores that hash keys need not hash the name each time.
     pub fn salt(&self) -> u64 {
         self.salt
     }
 
-    /// Whether some limit goes by the calendar.
+    /// Whether any limit is a calendar limit.
     pub fn has_calendar(&self) -> bool {
         self.calendar
     }
@@ -91,18 +90,22 @@ impl Plan {
         &self.limits
     }
 
+    /// The limit that counts holds, and its place among the limits. A plan has one at most.
+    pub fn in_flight(&self) -> Option<(usize, &InFlight)> {
+        self.limits.iter().enumerate().find_map(|(index, limit)| Some((index, limit.in_flight()?)))
+    }
+
     /// Each limit and how it is written.
     pub fn written(&self) -> impl ExactSizeIterator<Item = (&Limit, &str)> {
         self.limits.iter().zip(self.texts.iter().map(|text| &**text))
     }
 
-    /// How long it can matter what was taken under these limits; at most a month or so. A hold matters for
-    /// longer if it is renewed.
+    /// How long takes under these limits matter; at most about a month. A renewed hold matters for longer.
     pub fn matters_for(&self) -> Span {
         self.limits.iter().map(Limit::matters_for).max().unwrap_or(Span::ZERO)
     }
 
-    /// Carries states over from another plan of the same rule: what has the same identity is kept.
+    /// Converts states from another plan of the same rule: limits of the same identity keep theirs.
     pub fn adopt(&self, old: &Self, mut states: Vec<State>, now: Timestamp) -> Vec<State> {
         self.limits
             .iter()
@@ -115,19 +118,19 @@ impl Plan {
             .collect()
     }
 
-    /// From when on all these states can be forgotten without a trace.
+    /// From when on all these states can be forgotten without effect.
     pub fn idle(&self, states: &[State]) -> Idle {
         let idles = self.limits.iter().zip(states).map(|(limit, state)| limit.idle(state));
         idles.max().unwrap_or(Idle::At(Timestamp::ZERO))
     }
 
-    /// Whether the least attempt would be refused now.
+    /// Whether an attempt with cost 1 would be refused now.
     pub fn blocks(&self, states: &[State], now: Timestamp) -> bool {
         self.limits.iter().zip(states).any(|(limit, state)| limit.blocks(state, now))
     }
 }
 
-/// Prints the limits as they are written, separated by commas.
+/// Prints the limits, separated by commas.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.limits.is_empty() {

@@ -1,4 +1,4 @@
-//! Policies: which rules one kind of attempt passes, and how an attempt becomes charges.
+//! Policies: the rules for one kind of attempt, and how an attempt becomes charges.
 
 use alloc::boxed::Box;
 use alloc::string::ToString;
@@ -29,9 +29,9 @@ pub struct Policies {
     pub enabled: bool,
     rules: Vec<Arc<Rule>>,
     policies: Vec<Policy>,
-    /// Where in `policies` a name is, for those who have many.
+    /// The index of each policy, for large sets.
     by_name: HashMap<Arc<str>, usize>,
-    /// Where in `rules` a name is.
+    /// The index of each rule.
     rules_by_name: HashMap<Arc<str>, usize>,
     roster: Arc<Roster>,
     guards: Arc<[Guard]>,
@@ -39,20 +39,20 @@ pub struct Policies {
     counts_rows: bool,
 }
 
-/// An ordered list of rules that one kind of attempt passes.
+/// An ordered list of rules for one kind of attempt.
 #[derive(Clone, Debug)]
 pub struct Policy {
     /// Its name.
     pub name: Arc<str>,
-    /// Its rules, in the order in which they are named when exceeded.
+    /// Its rules. The first exceeded one is named in a denial.
     pub rules: Vec<Arc<Rule>>,
     /// Whether an attempt to which no rule applies is allowed instead of being a mistake.
     pub allow_unmatched: bool,
-    /// Every field that some rule uses or is derived from, and the numbers that some limit bounds.
+    /// Every field that a rule uses or is derived from, and the numbers that a limit bounds.
     fields: Vec<Arc<str>>,
     derived: Box<[Placed]>,
     numbers: Vec<Arc<str>>,
-    /// For each rule, what charging it takes.
+    /// For each rule, what is needed to charge it.
     steps: Box<[RuleStep]>,
     observes: bool,
     lets_wait: bool,
@@ -66,7 +66,7 @@ impl Policies {
     /// The most rules one policy may have.
     pub const MOST_RULES: usize = Charges::MOST;
 
-    /// A set of rules and of policies that name them by position.
+    /// A set of these rules and policies.
     pub fn new(enabled: bool, rules: Vec<Arc<Rule>>, policies: Vec<Policy>) -> Self {
         let numbered = policies.into_iter().enumerate().map(|(number, policy)| Policy { number, ..policy });
         let policies: Vec<Policy> = numbered.collect();
@@ -87,7 +87,7 @@ impl Policies {
         }
     }
 
-    /// The same set with these lists of whom is barred and who never is, and what fields hold.
+    /// The same set with these configured lists and kinds of fields.
     #[must_use]
     pub fn with_roster(self, roster: Arc<Roster>) -> Self {
         let kinds = roster.kinds();
@@ -101,13 +101,13 @@ impl Policies {
         Self { guards: guards.into(), ..self }
     }
 
-    /// The same set with this default for rules that are made at run time. Its own rules have theirs.
+    /// The same set with this default for rules that are created at run time. Its own rules keep theirs.
     #[must_use]
     pub fn with_on_outage(self, on_outage: OnOutage) -> Self {
         Self { on_outage, ..self }
     }
 
-    /// What rules do while their store cannot be used, unless they say otherwise.
+    /// The default `on_outage` of rules.
     pub fn on_outage(&self) -> OnOutage {
         self.on_outage
     }
@@ -118,28 +118,28 @@ impl Policies {
         self.counts_rows && self.named(policy).is_some_and(Policy::counts_rows)
     }
 
-    /// All guards, in the order in which they were written.
+    /// All guards, in the order of the configuration.
     pub fn guards(&self) -> &[Guard] {
         &self.guards
     }
 
-    /// What is configured of the blocklist and the allowlist.
+    /// The configured part of the blocklist and the allowlist.
     pub fn roster(&self) -> &Arc<Roster> {
         &self.roster
     }
 
-    /// What a field holds, for whoever makes a rule by it.
+    /// The kind of a field, for a new rule.
     pub fn kind_of(&self, field: &str) -> FieldKind {
         self.roster.kinds().of(field)
     }
 
-    /// What fields hold: as the configuration says, or as some rule has it.
+    /// The kinds of fields: as configured, or as a rule has them.
     pub fn kinds(&self) -> Kinds {
         let fields = self.rules.iter().flat_map(|rule| rule.by.iter());
         self.roster.kinds().clone().or(fields.map(|field| (Arc::clone(&field.name), field.kind)))
     }
 
-    /// All rules, in the order in which they were written.
+    /// All rules, in the order of the configuration.
     pub fn rules(&self) -> &[Arc<Rule>] {
         &self.rules
     }
@@ -149,7 +149,7 @@ impl Policies {
         self.rules_by_name.get(name).map(|number| &self.rules[*number])
     }
 
-    /// All policies, in the order in which they were written.
+    /// All policies, in the order of the configuration.
     pub fn iter(&self) -> impl Iterator<Item = &Policy> {
         self.policies.iter()
     }
@@ -160,16 +160,16 @@ impl Policies {
         self.named(name).ok_or_else(|| self.unknown(name))
     }
 
-    /// The policy at this place of the set.
+    /// The policy with this index.
     #[inline]
     pub fn at(&self, number: usize) -> Option<&Policy> {
         self.policies.get(number)
     }
 
-    /// As [`Policies::find`], for whoever knows what to do without.
+    /// As [`Policies::find`], but without an error.
     #[inline]
     pub fn named(&self, name: &str) -> Option<&Policy> {
-        // A few names are compared faster than one is hashed.
+        // Comparing a few names is faster than hashing one.
         if self.policies.len() <= 8 {
             self.policies.iter().find(|policy| same(&policy.name, name))
         } else {
@@ -183,8 +183,8 @@ impl Policies {
         Mistake::UnknownPolicy { policy: shown(name), near }
     }
 
-    /// This set with the policies of another one beside its own, their rules, and the guards over them, as
-    /// far as their names are not taken.
+    /// This set, with the policies, rules and guards of another one whose names are not taken. A policy of
+    /// the other one uses this set's rules where the names are equal.
     #[must_use]
     pub fn beside(&self, other: &Self) -> Self {
         let own_rule = |rule: &Arc<Rule>| self.rule(&rule.name).unwrap_or(rule).clone();
@@ -213,7 +213,7 @@ impl Policies {
         self.over(rules)
     }
 
-    /// Other rules and policies under the same settings.
+    /// Other rules and policies with the same settings.
     #[must_use]
     pub fn with(&self, rules: Vec<Arc<Rule>>, policies: Vec<Policy>) -> Self {
         let guards = Arc::clone(&self.guards);
@@ -221,7 +221,7 @@ impl Policies {
         set.with_roster(Arc::clone(&self.roster))
     }
 
-    /// The same policies over other rules, which have the same names in the same order.
+    /// The same policies with other rules, which must have the same names in the same order.
     #[must_use]
     pub fn over(&self, rules: Vec<Arc<Rule>>) -> Self {
         let mut numbers = Numbers::default();
@@ -237,7 +237,7 @@ impl Policies {
 }
 
 impl Policy {
-    /// A policy over these rules, each of which appears once.
+    /// A policy of these rules, each of which appears once.
     pub fn new(name: Arc<str>, rules: Vec<Arc<Rule>>, allow_unmatched: bool) -> Self {
         Self::sharing(name, rules, allow_unmatched, &mut Numbers::default())
     }
@@ -284,14 +284,14 @@ impl Policy {
         }
     }
 
-    /// The same policy, with fields that are derived as these kinds say. [`Policies::with_roster`] sees to it.
+    /// The same policy with the derived fields of these kinds. [`Policies::with_roster`] calls it.
     #[must_use]
     pub fn deriving(mut self, kinds: &Kinds) -> Self {
         self.derived = Placed::of(kinds, &mut self.fields);
         self
     }
 
-    /// The fields that are derived from others if an attempt does not bring them, each with its source.
+    /// The fields that are derived if an attempt does not have them, each with its source.
     pub fn derived(&self) -> impl Iterator<Item = (&str, &str)> {
         self.derived.iter().map(|placed| {
             let (field, source) = placed.places();
@@ -299,22 +299,22 @@ impl Policy {
         })
     }
 
-    /// Its place among the policies of its set.
+    /// Its index in its set.
     pub fn number(&self) -> usize {
         self.number
     }
 
-    /// Whether some rule only counts and reports.
+    /// Whether any rule only observes.
     pub fn observes(&self) -> bool {
         self.observes
     }
 
-    /// Whether some rule lets those who exceed it wait.
+    /// Whether any rule makes attempts wait.
     pub fn lets_wait(&self) -> bool {
         self.lets_wait
     }
 
-    /// Whether some rule counts only answers of some statuses.
+    /// Whether any rule has `count_when`.
     pub fn counts_answers(&self) -> bool {
         self.counts_answers
     }
@@ -325,12 +325,12 @@ impl Policy {
         self.counts_rows
     }
 
-    /// What its attempts hold, at whatever key.
+    /// The kind of hold of its attempts, at any key.
     pub fn holding(&self) -> Holding {
         self.holding
     }
 
-    /// Whether its attempts hold something, and so need an id to release it by.
+    /// Whether its attempts take holds, and so need an id to release them.
     #[inline]
     pub fn holds(&self) -> bool {
         self.holding != Holding::Nothing
@@ -343,13 +343,12 @@ impl Policy {
         Ok(charges)
     }
 
-    /// As [`Policy::charges`], into charges that are empty yet: they are too large to be handed from
-    /// call to call.
+    /// As [`Policy::charges`], but adds to empty charges, which are too large to move from call to call.
     pub fn charge<'a>(&'a self, attempt: &Attempt<'a>, charges: &mut Charges<'a>) -> Result<(), Mistake> {
         self.charge_listed(attempt, &Roster::default(), charges)
     }
 
-    /// As [`Policy::charge`], where fields that the lists know may be among those of the attempt.
+    /// As [`Policy::charge`], but the attempt may also have fields for the lists.
     #[inline]
     pub fn charge_listed<'a>(
         &'a self,
@@ -363,7 +362,7 @@ impl Policy {
         if let Some(id) = attempt.id {
             Attempt::check_id(id)?;
         }
-        // Few policies use more fields than fit beside the call.
+        // Few policies have more fields than fit on the stack.
         let mut few = [None; 8];
         let mut many = Vec::new();
         let values = few.get_mut(..self.fields.len()).unwrap_or_else(|| {
@@ -386,19 +385,19 @@ impl Policy {
         Ok(())
     }
 
-    /// The rule that a charge of [`Policy::charges`] stands for.
+    /// The rule of a charge of [`Policy::charges`].
     pub fn rule(&self, name: &Arc<str>) -> Option<&Arc<Rule>> {
-        // A plan names its rule by the very same text in most cases.
+        // A plan mostly shares the text of its rule's name.
         let same = self.rules.iter().find(|rule| Arc::ptr_eq(&rule.name, name));
         same.or_else(|| self.rules.iter().find(|rule| rule.name == *name))
     }
 
-    /// Every field that an attempt may bring: those of the rules, and what they are derived from.
+    /// Every field that an attempt may have: those of the rules, and their sources.
     pub fn fields(&self) -> impl Iterator<Item = &str> {
         self.fields.iter().chain(&self.numbers).map(|name| &**name)
     }
 
-    /// Whether some rule has all its fields: then it is unlimited or switched off, not unmatched.
+    /// Whether any rule has all its fields: then it is unlimited or switched off, not unmatched.
     fn applies(&self, values: &[Option<&str>]) -> bool {
         self.rules.is_empty() || self.steps.iter().any(|step| step.applies(values))
     }
@@ -428,8 +427,8 @@ impl Policy {
         Ok(())
     }
 
-    /// Which of the fields has this name. Callers tend to keep to the order of the rules, so the
-    /// search begins where the last one ended.
+    /// The index of the field with this name. Callers mostly use the order of the rules, so the search starts
+    /// where the last one ended.
     #[inline]
     fn position_of(&self, name: &str, next: usize) -> Option<usize> {
         let is = |known: &Arc<str>| same(known, name);
@@ -439,7 +438,7 @@ impl Policy {
         }
     }
 
-    /// Notes a number that some limit bounds. Answers whether it is one.
+    /// Records a number that a limit bounds. Returns whether it is one.
     #[inline]
     fn note_number<'a>(
         &'a self,
@@ -458,7 +457,7 @@ impl Policy {
         Ok(true)
     }
 
-    /// Checks a field that no rule knows: it is there for the lists, or a mistake.
+    /// Checks a field that no rule uses: it is for the lists, or a mistake.
     #[cold]
     fn check_listed(
         &self,
@@ -483,11 +482,11 @@ impl Policy {
     }
 }
 
-/// Whether two names are equal. Names are short: calling a function that compares takes longer than
-/// comparing them.
+/// Whether two names are equal. Names are short, so calling a comparison function would take longer than
+/// comparing.
 #[inline]
 pub(crate) fn same(one: &str, other: &str) -> bool {
-    /// Whether both begin and end alike: all there is of up to twice as many bytes.
+    /// Whether both have the same start and end, which covers up to twice as many bytes.
     #[inline]
     fn ends<const N: usize>(one: &[u8], other: &[u8]) -> bool {
         one.first_chunk::<N>() == other.first_chunk() && one.last_chunk::<N>() == other.last_chunk()

@@ -1,32 +1,31 @@
-//! What a limit shows of itself.
+//! The reading of a limit.
 
 use crate::time::{Span, Timestamp};
 
-/// When an attempt conforms to a limit, with no other traffic.
+/// When an attempt conforms to a limit, without other traffic.
 ///
-/// Ordered by how long one has to wait, so that the maximum over several limits is the answer for
-/// all of them.
+/// Ordered by the length of the wait, so that the maximum over several limits applies to all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum When {
     /// At once.
     Now,
     /// After exactly this long: a microsecond less is too early.
     After(Span),
-    /// When somebody releases a hold; no time can be told.
+    /// When a hold is released; the time is unknown.
     OnRelease,
-    /// Never: it asks for more than the limit's capacity.
+    /// Never: the cost exceeds the limit's capacity.
     Never,
 }
 
-/// What one limit shows, after what it was asked.
+/// The reading of one limit after a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// The most that can ever be taken at once; of a ladder, the failures that its last step takes, or
-    /// those that there are if they are more.
+    /// The most that can ever be taken at once. For a ladder, the failures of its last step, or the counted
+    /// ones if they are more.
     pub capacity: u64,
     /// What can still be taken now.
     pub remaining: u64,
-    /// When the limit is whole again if nothing more is taken; `None` if not by itself.
+    /// When the limit is unused again if nothing more is taken; `None` if that needs a release or a reset.
     pub reset: Option<Timestamp>,
     /// When the attempt conforms.
     pub when: When,

@@ -1,5 +1,4 @@
-//! A rule: a named level with its key, its limits, what it does when they are exceeded, and what
-//! without its store.
+//! A rule: its key, its limits, and what it does when they are exceeded or its store is down.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -19,35 +18,35 @@ use crate::rows::RowCount;
 use crate::statuses::Statuses;
 use crate::time::Span;
 
-/// A named level.
+/// A named set of limits for one kind of key.
 #[derive(Clone, Debug)]
 pub struct Rule {
     /// Its name: unique, and part of every counter's identity.
     pub name: Arc<str>,
-    /// How answers that it refuses name it to an application, beside its name.
+    /// Its code for applications, which its denials have beside its name.
     pub code: Option<Code>,
     /// The fields that make its key; none means one counter for all.
     pub by: Box<[Field]>,
-    /// Its limits, where nothing else is said.
+    /// Its limits for keys without an override.
     pub plan: Arc<Plan>,
     /// Limits of single keys, by the key's text.
     pub overrides: HashMap<Box<str>, Arc<Plan>>,
     /// What happens when a limit is exceeded.
     pub on_exceed: OnExceed,
-    /// What happens while the store cannot be used.
+    /// What happens during an outage.
     pub on_outage: OnOutage,
     /// When it bans a key that it keeps denying.
     pub ban: Option<Banning>,
-    /// The field whose number an attempt costs at this rule; without one it costs what the attempt says.
+    /// The field whose number an attempt costs at this rule; without one the attempt's own cost counts.
     pub count: Option<Arc<str>>,
-    /// Of which statuses an answer must be for its attempt to count; any if nothing is said. An attempt
-    /// is charged at first like any other, and given back once it is answered otherwise.
+    /// The statuses of responses whose attempts count; `None` means all. An attempt is charged at first, and
+    /// refunded if its response has another status.
     pub count_when: Option<Statuses>,
     /// Which rows of the application count beside what it holds.
     pub rows: Option<Arc<RowCount>>,
-    /// A switched-off rule charges nothing.
+    /// A disabled rule charges nothing.
     pub enabled: bool,
-    /// Whether its keys are kept out of everything that people read.
+    /// Whether its keys are secret: hidden in all output.
     pub secret: bool,
 }
 
@@ -65,20 +64,20 @@ pub struct Field {
 pub enum OnExceed {
     /// Deny the attempt.
     Reject,
-    /// Tell when to come back; never deny what could pass later.
+    /// Return when to retry; never deny an attempt that could pass later.
     Defer(Deferral),
-    /// Tell how long to wait, up to this long; deny beyond it.
+    /// Return how long to wait, up to this; deny beyond it.
     Wait(Span),
-    /// Only count and report: the verdict is never touched.
+    /// Only count and report, without an effect on the verdict.
     Observe,
 }
 
-/// To when an attempt is deferred.
+/// Until when an attempt is deferred.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Deferral {
-    /// To the next boundary of the limit's period in UTC instead of the exact moment.
+    /// The next boundary of the limit's period in UTC instead of the exact time.
     pub aligned: bool,
-    /// Spread over this much time, so that not all come back at once.
+    /// Spread retries over this much time, so that they do not all come at once.
     pub jitter: Span,
 }
 
@@ -86,8 +85,8 @@ impl Rule {
     /// The most fields that may make a key.
     pub const MOST_FIELDS: usize = 4;
 
-    /// A rule by these fields, with these limits, that rejects what exceeds them. What its fields hold
-    /// goes by their well-known names; everything else can be set afterwards.
+    /// A rule by these fields with these limits, which rejects. The kinds of its fields follow from their
+    /// well-known names; everything else can be set afterwards.
     pub fn new(name: &str, by: &[&str], limits: Vec<Limit>) -> Result<Self, PlanError> {
         let field = |name: &&str| Field { name: (*name).into(), kind: FieldKind::of_name(name) };
         let plan = Plan::new(name.into(), limits)?;
@@ -108,7 +107,7 @@ impl Rule {
         })
     }
 
-    /// The same rule, with keys that nobody may read.
+    /// The same rule with secret keys.
     #[must_use]
     pub fn with_secret_keys(mut self) -> Self {
         let hide = |plan: &Arc<Plan>| Arc::new(Plan::clone(plan).with_secret_keys());
@@ -123,20 +122,20 @@ impl Rule {
         self.on_exceed == OnExceed::Observe
     }
 
-    /// The first of these limits that cannot be counted by what came of an attempt: giving back what
-    /// is held ends the hold, whatever it stands for.
+    /// The first of these limits that does not support `count_when`: a refund would end its hold while the
+    /// held thing still lasts.
     pub fn uncountable<'l>(&self, limits: &'l [Limit]) -> Option<&'l Limit> {
         self.count_when.and_then(|_| limits.iter().find(|limit| limit.holds()))
     }
 
-    /// The limits at a key, by its text.
+    /// The limits of a key.
     #[inline]
     pub fn plan_at(&self, key: &str) -> &Arc<Plan> {
         if self.overrides.is_empty() { &self.plan } else { self.overrides.get(key).unwrap_or(&self.plan) }
     }
 
-    /// The text of the key whose values are joined in `text` as this rule's keys are; the rule's own
-    /// name stands for the one key of a rule without fields. `None` if the text does not fit.
+    /// The key for a text of joined values, in its comparable form. The key of a rule without fields is the
+    /// rule's name. `None` if the text does not fit.
     pub fn key_of(&self, text: &str) -> Option<Box<str>> {
         if self.by.is_empty() {
             return (text == &*self.name).then(|| text.into());
@@ -150,8 +149,8 @@ impl Rule {
         }
     }
 
-    /// The fields that make a key, each with its value in the comparable form; `None` if the text is no
-    /// key of this rule.
+    /// The fields of a key with their values in comparable form; `None` if the text is not a key of this
+    /// rule.
     pub fn values_of(&self, key: &str) -> Option<Vec<(Arc<str>, String)>> {
         if self.by.is_empty() {
             return (key == &*self.name).then(Vec::new);
@@ -160,7 +159,7 @@ impl Rule {
         Some(self.by.iter().map(|field| Arc::clone(&field.name)).zip(values).collect())
     }
 
-    /// Whether a key has these values in these fields, whatever it has in others.
+    /// Whether a key has these values in these fields.
     pub fn is_about(&self, key: &str, fields: &[(&str, &str)]) -> bool {
         let Some(values) = self.values_of(key) else { return false };
         fields.iter().all(|(name, value)| {

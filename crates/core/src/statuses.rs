@@ -1,6 +1,6 @@
-//! Statuses of answers: which of them a rule counts.
+//! Sets of HTTP statuses, for `count_when`.
 //!
-//! Written as one, as several, or as all but some:
+//! Written as one, as several, or as all except some:
 //!
 //! ```text
 //! statuses = [ "not" ] ( status | "[" status { "," status } "]" )
@@ -16,11 +16,11 @@ use core::str::FromStr;
 
 use crate::grammar::GrammarError;
 
-/// Some of the statuses from 100 to 599, and at least one.
+/// A non-empty set of statuses from 100 to 599.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Statuses([u64; WORDS]);
 
-/// One entry of what is written: a status, or all that begin with the same digit.
+/// One written entry: a status, or a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StatusEntry {
     One(u16),
@@ -31,14 +31,14 @@ const FIRST: u16 = 100;
 const LAST: u16 = 599;
 const WORDS: usize = ((LAST - FIRST) as usize + 1).div_ceil(64);
 
-/// What can be written, for those who wrote something else.
+/// The valid forms, for error messages.
 const FORMS: &str = "a status is `100` to `599`, or all of a kind, as in `4xx`";
 
 impl Statuses {
     const NONE: Self = Self([0; WORDS]);
 
-    /// Whether an answer of this status is one of them. What is no status at all always is, so that
-    /// nobody gets around a limit by it.
+    /// Whether the set contains a status. It contains every number that is not a status, so that no client
+    /// evades a limit by one.
     pub fn contains(&self, status: u16) -> bool {
         match status.checked_sub(FIRST) {
             Some(index) if status <= LAST => self.0[usize::from(index) / 64] >> (index % 64) & 1 == 1,
@@ -46,20 +46,20 @@ impl Statuses {
         }
     }
 
-    /// What one entry of a list says: a status, or all of a kind.
+    /// Parses one entry of a list: a status, or a class.
     pub fn entry(text: &str) -> Result<Self, GrammarError> {
         let mut rest = Rest { text, at: 0 };
         let entry = rest.entry()?;
         rest.end(entry.into())
     }
 
-    /// These and those.
+    /// The union of both.
     #[must_use]
     pub fn or(self, those: Self) -> Self {
         Self(core::array::from_fn(|word| self.0[word] | those.0[word]))
     }
 
-    /// All the others, if there are any.
+    /// The complement, if it is not empty.
     #[must_use]
     pub fn others(&self) -> Option<Self> {
         let mut others = Self::NONE;
@@ -67,12 +67,12 @@ impl Statuses {
         (others != Self::NONE).then_some(others)
     }
 
-    /// Each of them as it is written, kinds before single ones of another kind: `4xx`, `503`.
+    /// Its entries as written, classes before single statuses of other classes: `4xx`, `503`.
     pub fn written(&self) -> impl Iterator<Item = impl fmt::Display> {
         self.entries().into_iter()
     }
 
-    /// Whether they are written as all but the others, because that is shorter.
+    /// Whether it is written as `not` the complement, because that is shorter.
     pub fn is_written_by_others(&self) -> bool {
         self.others().is_some_and(|others| others.entries().len() < self.entries().len())
     }
@@ -109,7 +109,7 @@ impl From<StatusEntry> for Statuses {
     }
 }
 
-/// What is left to read of a text.
+/// The rest of a text.
 struct Rest<'t> {
     text: &'t str,
     at: usize,
@@ -121,7 +121,7 @@ impl<'t> Rest<'t> {
         self.at += rest.len() - rest.trim_start().len();
     }
 
-    /// The next word without taking it: letters and digits, or one sign, or nothing at the end.
+    /// The next word without consuming it: letters and digits, or one sign, or nothing at the end.
     fn peek(&mut self) -> &'t str {
         self.skip_space();
         let rest = &self.text[self.at..];
@@ -197,7 +197,7 @@ fn entry_of(word: &str) -> Option<StatusEntry> {
     }
 }
 
-/// What is wrong with a word that stands where a status should.
+/// The error for a word that is not a status.
 fn mistaken(word: &str) -> String {
     match word {
         "" => format!("a status is missing: {FORMS}"),
@@ -231,7 +231,7 @@ impl FromStr for Statuses {
     }
 }
 
-/// Prints them as they are read, by the others if that is shorter.
+/// Prints in the form that it is parsed from, by the complement if that is shorter.
 impl fmt::Display for Statuses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = *self;

@@ -1,7 +1,7 @@
-//! A rule as a policy passes it: what charging it takes, side by side with the other rules.
+//! What a policy needs to charge a rule, stored side by side for all of its rules.
 //!
-//! An attempt passes many rules, and looking for each of them elsewhere in memory takes longer than all
-//! that is done with it.
+//! An attempt passes many rules, and fetching each from another place in memory would take longer than
+//! charging it.
 
 use alloc::string::ToString;
 use alloc::sync::Arc;
@@ -21,22 +21,22 @@ pub(crate) struct RuleStep {
     parts: SmallVec<[KeyPart; Rule::MOST_FIELDS]>,
     pub(crate) enabled: bool,
     enforced: bool,
-    /// Whether there is any limit, for all keys that have none of their own.
+    /// Whether there is any limit for keys without an override.
     limited: bool,
-    /// Whether some keys have limits of their own.
+    /// Whether there are overrides.
     overridden: bool,
 }
 
-/// One field of its key.
+/// One field of the key.
 #[derive(Clone, Copy, Debug)]
 struct KeyPart {
-    /// Which of the policy's fields it is.
+    /// Its index in the policy's fields.
     index: u8,
     kind: FieldKind,
 }
 
 impl RuleStep {
-    /// The step of a rule. Its fields are entered among those of the policy, as far as they are not there.
+    /// The step of a rule. Missing fields are added to the policy's.
     pub(crate) fn new(rule: &Rule, fields: &mut Vec<Arc<str>>) -> Self {
         let part = |field: &Field| KeyPart { index: position(fields, &field.name), kind: field.kind };
         Self {
@@ -48,7 +48,7 @@ impl RuleStep {
         }
     }
 
-    /// Whether all its fields are there.
+    /// Whether all its fields are present.
     pub(crate) fn applies(&self, values: &[Option<&str>]) -> bool {
         self.parts.iter().all(|part| values[usize::from(part.index)].is_some())
     }
@@ -63,7 +63,7 @@ impl RuleStep {
     ) -> Result<(), Mistake> {
         let Some(key) = self.key(rule, values, charges)? else { return Ok(()) };
         let plan = if self.overridden { rule.plan_at(charges.key_text(&key)) } else { &rule.plan };
-        // In most cases there is no need to look at the plan.
+        // Mostly the plan need not be read.
         if self.limited && !self.overridden || !plan.limits().is_empty() {
             let cost =
                 if let Some(field) = &rule.count { count(rule, field, charges)? } else { charges.cost };
@@ -72,8 +72,8 @@ impl RuleStep {
         Ok(())
     }
 
-    /// The rule's key for these values; `None` if one is absent. A single value that is in its comparable
-    /// form already is not copied.
+    /// The rule's key for these values; `None` if one is absent. A single value in its comparable form is not
+    /// copied.
     #[inline]
     fn key<'a>(
         &self,
@@ -83,10 +83,10 @@ impl RuleStep {
     ) -> Result<Option<Key<'a>>, Mistake> {
         let value = |part: &KeyPart| values[usize::from(part.index)];
         match &*self.parts {
-            [] => return Ok(Some(Key::Refunded(&rule.name))),
+            [] => return Ok(Some(Key::Borrowed(&rule.name))),
             [part] => match value(part) {
                 None => return Ok(None),
-                Some(value) if part.kind.is_plain(value) => return Ok(Some(Key::Refunded(value))),
+                Some(value) if part.kind.is_plain(value) => return Ok(Some(Key::Borrowed(value))),
                 Some(_) => {}
             },
             _ => {}
@@ -106,7 +106,7 @@ impl RuleStep {
     }
 }
 
-/// What an attempt costs at a rule that counts a field.
+/// The cost of an attempt at a rule that counts a field.
 fn count(rule: &Rule, field: &Arc<str>, charges: &Charges<'_>) -> Result<u64, Mistake> {
     if charges.cost == 0 {
         return Ok(0);

@@ -1,4 +1,4 @@
-//! What the engine asks of a place that keeps counters, and of one that keeps records.
+//! The interfaces of stores: counters and records.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -17,133 +17,131 @@ use crate::plan::Plan;
 use crate::time::Timestamp;
 use crate::versioned_map::{Changes, Edit, Namespace};
 
-/// A place that keeps counters. It owns the time by which they age.
+/// A store of counters. Counters age by its clock.
 pub trait Store: Send + Sync {
     /// The store's time: the clock by which its counters age.
     fn now(&self) -> Answer<'_, Timestamp>;
 
-    /// Takes all charges, or none, and writes down what came of it. Without charges it conforms, and the
-    /// outcome tells the time.
+    /// Takes all charges, or none, and writes the outcome. Without charges the attempt is allowed, and the
+    /// outcome has the time.
     fn take<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()>;
 
-    /// Says what [`Store::take`] would, and takes nothing.
+    /// Writes the outcome that [`Store::take`] would have, and takes nothing.
     fn peek<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()>;
 
-    /// Gives back what these charges took at `taken_at`, as the fate of each says. They may be a part of
-    /// what the ticket took: each of its rules is given back once.
+    /// Refunds or finishes charges that were taken at `taken_at`, by the fate of each. They may be a part of
+    /// the ticket's charges: each rule is refunded once.
     fn refund<'a>(&'a self, charges: &'a Charges<'_>, taken_at: Timestamp) -> Answer<'a, Refunded>;
 
-    /// Looks at the holds of one key, or changes them.
+    /// Lists or changes the holds of one key.
     fn holds<'a>(&'a self, counter: &'a Counter<'a>, order: HoldsOrder<'a>) -> Answer<'a, HoldsReport>;
 
-    /// Forgets counters.
+    /// Deletes counters.
     fn forget<'a>(&'a self, what: Forget<'a>) -> Answer<'a, ()>;
 
-    /// Undoes a take whose answer never came, as far as the ticket tells what it took: entries of
-    /// logs, failures and holds. What was only counted stays counted.
+    /// Undoes a take that got no answer, as far as its entries have the ticket: entries of logs, failures and
+    /// holds. Plain counts stay.
     fn retract<'a>(&'a self, charges: &'a Charges<'_>) -> Answer<'a, ()> {
         let _ = charges;
         Answer::ready(Ok(()))
     }
 
-    /// Whether every take, every give and every order about holds is answered at once, so that nobody
-    /// need be ready to wait.
+    /// Whether takes, refunds and orders about holds are always answered at once, so that callers never have
+    /// to wait.
     fn answers_at_once(&self) -> bool {
         false
     }
 
-    /// Asks whether the store can be used, and what it cannot be used for. A store in this process can
-    /// always be used for everything.
+    /// Asks whether the store can be used, and what it cannot be used for. A store in this process can always
+    /// be used for everything.
     fn probe(&self) -> Answer<'_, Vec<Impairment>> {
         Answer::ready(Ok(Vec::new()))
     }
 }
 
-/// A place that keeps named values beside the counters: one map for each namespace, each with its own
-/// version. All nodes that share the counters share the values.
+/// A store of named values beside the counters: one map for each namespace, each with its own version. All
+/// nodes that share the counters share the values.
 pub trait Records: Send + Sync {
-    /// Makes edits in one namespace, in their order, and answers for each whether its condition held; an
-    /// edit whose condition does not hold changes nothing. Of all callers that expect the same value and
-    /// replace it, one succeeds. The changes are durable when the answer comes. If the answer is an error,
-    /// up to [`MOST_TOGETHER`] edits were made all or not at all; more may have been made in part.
-    /// Fails with [`Namespace::full`] if there is no room.
+    /// Makes edits in one namespace, in their order, and returns for each whether its condition held. An edit
+    /// whose condition does not hold changes nothing. Of several callers that expect the same value and
+    /// replace it, one succeeds. The changes are durable when the call returns. After an error, up to
+    /// [`MOST_TOGETHER`] edits were made all or not at all; more may have been made in part. Fails with
+    /// [`Namespace::full`] if there is no room.
     fn change<'a>(&'a self, space: Namespace, edits: &'a [Edit]) -> Answer<'a, Vec<bool>>;
 
-    /// What has changed in a namespace since a version that an earlier answer told, or everything. It
-    /// tells everything as well if it no longer knows what has changed since. It tells only what is
-    /// durable.
+    /// The changes in a namespace since a version of an earlier answer, or all entries. It also returns all
+    /// entries if the changes are no longer known. Only durable changes are included.
     fn changes(&self, space: Namespace, since: Option<u64>) -> Answer<'_, Changes>;
 
-    /// Random bytes that last as long as the counters do, the same for all nodes that share them. The
-    /// engine signs receipts with them.
+    /// Random bytes that last as long as the counters, the same for all nodes that share them. The engine
+    /// signs receipts with them.
     fn secret(&self) -> Answer<'_, [u8; 32]>;
 }
 
 /// How many edits of one call every store makes all or not at all.
 pub const MOST_TOGETHER: usize = 1_000;
 
-/// A store's answer: at once if it is in this process, else later. Either way it can be awaited.
+/// A store's answer: ready if the store is in this process, otherwise a future. Both can be awaited.
 pub enum Answer<'a, T> {
-    /// Here it is; taken out when it was awaited.
+    /// Ready; `None` after it was awaited.
     Ready(Option<Result<T, StoreError>>),
-    /// It comes.
+    /// Not ready yet.
     Later(Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>),
 }
 
 /// Why a store did not do what it was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreError {
-    /// The calendar brought along does not cover the store's time. Nobody's fault; nothing was
-    /// done. Ask again with the calendar around `now`.
+    /// The calendar in the charges does not cover the store's time. Nobody is at fault; nothing was done.
+    /// Repeat the call with the calendar around `now`.
     Stale {
         /// The store's time.
         now: Timestamp,
     },
-    /// There is no room for another key, and none may be forgotten. The operator's fault; nothing
-    /// was done.
+    /// There is no room for another key, and none may be evicted. The operator's fault; nothing was done.
     Full {
-        /// How many keys there may be.
+        /// The most keys.
         max_keys: usize,
     },
-    /// What is kept under one key cannot be read, because somebody else wrote it. Nothing was done,
-    /// and other keys are well.
+    /// The value of a key cannot be read, because another program wrote it. Nothing was done, and other keys
+    /// are not affected.
     Damaged {
-        /// The name it is kept under.
+        /// The name of the key in the store.
         key: String,
         /// What is wrong with it.
         reason: String,
     },
-    /// The server has no memory left for what this would write. The operator's fault; nothing was
-    /// done. What only reads or frees still works.
+    /// The server has no memory left for this write. The operator's fault; nothing was done. Reading and
+    /// freeing still work.
     OutOfMemory {
-        /// What the server said.
+        /// The server's message.
         reason: String,
     },
-    /// Other callers kept one of the keys busy for too long. Nobody's fault; nothing was done, and the
-    /// store is well.
+    /// Other callers kept one of the keys busy for too long. Nobody is at fault; nothing was done, and the
+    /// store works.
     Busy,
-    /// The server's access rules forbid a command that this needs. The operator's fault; nothing was
-    /// done. What does not need the command still works.
+    /// The server's access rules forbid a command that this call needs. The operator's fault; nothing was
+    /// done. Calls without the command still work.
     Forbidden {
-        /// What the server said.
+        /// The server's message.
         reason: String,
     },
-    /// The server that keeps one of the keys cannot be used, while other servers of the store can. The
-    /// operator's fault, or the network's; whether anything was done is not known.
+    /// The server of one of the keys cannot be used, while other servers of the store can. The fault is the
+    /// operator's or the network's; it is not known whether anything was done.
     PartUnavailable {
         /// What happened. It is logged and shown, so it holds no password.
         reason: String,
     },
-    /// No answer came in time. The operator's fault, or the network's; whether anything was done is
-    /// not known.
+    /// No answer arrived in time. The fault is the operator's or the network's; it is not known whether
+    /// anything was done.
     TimedOut,
-    /// The server answers, and refuses to serve. The operator's fault; nothing was done.
+    /// The server answers, but refuses to serve. The operator's fault; nothing was done.
     Refused {
-        /// What the server said. It is logged and shown, so it holds no password.
+        /// The server's message. It is logged and shown, so it holds no password.
         reason: String,
     },
-    /// The store cannot be used. The operator's fault, or the network's; whether anything was done
-    /// is not known.
+    /// The store cannot be used. The fault is the operator's or the network's; it is not known whether
+    /// anything was done.
     Unavailable {
         /// What happened. It is logged and shown, so it holds no password.
         reason: String,
@@ -153,22 +151,22 @@ pub enum StoreError {
 /// What a store that answers cannot be relied on for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Impairment {
-    /// What kind of impairment it is.
+    /// The kind of impairment.
     pub kind: ImpairmentKind,
-    /// Which server, which commands, and what to do about it. It is logged and shown.
+    /// The server, the commands, and the remedy. It is logged and shown.
     pub detail: String,
 }
 
-/// What a store that answers cannot be relied on for.
+/// The kinds of impairments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ImpairmentKind {
-    /// It writes nothing more, because its memory is full.
+    /// It accepts no more writes, because its memory is full.
     Full,
-    /// Its access rules forbid some of the commands that are used.
+    /// Its access rules forbid some of the necessary commands.
     Forbidden,
     /// Some of its servers cannot be used.
     PartUnavailable,
-    /// It drops counters when its memory is full.
+    /// It evicts counters when its memory is full.
     Evicting,
 }
 
@@ -184,63 +182,63 @@ impl ImpairmentKind {
     }
 }
 
-/// What came of giving back.
+/// The result of a refund.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refunded {
-    /// It was given back, as far as it still counted, and had not been before.
+    /// It was refunded, as far as it still counted, and had not been before.
     Done,
-    /// All of it had been given back before; nothing was done.
+    /// All of it had been refunded before; nothing was done.
     Already,
-    /// What it took is no longer known: it was taken too long ago, or what was taken then has been
-    /// forgotten or lost since. Nothing was done.
+    /// The charges are no longer known: they are too old, or have been forgotten or lost since. Nothing was
+    /// done.
     TooOld,
 }
 
 /// One rule at one key.
 #[derive(Clone, Copy, Debug)]
 pub struct Counter<'a> {
-    /// The limits that hold there.
+    /// The limits at this key.
     pub plan: &'a Arc<Plan>,
     /// The key.
     pub key: &'a str,
 }
 
-/// What to do with the holds of a key.
+/// An order about the holds of a key.
 #[derive(Clone, Copy, Debug)]
 pub enum HoldsOrder<'a> {
-    /// Only list them.
+    /// List them.
     List,
-    /// Renew the lease of one.
+    /// Renew one.
     Renew(&'a str),
-    /// End one.
+    /// Release one.
     Release(&'a str),
-    /// Renew the leases of several, up to [`HoldsOrder::MOST_IDS`].
+    /// Renew several, up to [`HoldsOrder::MOST_IDS`].
     RenewMany(&'a [&'a str]),
-    /// End several, up to [`HoldsOrder::MOST_IDS`].
+    /// Release several, up to [`HoldsOrder::MOST_IDS`].
     ReleaseMany(&'a [&'a str]),
-    /// Hold these ids again, up to [`HoldsOrder::MOST_IDS`], each with its weight, in this order and as
-    /// far as there is room: for what still lasts though its hold has run out, or was taken elsewhere.
-    /// One that is held already is renewed. No other limit at the key is charged.
+    /// Hold these ids again, up to [`HoldsOrder::MOST_IDS`], each with its weight, in this order and as far
+    /// as there is room. For things that still last although their hold has expired, or was taken elsewhere.
+    /// An id that is still held is renewed. No other limit of the key is charged.
     Claim(&'a [(&'a str, u64)], Ticket),
-    /// Make exactly these ids held, whatever the limit says: the caller's books are the truth.
+    /// Make exactly these ids held, whatever the limit says: the caller's records are the truth.
     Replace(&'a [&'a str], Ticket),
 }
 
 impl HoldsOrder<'_> {
-    /// How many ids one order may name; more take several.
+    /// How many ids one order may name; more need several orders.
     pub const MOST_IDS: usize = 10_000;
 }
 
-/// What came of an order about holds.
+/// The result of an order about holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HoldsReport {
-    /// Whether the id that was to be renewed or ended was held; of several, whether all were. Of those
-    /// that were claimed, whether all are.
+    /// Whether the id to renew or release was held; for several ids, whether all were. For a claim, whether all
+    /// ids are held now.
     pub found: bool,
     /// The store's time.
     pub now: Timestamp,
-    /// By id: every hold, where they were to be listed or replaced; else those of the ids named that were
-    /// renewed, ended or are held again.
+    /// Holds by id: all of them for a list or a replacement; otherwise those of the named ids that were renewed,
+    /// released or claimed.
     pub holds: Vec<(String, Hold)>,
 }
 

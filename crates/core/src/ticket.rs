@@ -1,22 +1,22 @@
-//! Who took something.
+//! Tickets: the names of takes.
 
 use core::fmt;
 use core::str::FromStr;
 
-/// The name of one take: unique, so that it can be given back once and only once.
+/// The unique name of one take, so that it can be refunded exactly once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
 impl Ticket {
-    /// The id under which a caller finds a refusal again, where it sent none: sixteen digits that no other
-    /// ticket has, and that look nothing like those of the next one.
+    /// The correlation id of a refusal, if the caller sent none: sixteen digits, unique to the ticket and
+    /// unlike those of the next one.
     pub fn id(self) -> [u8; 16] {
         hexadecimal(scatter(self.0))
     }
 }
 
-/// The sixteen digits of a number, all at once: each half of its bytes becomes a byte of its own, and
-/// those above nine become letters.
+/// The sixteen hexadecimal digits of a number, computed together: each half-byte becomes a byte, and values
+/// above nine become letters.
 fn hexadecimal(number: u64) -> [u8; 16] {
     const NIBBLES: u128 = u128::from_ne_bytes([0x0f; 16]);
     const ONES: u128 = u128::from_ne_bytes([1; 16]);
@@ -29,7 +29,7 @@ fn hexadecimal(number: u64) -> [u8; 16] {
     (spread + ONES * u128::from(b'0') + letters * u128::from(b'a' - b'9' - 1)).to_be_bytes()
 }
 
-/// Turns neighbours into numbers far apart, and never two into one (the finisher of splitmix64).
+/// Maps neighbours to numbers far apart, without collisions (the finisher of splitmix64).
 fn scatter(number: u64) -> u64 {
     let number = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

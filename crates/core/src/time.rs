@@ -1,12 +1,12 @@
-//! Moments and lengths of time, in whole microseconds.
+//! Times and spans, in whole microseconds.
 //!
-//! Nothing here reads a clock: time is always an argument. Microseconds since the epoch stay below
-//! 2^53 until the year 2255, so every value is also exact as a double, which is all Lua has.
+//! Nothing here reads a clock: time is always an argument. Microseconds since the epoch stay below 2^53 until
+//! the year 2255, so every value is exact as a double too, which is the only number type of Lua.
 
 use core::fmt;
 use core::ops::{Add, Sub};
 
-/// A moment: microseconds since the Unix epoch.
+/// A time: microseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(u64);
 
@@ -14,9 +14,9 @@ pub struct Timestamp(u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span(u64);
 
-/// Where a store that keeps its own time gets it from.
+/// The clock of a store that keeps its own time.
 pub trait Clock: Send + Sync {
-    /// The present moment.
+    /// The current time.
     fn now(&self) -> Timestamp;
 }
 
@@ -39,7 +39,7 @@ impl Timestamp {
         self.0.div_ceil(1_000_000)
     }
 
-    /// How long after `earlier` this is; nothing if it is before it.
+    /// The time since `earlier`; zero if this is before it.
     pub const fn since(self, earlier: Self) -> Span {
         Span(self.0.saturating_sub(earlier.0))
     }
@@ -71,7 +71,7 @@ impl Span {
         self.0
     }
 
-    /// Whole milliseconds, rounded up, so that waiting them out is never too short.
+    /// Whole milliseconds, rounded up, so that waiting is never too short.
     pub const fn as_millis_ceil(self) -> u64 {
         self.0.div_ceil(1_000)
     }
@@ -108,7 +108,7 @@ impl From<Span> for core::time::Duration {
     }
 }
 
-/// Prints as the grammar writes a duration: `15m`, `1h30m`, `250ms`.
+/// Prints in the form of the grammar: `15m`, `1h30m`, `250ms`.
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [(u64, &str); 7] = [

@@ -1,12 +1,12 @@
-//! Waiting for several things side by side.
+//! Waits for several futures concurrently.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::future::{Future, poll_fn};
 use core::task::Poll;
 
-/// Waits for all of these, side by side, and answers what came of each, in their order. They are begun
-/// in their order too: each runs until it first has to wait before the next one is begun.
+/// Runs all futures concurrently, and returns their results in their order. They are also started in their
+/// order: each runs until it first has to wait before the next one starts.
 pub async fn join_all<F: Future + Send>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
     let mut futures: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
     poll_fn(|context| {

@@ -1,9 +1,9 @@
-//! Named values with a version: what a store keeps beside its counters, in one map for each namespace.
+//! Named values with a version, which a store keeps beside its counters: one map for each namespace.
 //!
-//! Each change of an entry has a number, the version. A reader that knows a version asks for what has
-//! changed since. The map remembers the names of the latest changes only, so a reader that has missed more
-//! reads everything. A value may have an end by the store's clock; the map removes it then, which is a
-//! change like any other.
+//! Each change of an entry gets a number, the version. A reader that knows a version asks for the changes
+//! since. The map remembers only the names of the latest changes, so a reader that has missed more reads
+//! everything. A value may expire by the store's clock; the map then removes it, which is a change like any
+//! other.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
@@ -16,7 +16,7 @@ use crate::time::{Span, Timestamp};
 /// How many of the latest changes a map remembers.
 pub const MOST_CHANGES: usize = 10_000;
 
-/// What the values of a map are about. Each namespace has its own names, version and bound.
+/// The namespaces of maps. Each has its own names, version and bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Namespace {
     /// The run-time configuration: limits of single keys, policies, and the policies of routes.
@@ -27,6 +27,8 @@ pub enum Namespace {
     Pauses,
     /// Locks of guards.
     Locks,
+    /// Accounts that the mail relay sends through.
+    Accounts,
 }
 
 /// A change of one entry. A store makes it only if the entry is as expected.
@@ -43,7 +45,7 @@ pub struct Edit {
 /// The condition of an edit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expect {
-    /// There is none.
+    /// No condition.
     Any,
     /// The entry does not exist.
     Absent,
@@ -60,13 +62,12 @@ pub struct Value {
     pub until: Option<Timestamp>,
 }
 
-/// What has changed in a namespace.
+/// The changes of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changes {
     /// The store's time.
     pub now: Timestamp,
-    /// The version that the reader knows after these changes. It only grows, unless the store has lost
-    /// entries.
+    /// The version after these changes. It only grows, unless the store has lost entries.
     pub version: u64,
     /// How many entries the namespace has.
     pub size: usize,
@@ -74,9 +75,11 @@ pub struct Changes {
     pub scope: Scope,
     /// Names with their bytes, or `None` for an entry that was removed.
     pub entries: Vec<(String, Option<Vec<u8>>)>,
+    /// Whether the store's secret was deleted. The node put back the one it knew.
+    pub secret_was_missing: bool,
 }
 
-/// How much [`Changes`] tell.
+/// The extent of [`Changes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// Every entry: a name that is not among them does not exist.
@@ -90,7 +93,7 @@ pub enum Scope {
 pub struct VersionedMap {
     space: Namespace,
     entries: BTreeMap<String, Value>,
-    /// The entries that have an end.
+    /// The entries that expire.
     ends: BTreeSet<(Timestamp, String)>,
     version: u64,
     /// The names of the entries that changed last, oldest first.
@@ -99,7 +102,7 @@ pub struct VersionedMap {
 
 impl Namespace {
     /// Every namespace.
-    pub const ALL: [Self; 4] = [Self::Config, Self::Lists, Self::Pauses, Self::Locks];
+    pub const ALL: [Self; 5] = [Self::Config, Self::Lists, Self::Pauses, Self::Locks, Self::Accounts];
 
     /// Its name.
     pub const fn name(self) -> &'static str {
@@ -108,6 +111,7 @@ impl Namespace {
             Self::Lists => "lists",
             Self::Pauses => "pauses",
             Self::Locks => "locks",
+            Self::Accounts => "accounts",
         }
     }
 
@@ -118,10 +122,11 @@ impl Namespace {
             Self::Lists => 200_000,
             Self::Pauses => 4_000,
             Self::Locks => 10_000,
+            Self::Accounts => 10_000,
         }
     }
 
-    /// The error of a change that would make too many entries.
+    /// The error of a change that would exceed the bound.
     pub fn full(self) -> StoreError {
         let (name, most) = (self.name(), self.most_entries());
         StoreError::OutOfMemory {
@@ -131,7 +136,7 @@ impl Namespace {
 }
 
 impl Edit {
-    /// Writes a value that has no end, whatever is there.
+    /// Writes a value without an expiry, whatever exists.
     pub fn put(name: impl Into<String>, bytes: impl Into<Vec<u8>>) -> Self {
         let to = Some(Value { bytes: bytes.into(), until: None });
         Self { name: name.into(), expect: Expect::Any, to }
@@ -142,7 +147,7 @@ impl Edit {
         Self { name: name.into(), expect: Expect::Any, to: None }
     }
 
-    /// The same edit of a value that ends.
+    /// The same edit with an expiry.
     pub fn until(mut self, until: Option<Timestamp>) -> Self {
         if let Some(value) = &mut self.to {
             value.until = until;
@@ -178,7 +183,7 @@ impl VersionedMap {
         Self { space, entries: BTreeMap::new(), ends: BTreeSet::new(), version: 0, latest: VecDeque::new() }
     }
 
-    /// Makes edits in their order, and tells for each whether its condition held. Makes none of them if
+    /// Makes edits in their order, and returns for each whether its condition held. Makes none of them if
     /// there is no room for all.
     pub fn change(&mut self, edits: &[Edit], now: Timestamp) -> Result<Vec<bool>, StoreError> {
         self.expire(now);
@@ -204,7 +209,7 @@ impl VersionedMap {
         true
     }
 
-    /// Puts in an entry that was saved, which is no change.
+    /// Inserts a saved entry, without counting it as a change.
     pub fn restore(&mut self, name: &str, value: Value) {
         self.set(name, Some(value));
     }
@@ -229,7 +234,7 @@ impl VersionedMap {
         }
     }
 
-    /// Removes the entries that have ended.
+    /// Removes the expired entries.
     fn expire(&mut self, now: Timestamp) {
         while let Some((_, name)) = self.ends.first().filter(|(end, _)| *end <= now) {
             let name = name.clone();
@@ -238,19 +243,20 @@ impl VersionedMap {
         }
     }
 
-    /// The number of the last change.
+    /// The version: the number of the last change.
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// Tells what has changed since a version, or everything.
+    /// The changes since a version, or all entries.
     pub fn changes(&mut self, since: Option<u64>, now: Timestamp) -> Changes {
         self.expire(now);
         let (scope, entries) = self.entries_since(since);
         let bytes =
             |(name, value): (&String, Option<&Value>)| (name.clone(), value.map(|value| value.bytes.clone()));
         let entries = entries.into_iter().map(bytes).collect();
-        Changes { now, version: self.version, size: self.entries.len(), scope, entries }
+        let secret_was_missing = false;
+        Changes { now, version: self.version, size: self.entries.len(), scope, entries, secret_was_missing }
     }
 
     /// The entries that have changed since a version, or all of them.
@@ -268,9 +274,9 @@ impl VersionedMap {
     }
 }
 
-/// Where a record of the first layout belongs: its namespace, its name there, and its value with its end.
-/// That layout kept all records together by name, `pause/…`, `ban/lock/…`, `ban/…` or another, and wrote
-/// ends into the values only.
+/// The new place of a record of the first layout: its namespace, its name there, and its value with its
+/// expiry. That layout kept all records together by name, `pause/…`, `ban/lock/…`, `ban/…` or another, and
+/// had expiries only inside the values.
 pub fn moved(name: &str, bytes: &[u8]) -> (Namespace, String, Value) {
     let text = core::str::from_utf8(bytes).unwrap_or_default();
     let number = |text: &str| text.parse().ok().map(Timestamp::from_micros);
@@ -281,7 +287,7 @@ pub fn moved(name: &str, bytes: &[u8]) -> (Namespace, String, Value) {
         (Namespace::Locks, name, first_line())
     } else if let Some(name) = name.strip_prefix("ban/") {
         let at = |word: &str| text.lines().find_map(|line| number(line.strip_prefix(word)?));
-        // As `Listing::forgotten_at` has it.
+        // As in `Listing::forgotten_at`.
         let times = if text.lines().any(|line| line.starts_with("times ")) { 10 } else { 0 };
         let lasts = |until: Timestamp| until.since(at("since ").unwrap_or(until)).as_micros();
         let memory = |until| Span::from_micros(lasts(until).saturating_mul(times));

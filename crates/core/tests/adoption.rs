@@ -1,5 +1,5 @@
-//! New numbers for old counters: what has the same kind and period goes on counting, everything
-//! else starts afresh.
+//! New numbers for existing counters: limits of the same kind and period go on counting, all others start
+//! afresh.
 
 mod support;
 
@@ -37,7 +37,7 @@ proptest! {
         prop_assert_eq!(reading.capacity, number);
         prop_assert_eq!(reading.remaining, number.saturating_sub(old.capacity - old.remaining));
         prop_assert_eq!(reading.reset, old.reset);
-        // Whatever is told under the new number is true, even where more is used than it allows.
+        // Readings under the new number are true, even if more is used than it allows.
         if let When::After(span) = moved.look(Ask::of(1), at(now)).readings[0].when {
             prop_assert!(!moved.look(Ask::of(1), at(now + span.as_micros() - 1)).allowed);
             prop_assert!(moved.look(Ask::of(1), at(now + span.as_micros())).allowed);
@@ -51,7 +51,7 @@ proptest! {
     ) {
         let ((old_rate, old_burst), (new_rate, new_burst)) = (old, new);
         let mut bench = Bench::one(&format!("{old_rate}/{period}us burst {old_burst}"));
-        // What is out, in units of one token over the period.
+        // What is in use, in units of one token over the period.
         let (mut used, mut now) = (0, 0);
         for (step, cost) in trace {
             now += step;

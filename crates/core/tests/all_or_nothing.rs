@@ -1,4 +1,4 @@
-//! All or nothing: an attempt is charged at every rule or at none, and observed rules have no say.
+//! All or nothing: an attempt is charged at every rule or at none, and observed rules do not affect it.
 
 mod support;
 
@@ -6,14 +6,14 @@ use proptest::prelude::*;
 use support::{Ask, Bench, any_bench, at};
 use tollgate_core::When;
 
-/// Only the enforced rules, with what they remember.
+/// Only the enforced rules, with their states.
 fn enforced_only(bench: &Bench) -> Bench {
     let pairs = bench.plans.iter().zip(&bench.states).filter(|((_, enforced), _)| *enforced);
     let (plans, states) = pairs.map(|(plan, state)| (plan.clone(), state.clone())).unzip();
     Bench { plans, states }
 }
 
-/// Whether the rule at this position, and no other, went from one state to the other by a take.
+/// Whether only the rule at this index changed its state, by a take.
 fn took(before: &Bench, after: &Bench, index: usize, ask: Ask<'_>, now: u64) -> bool {
     let mut alone = before.alone(index);
     alone.settle(ask, at(now)).allowed && alone.behaves_as(&after.alone(index), now)

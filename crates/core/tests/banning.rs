@@ -1,4 +1,4 @@
-//! Bans by rules: how they are written, and how they grow.
+//! Bans by rules: their grammar, and how they grow.
 
 use proptest::prelude::*;
 use tollgate_core::{Banning, Span};
@@ -63,7 +63,7 @@ proptest! {
             prop_assert!(banning.lasts_after(times) <= banning.lasts_after(times + 1));
             prop_assert!(banning.lasts_after(times) <= banning.most().unwrap_or(lasts));
         }
-        // Its limit is one that can be written.
+        // Its limit can be printed and parsed.
         if let Some(limit) = banning.limit() {
             prop_assert_eq!(limit.to_string().parse(), Ok(limit));
         }

@@ -1,4 +1,4 @@
-//! Token buckets, beside an exact one that is written another way: tokens as a fraction that grows
+//! Token buckets, compared with an exact one that is written differently: tokens as a fraction that grows
 //! with every microsecond, up to the burst.
 
 mod support;
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use support::{Ask, Bench, at};
 use tollgate_core::When;
 
-/// Tokens in units of `1 / period`, so that a microsecond brings exactly `rate` of them.
+/// Tokens in units of `1 / period`, so that a microsecond adds exactly `rate` of them.
 #[derive(Clone, Debug)]
 struct Oracle {
     rate: u128,
@@ -123,7 +123,7 @@ proptest! {
                 None if bench.settle(Ask::of(cost), at(now)).allowed => kept.push((now, cost)),
                 None => {}
             }
-            // A bucket that never saw what was given back is at least as full.
+            // A bucket that never saw the refunded take is at least as full.
             let mut unseen = Oracle::new(rate, period, burst);
             for (taken_at, cost) in &kept {
                 unseen.advance(*taken_at);
@@ -146,7 +146,7 @@ proptest! {
     }
 }
 
-/// At most the burst and what refills in between is taken in any stretch of time.
+/// Checks that any interval takes at most the burst and what refills in it.
 fn within_the_bound(taken: &[(u64, u64)], rate: u64, period: u64, burst: u64) -> Result<(), TestCaseError> {
     for (index, (start, _)) in taken.iter().enumerate() {
         let mut sum = 0_u128;

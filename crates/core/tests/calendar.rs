@@ -1,5 +1,5 @@
-//! Calendar periods, with pages made by hand: days that are an hour short or long, and pages that
-//! do not cover the present.
+//! Calendar periods, with pages made by hand: days that are an hour short or long, and pages that do not
+//! cover the present.
 
 mod support;
 
@@ -16,7 +16,7 @@ fn period_of(limit: &Limit) -> Period {
     limit.calendar().expect("a calendar limit").clone()
 }
 
-/// A page whose first period lasts this many hours, and its second one 24.
+/// A page with a first period of this many hours and a second of 24.
 fn page_of_hours(hours: u64) -> Page {
     let edges = [0, hours, hours + 24].map(|hour| Timestamp::from_micros(MIDNIGHT + hour * HOUR));
     Page { period: period_of(&limit("3/day calendar in Europe/Berlin")), edges }

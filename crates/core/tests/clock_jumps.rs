@@ -1,4 +1,4 @@
-//! Clocks that jump: back locks nobody out for longer than the limit's own time, forward admits at
+//! Clock jumps: a jump back locks out no key for longer than the limit's period, a jump forward admits at
 //! most one more limit, and no jump breaks anything.
 
 mod support;
@@ -10,7 +10,7 @@ use tollgate_core::Limit;
 /// Far enough from the start that every jump back stays after it.
 const LATER: u64 = 100_000;
 
-/// The longest time after which a limit that heals by itself is whole, whatever was taken.
+/// The longest time after which a self-healing limit is unused again, whatever was taken.
 fn heals_within(limit: &Limit) -> Option<u64> {
     match limit {
         Limit::Window(limit) => Some(limit.period().as_micros()),
@@ -24,10 +24,10 @@ fn heals_within(limit: &Limit) -> Option<u64> {
     }
 }
 
-/// A stretch of time, and the most that the limit admits in it if the clock jumps forward once.
+/// An interval, and the most that the limit admits in it if the clock jumps forward once.
 fn promise(limit: &Limit) -> Option<(u64, u64)> {
     if let Limit::Ladder(_) = limit {
-        // How many it admits depends on the pauses between them, which have laws of their own.
+        // What it admits depends on the pauses, which have laws of their own.
         return None;
     }
     let (heals, capacity) = (heals_within(limit)?, limit.capacity());
@@ -37,7 +37,7 @@ fn promise(limit: &Limit) -> Option<(u64, u64)> {
         Limit::Window(_) => (heals, 3 * capacity - 1),
         // A burst, what refills in the time of another, and the extra one.
         Limit::Bucket(_) => (heals, 3 * capacity),
-        // The clock may cross an edge of the calendar both before and after it jumps.
+        // The clock may cross a calendar boundary both before and after it jumps.
         _ => (heals, 4 * capacity),
     })
 }
@@ -114,8 +114,8 @@ proptest! {
 
 #[test]
 fn a_bucket_whose_clock_goes_back_is_at_most_empty_to_the_last_fraction() {
-    // After six takes of a seventh of a second each, the level carries six sevenths of a
-    // microsecond. Going back to where an empty bucket would carry three must not count the rest.
+    // After six takes of a seventh of a second each, the level has six sevenths of a microsecond. Going back
+    // to where an empty bucket would have three must not count the rest.
     let mut bench = Bench::one("7/s burst 3");
     let mut now = LATER;
     for taken in 0..6 {

@@ -1,4 +1,4 @@
-//! Codes are words that an application can compare, and nothing else.
+//! Codes are plain words that an application can compare.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

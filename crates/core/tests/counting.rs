@@ -1,4 +1,4 @@
-//! Costs: a rule counts the attempt's own cost, or a number that the attempt brings in a field.
+//! Costs: a rule counts the attempt's own cost, or a number in a field of the attempt.
 
 mod support;
 
@@ -7,7 +7,7 @@ use support::{any_limit, at, plan, policy, rule};
 use tollgate_core::key::FieldKind;
 use tollgate_core::{Attempt, Charges, Fate, MAX_EXACT, Mistake, Policy, Rule, State, Ticket};
 
-/// Messages by sender, recipients in all.
+/// Messages by sender, recipients in total.
 fn mail() -> Policy {
     let recipients = Rule { count: Some("recipients".into()), ..rule("recipients", &[], &["10/hour"]) };
     policy(vec![rule("sender", &[("sender", FieldKind::Text)], &["5/hour"]), recipients])
@@ -63,7 +63,7 @@ fn a_refused_count_leaves_every_rule_untouched_and_an_allowed_one_takes_its_own_
     assert_eq!(settle("3"), (true, 0b11, vec![2, 0]));
 }
 
-/// Takes `cost` and gives `part` of it back right away.
+/// Takes `cost` and refunds `part` of it at once.
 fn take_and_refund(text: &str, cost: u64, part: u64) -> Vec<State> {
     let plan = plan("rule", &[text]);
     let mut states = vec![State::Fresh];
@@ -102,13 +102,13 @@ proptest! {
         prop_assert_eq!(left, expected);
     }
 
-    /// A refund of a part credits at most by how much less a smaller take would have left, however much
-    /// the bucket has refilled since.
+    /// A partial refund credits at most the difference to a smaller take, however much the bucket has
+    /// refilled since.
     #[test]
     fn a_bucket_is_never_fuller_than_if_less_had_been_taken(
         rate in 1..20_u64, burst in 1..20_u64, before in 0..20_u64, cost in 0..20_u64, part in 0..20_u64, wait in 0..4_000_000_u64,
     ) {
-        // Both fit into a full bucket, whatever was drawn.
+        // Both fit into a full bucket.
         let cost = 1 + cost % burst;
         let before = before % (burst - cost + 1);
         let text = format!("{rate}/s burst {burst}");

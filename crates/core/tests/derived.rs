@@ -1,4 +1,4 @@
-//! Derived fields: what an attempt does not bring is taken from what it brings.
+//! Derived fields: a missing field is derived from its source.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod support;

@@ -1,5 +1,4 @@
-//! What a rule does when it is exceeded, in one line: it reads back as it was printed, and a mistake
-//! says where it is.
+//! `on_exceed` in one line: it parses as it was printed, and an error says where it is.
 
 use proptest::prelude::*;
 use tollgate_core::{Deferral, OnExceed, Span};

@@ -1,14 +1,18 @@
-//! Limits in the words of other programs: the error has the same limit in this grammar, or no rewrite.
+//! Limits in other programs' notations: the error has the same limit in this grammar, or no rewrite.
 
 use proptest::prelude::*;
 use tollgate_core::grammar::{GrammarError, parse, parse_explicit};
 use tollgate_core::{Limit, Span};
 
-/// The rewrites that an error offers: what stands in backticks behind `write`.
+/// The rewrites in an error: the texts in backticks after `write`.
 fn rewrites(error: &GrammarError) -> Vec<String> {
     let Some((_, offered)) = error.problem.split_once("write ") else { return Vec::new() };
     let offered = offered.replace("each as an entry of its own, ", "");
-    offered.split('`').skip(1).step_by(2).map(ToOwned::to_owned).collect()
+    let quoted = offered.split('`').skip(1).step_by(2);
+    quoted
+        .filter(|text| !matches!(*text, "limits") && !text.starts_with("on_exceed"))
+        .map(ToOwned::to_owned)
+        .collect()
 }
 
 fn refused(text: &str) -> GrammarError {
@@ -22,8 +26,12 @@ fn a_limit_of_another_program_is_rewritten_exactly() {
         ("10M/day", &["10000000/day"]),
         ("1.5k/hour", &["1500/hour"]),
         ("2 million per day", &["2000000/day"]),
-        ("10r/s burst=20", &["10/s burst 20"]),
-        ("rate=10r/s burst=20 nodelay", &["10/s burst 20"]),
+        ("10r/s", &["10/s burst 1"]),
+        ("rate=5r/m", &["5/min burst 1"]),
+        ("10r/s burst=20", &["10/s burst 1"]),
+        ("rate=10r/s burst=20 nodelay", &["10/s burst 21"]),
+        ("10/s burst=20 nodelay", &["10/s burst 21"]),
+        ("10r/hour", &["10/hour"]),
         ("10/s burst=50", &["10/s burst 50"]),
         ("10/s, burst: 50", &["10/s burst 50"]),
         ("10/s with a burst of 1k", &["10/s burst 1000"]),
@@ -56,6 +64,23 @@ fn a_limit_of_another_program_is_rewritten_exactly() {
     for (text, expected) in table {
         let error = refused(text);
         assert_eq!(rewrites(&error), *expected, "{error}");
+    }
+}
+
+#[test]
+fn requests_that_nginx_delays_wait_as_long() {
+    for (text, wait) in [("10r/s burst=20", "2s"), ("rate=30r/s burst=60", "2s"), ("5r/m burst=3", "36s")] {
+        let error = refused(text);
+        let beside = format!("beside `limits`, `on_exceed: wait {wait}`");
+        assert!(error.problem.contains(&beside), "{error}");
+    }
+}
+
+#[test]
+fn a_burst_without_its_rate_is_told_where_it_belongs() {
+    for text in ["burst=50", "burst 50", " burst: 5"] {
+        let error = refused(text);
+        assert!(error.problem.contains("a burst follows its rate"), "{error}");
     }
 }
 
@@ -101,7 +126,7 @@ fn at_run_time_no_limit_is_the_word_alone() {
     assert_eq!(parse_explicit("5 rps"), parse("5 rps"));
 }
 
-/// A number as others write it, in thousandths.
+/// A number in another program's notation, in thousandths.
 fn number() -> impl Strategy<Value = (String, u64)> {
     let commas = |number: u64| {
         let digits = number.to_string();
@@ -125,7 +150,7 @@ fn number() -> impl Strategy<Value = (String, u64)> {
     ]
 }
 
-/// A period as others write it, in seconds.
+/// A period in another program's notation, in seconds.
 fn period() -> impl Strategy<Value = (String, u64)> {
     let unit = prop::sample::select(vec![
         ("s", 1),
@@ -148,12 +173,11 @@ fn period() -> impl Strategy<Value = (String, u64)> {
     )
 }
 
-/// Number and period, as they are read: thousandths in so many seconds.
+/// Number and period: thousandths in a number of seconds.
 fn rate() -> impl Strategy<Value = (String, u64, u64)> {
     let between = prop::sample::select(vec![
         "/",
         " / ",
-        "r/",
         " req/",
         " per ",
         " requests per ",
@@ -178,7 +202,7 @@ fn rate() -> impl Strategy<Value = (String, u64, u64)> {
     ]
 }
 
-/// Thousandths, period and burst of what a limit admits.
+/// Thousandths, period and burst of a limit.
 fn means(limit: &Limit) -> (u128, u128, Option<u64>) {
     match limit {
         Limit::Window(limit) => (limit.max().into(), limit.period().as_micros().into(), None),
@@ -206,7 +230,7 @@ proptest! {
             Ok(limit) => same(&limit.unwrap(), much, secs, burst)?,
             Err(error) => {
                 let rewrites = rewrites(&error);
-                // Bursts and periods have bounds, beyond which nothing is offered.
+                // Beyond the bounds of bursts and periods nothing is offered.
                 prop_assert!(rewrites.len() == 1 || burst.is_some() || much % 1_000 != 0, "{}", error);
                 for rewrite in rewrites {
                     let limit: Limit = rewrite.parse().map_err(|error| TestCaseError::fail(format!("{error}")))?;

@@ -1,11 +1,11 @@
-//! The grammar refuses: where the mistake is, what would be right, and never a panic.
+//! Errors of the grammar: the position, the remedy, and never a panic.
 
 mod support;
 
 use proptest::prelude::*;
 use tollgate_core::grammar::{parse, parse_span};
 
-/// The text, the character at which it goes wrong, counted from one, and a piece of the remedy.
+/// The text, the position of the error, counted from one, and a part of the remedy.
 const MISTAKES: &[(&str, usize, &str)] = &[
     ("", 1, "starts with a number"),
     ("hour", 1, "starts with a number"),
@@ -94,8 +94,8 @@ const MISTAKES: &[(&str, usize, &str)] = &[
     ("4 ladder", 9, "expected `per`"),
     ("10 !", 4, "`FIELD per attempt`"),
     ("10 per second", 4, "write `10/s`"),
-    ("10r/s", 3, "write `10/s`"),
-    ("30r/m burst=5", 3, "write `30/min burst 5`"),
+    ("10r/s", 3, "write `10/s burst 1`"),
+    ("30r/m burst=5", 3, "write `30/min burst 1` and, beside `limits`, `on_exceed: wait 10s`"),
     ("1_000 requests per hour", 7, "write `1000/hour`"),
     ("5 req / day", 3, "write `5/day`"),
     ("5 per month", 3, "write `5/month calendar`"),

@@ -1,4 +1,4 @@
-//! The grammar: what is printed reads back as the same limit, and every spelling has one print.
+//! The grammar: a printed limit parses as the same limit, and every spelling prints alike.
 
 mod support;
 
@@ -20,7 +20,7 @@ fn span() -> impl Strategy<Value = Span> {
     ]
 }
 
-/// A text of every kind, with numbers from the whole range that the kind allows.
+/// A text of every kind, with numbers from its whole range.
 fn text() -> impl Strategy<Value = String> {
     let unit = prop::sample::select(vec!["min", "hour", "day", "week", "month"]);
     let zone =

@@ -1,5 +1,4 @@
-//! Things in flight: never more held than the limit says, whatever is taken, renewed, released or
-//! left to run out.
+//! Things in flight: never more held than the limit allows, whatever is taken, renewed, released or expires.
 
 mod support;
 
@@ -34,7 +33,7 @@ fn events() -> impl Strategy<Value = Vec<(u64, Event)>> {
     prop::collection::vec((prop_oneof![3 => 0..4_u64, 1 => 0..60_u64], event), 1..80)
 }
 
-/// What is held, said the plain way: weight, ticket, and when it was last renewed.
+/// A simple model of holds: weight, ticket, and the time of the last renewal.
 #[derive(Debug)]
 struct Model {
     max: u64,
@@ -64,7 +63,7 @@ impl Model {
         fits
     }
 
-    /// The caller's books are the truth, whatever the limit says.
+    /// The caller's records are the truth, whatever the limit says.
     fn replace(&mut self, ids: &[&str], ticket: u64, now: u64) {
         self.holds.retain(|id, _| ids.contains(&id.as_str()));
         for id in ids {
@@ -94,14 +93,17 @@ fn holds_are_those_of_the_model(
             }
             Event::Renew(id) => {
                 let hold = model.holds.get_mut(id);
-                prop_assert_eq!(bench.states[0].holds_mut().renew(id, at(now)), hold.is_some());
+                prop_assert_eq!(
+                    bench.states[0].change_holds(|holds| holds.renew(id, at(now))),
+                    hold.is_some()
+                );
                 if let Some((_, _, renewed)) = hold {
                     *renewed = now;
                 }
             }
             Event::Release(ids) => {
                 let found: Vec<_> = ids.iter().filter(|id| model.holds.remove(**id).is_some()).collect();
-                let ended = bench.states[0].holds_mut().release_all(ids.iter().copied());
+                let ended = bench.states[0].change_holds(|holds| holds.release_all(ids.iter().copied()));
                 prop_assert_eq!(ended.iter().map(|(id, _)| id).collect::<Vec<_>>(), found);
             }
             Event::Claim(id, weight) => {
@@ -109,8 +111,9 @@ fn holds_are_those_of_the_model(
                 if let Some((_, _, renewed)) = model.holds.get_mut(id) {
                     *renewed = now;
                 }
-                let tollgate_core::Limit::InFlight(limit) = bench.limit(0).clone() else { unreachable!() };
-                let hold = limit.claim(bench.states[0].holds_mut(), (id, weight), Ticket(ticket), at(now));
+                let limit = bench.limit(0).in_flight().expect("a limit on holds").clone();
+                let hold = bench.states[0]
+                    .change_holds(|holds| limit.claim(holds, (id, weight), Ticket(ticket), at(now)));
                 prop_assert_eq!(hold.map(|hold| hold.renewed), held.then_some(at(now)));
             }
             Event::Refund(ticket) => {
@@ -119,7 +122,7 @@ fn holds_are_those_of_the_model(
             }
             Event::Replace(ids) => {
                 model.replace(&ids, ticket, now);
-                bench.states[0].holds_mut().replace(ids.into_iter(), Ticket(ticket), at(now));
+                bench.states[0].change_holds(|holds| holds.replace(ids.into_iter(), Ticket(ticket), at(now)));
             }
         }
         let reading = bench.look(Ask::of(0), at(now)).readings[0];
@@ -127,8 +130,12 @@ fn holds_are_those_of_the_model(
         let last = model.holds.values().map(|(_, _, renewed)| *renewed).max();
         let reset = lease.map(|lease| last.map_or(at(now), |renewed| at(renewed + lease)));
         prop_assert_eq!(reading.reset, reset, "when the last of them runs out");
-        let held: Vec<_> =
-            bench.states[0].holds_mut().iter().map(|(id, hold)| (id.to_string(), hold.weight)).collect();
+        let held: Vec<_> = bench.states[0]
+            .holds()
+            .into_iter()
+            .flat_map(|holds| holds.iter())
+            .map(|(id, hold)| (id.to_string(), hold.weight))
+            .collect();
         let expected: Vec<_> = model.holds.iter().map(|(id, (weight, _, _))| (id.clone(), *weight)).collect();
         prop_assert_eq!(held, expected);
     }
@@ -155,7 +162,7 @@ proptest! {
         let ask = Ask { cost: 1, ticket: Ticket(1), id: Some("x") };
         prop_assert!(bench.settle(ask, at(0)).allowed);
 
-        // Others come and go, and may well use up everything.
+        // Other attempts come and go, and may use up everything.
         let mut now = 0;
         for (ticket, (wait, cost)) in (10..).zip(trace) {
             now = (now + wait).min(99);
@@ -177,7 +184,7 @@ fn renewing_an_expired_hold_does_not_revive_it() {
     let ask = Ask { cost: 1, ticket: Ticket(1), id: Some("a") };
     assert!(bench.settle(ask, at(0)).allowed);
     bench.survey(Ask::of(0), at(10));
-    assert!(!bench.states[0].holds_mut().renew("a", at(10)));
+    assert!(!bench.states[0].change_holds(|holds| holds.renew("a", at(10))));
     assert!(bench.settle(Ask { id: Some("b"), ..ask }, at(10)).allowed);
 }
 
@@ -201,6 +208,6 @@ fn only_a_release_frees_what_has_no_lease() {
     assert!(bench.settle(Ask { cost: 1, ticket: Ticket(1), id: Some("a") }, at(0)).allowed);
     let century = 3_155_760_000_000_000;
     assert_eq!(bench.look(Ask::of(1), at(century)).readings[0].when, When::OnRelease);
-    assert!(bench.states[0].holds_mut().release("a"));
+    assert!(bench.states[0].change_holds(|holds| holds.release("a")));
     assert!(bench.settle(Ask::of(1), at(century)).allowed);
 }

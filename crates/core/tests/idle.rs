@@ -1,5 +1,5 @@
-//! Forgetting: from the moment a state is idle nothing can tell it from a fresh one, and a
-//! microsecond earlier something can.
+//! Forgetting: once a state is idle, nothing distinguishes it from a fresh one; a microsecond earlier
+//! something does.
 
 mod support;
 
@@ -16,7 +16,7 @@ fn forgotten(bench: &Bench) -> Bench {
     Bench { states: vec![State::Fresh; bench.states.len()], ..bench.clone() }
 }
 
-/// Microseconds after the start; a moment before it counts as the start.
+/// Microseconds after the start; an earlier time counts as the start.
 fn micros(moment: tollgate_core::Timestamp) -> u64 {
     moment.as_micros().saturating_sub(START)
 }

@@ -1,5 +1,5 @@
-//! Keys: different fields give different keys, the same thing spelt otherwise gives the same key,
-//! and a key as it was written is found again.
+//! Keys: different fields give different keys, other spellings of the same value give the same key, and a
+//! written key is found again.
 
 mod support;
 
@@ -11,7 +11,7 @@ use tollgate_core::{Attempt, Mistake, Policy, Rule, Ticket};
 const NAMES: [&str; 4] = ["one", "two", "three", "four"];
 const IP: FieldKind = FieldKind::Ip { v4: 32, v6: 64 };
 
-/// The key under which a policy's only rule counts these fields; `None` if it does not apply.
+/// The key of a policy's only rule for these fields; `None` if it does not apply.
 fn key(policy: &Policy, fields: &[(&str, &str)]) -> Option<String> {
     written(policy, fields).unwrap_or_else(|mistake| panic!("{mistake}"))
 }
@@ -31,7 +31,7 @@ fn key_of_one(kind: FieldKind, value: &str) -> Option<String> {
     key(&policy(vec![rule_of(&[kind])]), &[(NAMES[0], value)])
 }
 
-/// Values made of what could confuse a joined key.
+/// Values of characters that could confuse a joined key.
 fn value() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![",", "\\", "\\,", ",,", ":", "a", "b", "é", "漢", " ", "\0", "%"]);
     prop_oneof![
@@ -45,7 +45,7 @@ fn tuples() -> impl Strategy<Value = (Vec<String>, Vec<String>)> {
         .prop_flat_map(|count| (prop::collection::vec(value(), count), prop::collection::vec(value(), count)))
 }
 
-/// What senders might send, well formed or not.
+/// Addresses that senders might send, valid or not.
 fn address() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![
         "a",
@@ -93,7 +93,7 @@ fn mailbox() -> impl Strategy<Value = (String, String)> {
     )
 }
 
-/// One of the spellings of a mailbox: quoted if it has to be, else as chosen, like escapes and case.
+/// One of the spellings of a mailbox: quoted if necessary, otherwise as chosen, like escapes and case.
 fn quoted(local: &str, domain: &str, choices: &[u8]) -> String {
     let mut choice = choices.iter().copied().cycle();
     let mut chosen = move || choice.next().is_some_and(|choice| choice % 2 == 1);
@@ -146,7 +146,7 @@ proptest! {
     ) {
         let rule = rule_of(&kinds);
         let fields: Vec<_> = NAMES.into_iter().zip(values.iter().map(String::as_str)).take(kinds.len()).collect();
-        // What nothing is left of is a mistake.
+        // An empty value is a mistake.
         if let Ok(Some(written)) = written(&policy(vec![rule.clone()]), &fields) {
             prop_assert_eq!(rule.key_of(&written).map(String::from), Some(written));
         }
@@ -242,7 +242,7 @@ fn one_thing_spelt_in_different_ways_has_one_key() {
     }
 }
 
-/// What is neither a mail address nor the null sender.
+/// Texts that are neither a mail address nor the null sender.
 const NO_ADDRESSES: &[&str] = &[
     "alice",
     "alice@",

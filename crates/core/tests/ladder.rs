@@ -1,4 +1,4 @@
-//! Ladders: what each failure brings, what a success takes away, and that nothing else counts.
+//! Ladders: the effect of each failure, what a success clears, and that nothing else counts.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -17,24 +17,24 @@ const LOGIN: &str = "ladder 4 +2s then 6 +5s captcha then 11 lock 15m notify for
 const SECOND: u64 = 1_000_000;
 const MINUTE: u64 = 60 * SECOND;
 
-/// The failures that are remembered at a moment.
+/// The number of counted failures at a time.
 fn failures(bench: &Bench, now: u64) -> u64 {
     let reading = bench.look(Ask::of(0), at(now)).readings[0];
     reading.capacity - reading.remaining
 }
 
-/// When one more attempt passes.
+/// When one more attempt conforms.
 fn wait(bench: &Bench, now: u64) -> When {
     bench.look(Ask::of(1), at(now)).readings[0].when
 }
 
-/// What each attempt that fails brings, one after the other as soon as they may come.
+/// The effect of each failed attempt, one after the other as early as possible.
 #[test]
 fn failures_climb_the_steps_as_they_are_written() {
     let Limit::Ladder(steps) = limit(LOGIN) else { panic!("it is one") };
     let mut bench = Bench::one(LOGIN);
     let mut now = 0;
-    // The number of the failure, how long the next attempt has to wait, a CAPTCHA, a lock.
+    // The number of the failure, the wait of the next attempt, a CAPTCHA, a lock.
     let after = |secs| When::After(Span::from_secs(secs));
     let table = [
         (1, When::Now, false, false),
@@ -108,7 +108,7 @@ fn a_cost_of_several_counts_as_that_many_at_one_moment() {
     assert_eq!(wait(&bench, MINUTE), When::After(Span::from_secs(2)));
 }
 
-/// Takes, and what became of it: as a list that keeps everything, and steps climbed one by one.
+/// A simple model: a list that keeps every take, and steps climbed one by one.
 #[derive(Clone, Debug, Default)]
 struct Model {
     failures: Vec<(u64, u64)>,
@@ -133,7 +133,7 @@ impl Model {
         }
     }
 
-    /// Each of the cost is an attempt of its own.
+    /// Each unit of the cost is an attempt of its own.
     fn take(&mut self, cost: u64, ticket: u64, now: u64) -> bool {
         self.age(now);
         let before = self.failures.clone();
@@ -184,7 +184,7 @@ fn events() -> impl Strategy<Value = Vec<(u64, Event)>> {
     prop::collection::vec((wait, event), 1..80)
 }
 
-/// Gives back in some way what one ticket took.
+/// Refunds or finishes one ticket's take.
 fn refund(bench: &mut Bench, ticket: u64, fate: Fate, taken_at: u64, now: u64) {
     let mut charges = Charges::new(Ticket(ticket), 1, None);
     charges.push_taken(&bench.plans[0].0, "key", 1, fate);
@@ -200,7 +200,7 @@ proptest! {
         let mut now = 0;
         for (ticket, (step, event)) in (1..).zip(events) {
             now += step;
-            // What lies further back than the last step takes is counted, and not by name.
+            // Failures further back than the last step are counted without their tickets.
             let recent = taken.len().saturating_sub(top);
             let pick = |which: prop::sample::Index| {
                 let recent = &taken[recent..];
@@ -333,7 +333,7 @@ fn more_failures_than_the_last_step_takes_are_counted_though_no_longer_by_name()
     assert_eq!(none, Failures::default());
 }
 
-/// A decision on one attempt over what a bench remembers.
+/// A decision on one attempt over the states of a bench.
 fn decide<'a>(rules: &'a tollgate_core::Policy, bench: &mut Bench, ticket: u64, now: u64) -> Decision<'a> {
     let attempt = Attempt { policy: "policy", fields: &[("user", "ada")], cost: 1, id: None };
     let charges = rules.charges(&attempt, Ticket(ticket)).unwrap();
@@ -375,7 +375,7 @@ fn a_decision_tells_which_step_held_and_which_is_reached() {
     let rules = policy(vec![guard(text, OnExceed::Reject)]);
     let mut bench = Bench::one(text);
     let from = |step: Option<&Step>| step.map(|step| step.from);
-    // When it is made, whether it passes, the failures then, the steps that held and are reached.
+    // The time, whether it passes, the failures then, and the steps that applied and are reached.
     let table = [
         (0, true, 1, None, None, false),
         (0, true, 2, None, Some(2), true),

@@ -1,4 +1,4 @@
-//! The lists find what a plain search through all entries finds, whatever was put and removed before.
+//! The lists find what a simple search through all entries finds, whatever was set and removed before.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -179,7 +179,7 @@ fn lists_say_which_fields_they_look_at() {
     assert_eq!(names(&with), ["client_ip", "ip", "peer"]);
 }
 
-/// All entries, found by looking at every one.
+/// All entries, searched one by one.
 #[derive(Clone, Debug, Default)]
 struct Naive {
     configured: BTreeMap<String, Listing>,
@@ -187,7 +187,7 @@ struct Naive {
 }
 
 impl Naive {
-    /// What is listed for each target.
+    /// The entries that have not expired.
     fn live(&self, now: Timestamp) -> impl Iterator<Item = &Listing> {
         let set = self.set.values().filter(move |listing| listing.is_live(now));
         let configured = self.configured.iter().filter(move |(target, listing)| {
@@ -196,7 +196,7 @@ impl Naive {
         set.chain(configured.map(|(_, listing)| listing))
     }
 
-    /// The entries that speak of these fields.
+    /// The entries that match these fields.
     fn found(&self, address: IpAddr, user: &str, now: Timestamp) -> Vec<Listing> {
         let mut smallest: Option<(u8, &Listing)> = None;
         let mut found = Vec::new();
@@ -222,8 +222,8 @@ impl Naive {
         found
     }
 
-    /// When the last of those ends that bar an address: of those around it up to the first that allows it,
-    /// and what is configured lies under what was set.
+    /// When the last entry that blocks an address expires: of those around it up to the first that allows it.
+    /// A configured entry is below the one set at run time.
     fn last_end(&self, address: IpAddr, user: &str, now: Timestamp) -> Option<Timestamp> {
         let set = self.set.values().map(|listing| (listing, 0));
         let all = set.chain(self.configured.values().map(|listing| (listing, 1)));
@@ -250,7 +250,7 @@ impl Naive {
     }
 }
 
-/// A network or an address among few, so that they lie in each other.
+/// A network or an address among few, so that they are nested.
 fn any_net() -> impl Strategy<Value = Net> {
     let v4 = (any::<u8>(), 20_u8..=32)
         .prop_map(|(low, length)| Net::around(IpAddr::V4(Ipv4Addr::new(10, 0, 0, low)), length).unwrap());
@@ -277,7 +277,7 @@ fn any_listing() -> impl Strategy<Value = Listing> {
         .prop_map(|(target, stance, until)| listing(&target, stance, until))
 }
 
-/// What is put, or removed again.
+/// An entry, and whether it is removed.
 type Step = (Listing, bool);
 
 fn apply(lists: &Lists, naive: &mut Naive, steps: Vec<Step>) -> Lists {
@@ -326,7 +326,7 @@ proptest! {
         prop_assert_eq!(lists.is_empty(), naive.set.is_empty() && naive.configured.is_empty());
     }
 
-    /// Lists that are long enough to be searched by their first bits, asked at the edges of networks.
+    /// Lists long enough for the index, searched at the edges of networks.
     #[test]
     fn long_lists_find_what_looking_at_every_entry_finds(
         nets in prop::collection::vec((any::<u32>(), 8_u8..=32, any::<u128>(), 16_u8..=128), 700), only: prop::sample::Index,

@@ -26,7 +26,7 @@ fn mistake(policy: &Policy, attempt: &Attempt<'_>) -> Mistake {
     policy.charges(attempt, Ticket(1)).map(|charges| charges.len()).expect_err("a mistake")
 }
 
-/// The mistake itself and a piece of what is said of it.
+/// Checks the mistake and a part of its message.
 fn says(policy: &Policy, fields: &[(&str, &str)], expected: &Mistake, piece: &str) {
     let mistake = mistake(policy, &attempt(fields));
     assert_eq!(&mistake, expected);

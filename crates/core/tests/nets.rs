@@ -1,4 +1,4 @@
-//! Networks and targets are read as they are printed, and mistakes in them come with a remedy.
+//! Networks and targets parse as they are printed, and errors come with a remedy.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

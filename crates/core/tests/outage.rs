@@ -1,5 +1,4 @@
-//! What rules do without their store: shares, the set of policies that stands in, and how it is
-//! written.
+//! What rules do during an outage: shares, the replacement set of policies, and the grammar.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -109,7 +108,7 @@ fn both(rules: Vec<Rule>) -> (Policies, Policies) {
     (whole, cut)
 }
 
-/// The decision of the set that stands in, over fresh counters.
+/// The decision of the replacement set, with fresh counters.
 fn decide<'a>(
     whole: &Policies,
     cut: &'a Policies,

@@ -1,5 +1,4 @@
-//! What limits show: what is left is what could be taken, what resets is whole then, and looking
-//! changes nothing.
+//! Readings: `remaining` can be taken, a limit is unused at its `reset`, and reading changes nothing.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! Giving back: what still counts is credited, what is over is not, and nothing is ever minted.
+//! Refunds: what still counts is credited, what is over is not, and nothing is ever created.
 
 mod support;
 
@@ -19,7 +19,7 @@ impl Taken {
     }
 }
 
-/// Whether a take still counts, said anew for each kind. `window` is when the running window began.
+/// Whether a take still counts, stated anew for each kind. `window` is the start of the current window.
 fn counts(limit: &Limit, taken: Taken, window: Option<u64>, now: u64) -> bool {
     match limit {
         Limit::Window(_) => window.is_some_and(|start| taken.at >= start),
@@ -115,7 +115,7 @@ proptest! {
         bench.refund(ask, at(now), at(now));
         let [left, right] = [&bench, &before].map(|bench| bench.look(Ask::of(0), at(now)).readings[0]);
         prop_assert_eq!(left.remaining, right.remaining);
-        // A window that was begun stays begun: its end never moves.
+        // A started window stays started: its end never moves.
         if !matches!(bench.limit(0), Limit::Window(_)) {
             prop_assert!(bench.behaves_as(&before, now));
         }
@@ -151,6 +151,6 @@ fn a_bucket_regains_only_what_it_has_not_refilled_by_itself() {
     assert!(bench.settle(Ask::of(4), at(0)).allowed);
     assert!(bench.settle(Ask::of(1), at(0)).allowed);
     bench.refund(Ask::of(4), at(0), at(30));
-    // Three of the four came back by themselves, the fourth by the refund; one is still out.
+    // Three of the four were refilled, the fourth was refunded; one is still in use.
     assert_eq!(bench.look(Ask::of(0), at(30)).readings[0].remaining, 4);
 }

@@ -1,4 +1,4 @@
-//! Retry times are true: waiting exactly that long passes, a microsecond less does not.
+//! Retry times are exact: waiting exactly that long passes, a microsecond less does not.
 
 mod support;
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use support::{Ask, Bench, any_bench, any_trace, at};
 use tollgate_core::{Limit, Span, When};
 
-/// Checks what an attempt was told against what happens at those moments, with no other traffic.
+/// Checks an attempt's retry time against the results at that time, without other traffic.
 fn is_true(bench: &Bench, cost: u64, now: u64) -> Result<(), TestCaseError> {
     let allowed_at = |then: u64| bench.look(Ask::of(cost), at(then)).allowed;
     match bench.retry(&bench.look(Ask::of(cost), at(now))) {

@@ -26,19 +26,19 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     prop::collection::vec(prop_oneof![5 => take, 1 => refund], 1..80)
 }
 
-/// What is taken and not given back in the half-open interval of this length from `start`.
+/// What is taken and not refunded in the half-open interval of this length from `start`.
 fn inside(taken: &[Taken], start: u64, length: u64) -> u64 {
     let inside = taken.iter().filter(|one| (start..start + length).contains(&one.at));
     inside.map(|one| one.cost).sum()
 }
 
-/// What still stands of the takes that are no further back than this.
+/// What is left of the takes within this length before now.
 fn since(taken: &[Taken], now: u64, length: u64) -> u64 {
     taken.iter().filter(|one| one.at + length > now).map(|one| one.cost).sum()
 }
 
-/// Runs a trace and checks every interval after every event. `late` is how much longer than the
-/// period a take may be held against later ones.
+/// Runs a trace and checks every interval after every event. `late` is how much longer than the period a take
+/// may count.
 fn never_more(text: &str, max: u64, period: u64, late: u64, events: Vec<Event>) -> Result<(), TestCaseError> {
     let mut bench = Bench::one(text);
     let mut taken: Vec<Taken> = Vec::new();
@@ -97,7 +97,7 @@ fn an_entry_leaves_an_exact_log_exactly_one_period_later() {
 
 #[test]
 fn a_slot_counts_whole_until_its_end_has_left_the_period() {
-    // The slot around the take ends at 10, whichever microsecond of it the take was in.
+    // The slot around the take ends at 10, at whichever microsecond of it the take was.
     for taken_at in 0..10 {
         let mut bench = Bench::one("1/30us sliding by 10us");
         assert!(bench.settle(Ask::of(1), at(taken_at)).allowed);

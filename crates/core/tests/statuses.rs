@@ -1,4 +1,4 @@
-//! Statuses of answers: what is written is what is meant, and what is wrong is told where it is.
+//! Statuses: their meaning, and errors with their position.
 
 use proptest::prelude::*;
 use tollgate_core::Statuses;
@@ -7,7 +7,7 @@ fn statuses(text: &str) -> Statuses {
     text.parse().unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// A status or a kind as it is written, and what it stands for.
+/// A status or a class as written, and its statuses.
 fn entry() -> impl Strategy<Value = (String, Vec<u16>)> {
     prop_oneof![
         (100..600_u16).prop_map(|status| (status.to_string(), vec![status])),
@@ -91,7 +91,7 @@ fn an_entry_of_a_list_is_one_status_or_one_kind() {
     }
 }
 
-/// The text, the character at which it goes wrong, counted from one, and a piece of the remedy.
+/// The text, the position of the error, counted from one, and a part of the remedy.
 const MISTAKES: &[(&str, usize, &str)] = &[
     ("", 1, "a status is missing: a status is `100` to `599`"),
     ("not", 4, "a status is missing"),

@@ -1,4 +1,4 @@
-//! Verdicts: what a policy makes of every mix of exceeded rules.
+//! Verdicts: what a policy concludes from every mix of exceeded rules.
 
 mod support;
 
@@ -44,7 +44,7 @@ fn policy_of(exceed: &[OnExceed]) -> Policy {
     policy(rules.collect())
 }
 
-/// An outcome in which each rule says what it is told to say.
+/// An outcome in which each rule has the given reading.
 fn outcome_of<'a>(policy: &'a Policy, whens: &[When], ticket: Ticket) -> (Charges<'a>, Outcome) {
     let attempt = Attempt { policy: "policy", fields: &[], cost: 1, id: None };
     let mut charges = policy.charges(&attempt, ticket).expect("no field is needed");
@@ -65,7 +65,7 @@ fn decide<'a>(policy: &'a Policy, whens: &[When], ticket: Ticket) -> Decision<'a
     Decision::new(policy, charges, outcome, Origin::Store)
 }
 
-/// Whether this rule by itself denies what it was exceeded by.
+/// Whether this rule alone denies.
 fn denies(on_exceed: OnExceed, when: When) -> bool {
     match (on_exceed, when) {
         (OnExceed::Reject, _) | (_, When::Never | When::OnRelease) => true,
@@ -127,7 +127,7 @@ proptest! {
         };
         let exact = START + wait;
         prop_assert!((exact..exact + period).contains(&until.as_micros()));
-        // Seconds and minutes begin with the epoch; weeks on the Monday after it.
+        // Seconds and minutes start with the epoch; weeks on the Monday after it.
         let first = if index == 2 { 4 * 86_400_000_000 } else { 0 };
         prop_assert_eq!((until.as_micros() - first) % period, 0);
     }

@@ -1,4 +1,4 @@
-//! The versioned map: a reader that follows its changes knows what is in it, and conditions, ends and the
+//! The versioned map: a reader that follows its changes knows its entries, and conditions, expiries and the
 //! bound hold.
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ const fn at(micros: u64) -> Timestamp {
     Timestamp::from_micros(micros)
 }
 
-/// What a reader knows that applies every answer.
+/// A reader that applies every answer.
 #[derive(Default)]
 struct Reader {
     version: Option<u64>,
@@ -70,7 +70,7 @@ proptest! {
                     None => drop(model.remove(&edit.name)),
                 }
             }
-            // An end that has passed when it is written takes effect at the next call.
+            // An expiry that has passed when it is written takes effect at the next call.
             if reads {
                 model.retain(|_, value| value.until.is_none_or(|until| until > at(now)));
                 let before = reader.version;

@@ -1,9 +1,10 @@
 //! The HTTP API.
 //!
-//! One table of [`endpoint::Endpoint`]s makes the router, the roles, the metrics and the OpenAPI
-//! document, so none of them can speak of a route that the others do not know. Absent on purpose:
-//! listening, TLS and timeouts, which belong to whoever serves the router.
+//! One table of [`endpoint::Endpoint`]s produces the router, the roles, the metrics and the OpenAPI document,
+//! so they all have the same routes. Absent on purpose: listening, TLS and time-outs, which belong to the
+//! server of the router.
 
+mod accounts;
 mod acquire;
 mod aliases;
 mod answer;
@@ -22,6 +23,7 @@ mod holds;
 mod incoming;
 mod limits;
 mod mail_shape;
+mod messages;
 mod metrics;
 mod openapi;
 mod paced;
@@ -45,8 +47,9 @@ use axum::extract::{Request, State};
 use prometheus_client::registry::Registry;
 use tokio::sync::Semaphore;
 use tollgate_engine::{Admissions, Engine, Pacer};
+use tollgate_relay::Relay;
 
-pub use auth::{AccessKey, AccessKeys, Role};
+pub use auth::{AccessKey, AccessKeys, MailTenant, Role};
 use endpoint::Endpoint;
 pub use forward_auth::{ForwardAuth, ForwardAuthSettings};
 pub use incoming::{MOST_BODY_BYTES_IN_TOTAL, MOST_BODY_BYTES_PER_CONNECTION, Peer};
@@ -55,7 +58,7 @@ pub use problem::TooLate;
 pub use routes::{KnownRoutes, RouteInfo};
 pub use waiting::{LONGEST_WAIT, Patience};
 
-/// What the HTTP door is made of.
+/// The parts of the HTTP door.
 pub struct HttpParts {
     /// Decides attempts.
     pub admissions: Admissions,
@@ -69,6 +72,8 @@ pub struct HttpParts {
     pub routes: KnownRoutes,
     /// The settings of forward-auth; they can be replaced while the router serves.
     pub forward_auth: Arc<ForwardAuth>,
+    /// The mail relay; `None` if there is none.
+    pub relay: Option<Arc<Relay>>,
     /// The program's own metrics; those of the engine and of this door are added.
     pub registry: Registry,
 }
@@ -76,18 +81,19 @@ pub struct HttpParts {
 /// Reloads the configuration, or returns its errors.
 pub type Reload = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
-/// What every request shares.
+/// What all requests share.
 pub(crate) struct App {
     pub(crate) admissions: Admissions,
     pub(crate) engine: Arc<Engine>,
     pub(crate) pacer: Pacer,
-    /// Places for waiting requests.
+    /// Slots for waiting requests.
     pub(crate) places: Semaphore,
     pub(crate) keys: Arc<AccessKeys>,
     pub(crate) reload: Reload,
     pub(crate) routes: KnownRoutes,
     pub(crate) forward_auth: Arc<ForwardAuth>,
     pub(crate) warned: forward_auth::Warnings,
+    pub(crate) relay: Option<Arc<Relay>>,
     pub(crate) registry: Registry,
     pub(crate) meters: metrics::HttpMeters,
     pub(crate) openapi: Bytes,
@@ -97,6 +103,14 @@ pub(crate) struct App {
     pub(crate) takes_body: Vec<bool>,
     /// The query parameters of each endpoint.
     pub(crate) queries: Vec<Vec<&'static str>>,
+}
+
+impl App {
+    /// The mail relay, if there is one.
+    pub(crate) fn relay(&self) -> Result<&Arc<Relay>, Problem> {
+        let missing = "this server has no mail relay: add `relay` to its configuration, and restart it";
+        self.relay.as_ref().ok_or_else(|| Problem::not_found(missing))
+    }
 }
 
 /// The HTTP API as a router.
@@ -117,6 +131,7 @@ pub fn router(parts: HttpParts) -> Router {
         routes: parts.routes,
         forward_auth: parts.forward_auth,
         warned: forward_auth::Warnings::default(),
+        relay: parts.relay,
         registry,
         meters,
         openapi,
@@ -141,7 +156,7 @@ pub fn router(parts: HttpParts) -> Router {
         .with_state(app)
 }
 
-/// Every endpoint there is.
+/// All endpoints.
 fn all() -> Vec<Endpoint> {
     let groups = [
         check::endpoints(),
@@ -156,6 +171,8 @@ fn all() -> Vec<Endpoint> {
         policies::endpoints(),
         routes::endpoints(),
         consumers::endpoints(),
+        accounts::endpoints(),
+        messages::endpoints(),
         view::endpoints(),
         status::endpoints(),
     ];

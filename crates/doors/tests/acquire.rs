@@ -1,5 +1,4 @@
-//! Waiting over HTTP, in virtual time: who is let pass when, who is told what instead, and what stands
-//! still.
+//! Waiting over HTTP, in virtual time: when attempts pass, what is refused instead, and pauses.
 
 mod door;
 
@@ -12,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 use tollgate_core::{OnExceed, Policies, Policy, Rule, Span};
 
-/// The other policies, and one that lets many wait: a hundred a second, over all chats.
+/// The usual policies, and one that makes many attempts wait: a hundred a second, for all chats.
 fn patient() -> Policies {
     let known = policies();
     let wait = OnExceed::Wait(Span::from_secs(3_600));
@@ -39,7 +38,7 @@ fn pace(max_wait: &str) -> Value {
     json!({ "policy": "pace", "max_wait": max_wait })
 }
 
-/// Lets the store's time go on with the runtime's, for as long as something takes.
+/// Advances the store's clock with the runtime's until `work` is done.
 async fn as_time_goes<T>(door: &Door, work: impl Future<Output = T>) -> T {
     let mut work = std::pin::pin!(work);
     loop {
@@ -51,7 +50,7 @@ async fn as_time_goes<T>(door: &Door, work: impl Future<Output = T>) -> T {
     }
 }
 
-/// Waits until so many wait.
+/// Waits until this many calls wait.
 async fn until_waiting(door: &Door, many: usize) {
     while door.pacer.waiting() < many {
         tokio::task::yield_now().await;
@@ -122,7 +121,7 @@ async fn who_would_wait_too_long_is_told_at_once_for_how_long() {
     assert_eq!(reply.header("content-type"), Some("application/problem+json"));
     assert_eq!((reply.header("retry-after"), reply.header("cache-control")), (Some("1"), Some("no-store")));
     assert_eq!(reply.header("x-correlation-id"), reply.json()["correlationId"].as_str());
-    // Five can wait for five seconds, as the rule says; the sixth cannot.
+    // Five can wait for up to five seconds, as the rule says; the sixth cannot.
     let waiting = futures(&door, 5, &json!({ "policy": "pace" }));
     until_waiting(&door, 5).await;
     let reply = acquire(&door, json!({ "policy": "pace" })).await;
@@ -140,7 +139,7 @@ async fn who_would_wait_too_long_is_told_at_once_for_how_long() {
     waiting.into_iter().chain(next).for_each(|task| task.abort());
 }
 
-/// So many requests that are answered later.
+/// Sends this many requests in the background.
 fn futures(door: &Door, many: usize, body: &Value) -> Vec<tokio::task::JoinHandle<u16>> {
     let task = |_| {
         let (router, body) = (door.router.clone(), body.to_string());
@@ -305,7 +304,7 @@ async fn what_an_upstream_says_stops_that_scope_and_no_other() {
         "pauses": [{ "rule": "chat", "key": "a", "retry_after_ms": 7_000 }],
     });
     assert_eq!(door.get("/api/v1/paced/chats").await.json(), shown);
-    // A pause that is longer already is not cut short.
+    // A shorter report does not shorten a pause.
     report(json!({ "retry_after": "2s" })).await;
     report(json!({ "retry_after": 0.5 })).await;
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Earlier names of paths: each answers like the present one.
+//! Former names of paths: each answers like the current one.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -9,7 +9,7 @@ use axum::http::Request;
 use door::{Door, Reply};
 use serde_json::{Value, json};
 
-/// What is asked in turn, by the present names.
+/// The requests in their order, with the current names.
 fn asked() -> Vec<(&'static str, &'static str, Value)> {
     let made = json!({ "name": "partners", "requestsPerSecond": 10, "burstSize": 50 });
     let mail = json!({ "messages_per_hour": 2000, "recipients_per_message": 50 });
@@ -36,7 +36,7 @@ fn asked() -> Vec<(&'static str, &'static str, Value)> {
     ]
 }
 
-/// The earlier name of a path.
+/// The former name of a path.
 fn earlier(path: &str) -> String {
     let names = [("counters", "ratelimits"), ("policies", "rate-limits"), ("refund", "give")];
     let name = names.iter().find(|(now, _)| path[8..].starts_with(now)).unwrap();

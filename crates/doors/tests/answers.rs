@@ -1,4 +1,4 @@
-//! Answers are written by hand: whatever is decided, they are what the decision says, member by member.
+//! Responses are written by hand: each must equal the engine's decision, member by member.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -15,12 +15,12 @@ use tollgate_core::{
     Attempt, Decision, Deferral, Line, OnExceed, Origin, Policies, Policy, Reading, Rule, Span, Verdict, When,
 };
 
-/// One attempt: whose, of which policy, how much, under which id, and how long after the last.
+/// One attempt: key, policy, cost, id, and the time since the last one.
 type Drawn = (String, usize, u64, Option<&'static str>, u64);
 
 const POLICIES: [&str; 4] = ["many", "held", "slow", "free"];
 
-/// Few and small limits of every kind, so that most attempts meet one.
+/// A few small limits of every kind, so that most attempts meet one.
 fn policies() -> Policies {
     let by = ["user\"name\\"];
     let kinds = [
@@ -75,7 +75,7 @@ fn body((key, policy, cost, id, _): &Drawn) -> Value {
     json!({ "policy": POLICIES[*policy], "fields": fields, "cost": cost, "id": id })
 }
 
-/// What the engine itself decides, in the words of the API.
+/// The engine's own decision, in the terms of the API.
 fn expected(door: &Door, drawn: &Drawn) -> Value {
     let (key, policy, cost, id, _) = drawn;
     let pinned = door.engine.pin();
@@ -104,13 +104,13 @@ fn allowed(door: &Door, decision: &Decision<'_>, policy: &str) -> Value {
     answer
 }
 
-/// A rule and its key, as details name them.
+/// A rule and its key, as in a detail.
 fn place(door: &Door, line: &Line<'_>) -> String {
     let (name, key) = (&*line.rule.name, door.engine.shown_key(line.rule, line.key));
     if line.rule.by.is_empty() { name.to_owned() } else { format!("{name} {key}") }
 }
 
-/// The rule that determines the time, if it is not the named one, as details name it.
+/// The rule that determines the wait, if it is not the one that denied, as in a detail.
 fn because(door: &Door, decision: &Decision<'_>) -> String {
     let named = decision.denied_by().unwrap().rule.name.clone();
     let when = |line: &Line<'_>| line.readings.iter().map(|reading| reading.when).max();
@@ -192,7 +192,7 @@ fn rule_shown(door: &Door, decision: &Decision<'_>, line: &Line<'_>) -> Value {
     })
 }
 
-/// An answer among several, without what is made up anew each time.
+/// A result among several, without generated values.
 fn settled(mut answer: Value, drawn: &Drawn) -> Value {
     if let (Some(id), None) = (answer.get_mut("id"), drawn.3) {
         *id = json!("…");

@@ -1,4 +1,4 @@
-//! Bad input: every mistake is told from every other, nothing is charged for it, nothing panics.
+//! Bad input: every error has its own message, nothing is charged, nothing panics.
 
 mod door;
 
@@ -8,7 +8,7 @@ use door::Door;
 use proptest::prelude::*;
 use serde_json::json;
 
-/// What is sent to `/api/v1/check`, and what is said about it.
+/// Bodies for `/api/v1/check`, and their error messages.
 const BAD_CHECKS: &[(&str, &str)] = &[
     ("", "the body is empty: expected an object"),
     (" \n", "the body is empty: expected an object"),
@@ -265,7 +265,7 @@ async fn what_makes_a_key_cannot_be_bounded_per_attempt() {
     assert_eq!(reply.status, 200, "a key of another policy is just a name");
 }
 
-/// Bodies that are nearly right, so that arbitrary changes reach deep.
+/// Almost valid bodies, so that random changes reach deep.
 fn bodies() -> impl Strategy<Value = Vec<u8>> {
     let words = prop::sample::select(vec![
         r#"{"policy":"mail.accept","fields":{"sender":"a@example.com","recipients":3},"cost":1,"id":"x"}"#,

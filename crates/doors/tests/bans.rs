@@ -1,4 +1,5 @@
-//! The blocklist and the allowlist over HTTP: setting, looking, taking off, and what the barred are told.
+//! The blocklist and the allowlist over HTTP: setting, listing, removing, and the response to a blocked
+//! client.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -17,7 +18,7 @@ async fn ban(door: &Door, body: Value) -> Reply {
     door.post("/api/v1/bans", body).await
 }
 
-/// A door whose configuration bars a network and a user.
+/// A door whose configuration blocks a network and a user.
 fn configured() -> Door {
     let listing = |target: &str, stance, reason: &str| Listing {
         target: Target::parse(target, &Kinds::default()).unwrap(),

@@ -1,4 +1,4 @@
-//! Checks: what is asked, what is answered, and in which headers.
+//! Checks: requests, responses and headers.
 
 mod door;
 
@@ -7,10 +7,10 @@ use door::Door;
 use serde_json::{Value, json};
 use tollgate_core::Policies;
 
-/// What a limit is, how much it holds, how much is left, and milliseconds to its reset and retry.
+/// A limit, its capacity, what is left, and milliseconds to its reset and retry.
 type Shown<'l> = (&'l str, u64, u64, Option<u64>, Option<u64>);
 
-/// A rule's line, told by the limit at one place among its limits.
+/// A rule's object; `at` is the index of its binding limit.
 fn line(rule: &str, key: &str, limits: &[Shown<'_>], at: usize) -> Value {
     let shown = limits.iter().map(|(limit, capacity, remaining, reset, retry)| {
         json!({

@@ -1,4 +1,4 @@
-//! Rules that count by the answer, as the API shows and changes them.
+//! Rules with `count_when`, as the API shows and changes them.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

@@ -1,4 +1,4 @@
-//! The door for proxies: what it believes of what it is told, and what it holds against whom.
+//! Forward-auth: which headers it trusts, and which keys it counts.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -104,8 +104,12 @@ async fn a_path_that_no_rule_asks_for_is_the_services_own_business() {
 
 #[tokio::test]
 async fn clients_are_known_by_their_keys_and_the_proxy_by_its_own_token() {
-    let key =
-        |name: &str| AccessKey { name: name.into(), role: Role::Check, hash: Sha256::digest(name).into() };
+    let key = |name: &str| AccessKey {
+        name: name.into(),
+        role: Role::Check,
+        hash: Sha256::digest(name).into(),
+        tenant: None,
+    };
     let door = Door::with(policies(), vec![key("proxy-token")], StoreKind::Memory);
     door.forward_auth.replace(settings());
     let token = ("x-tollgate-token", "proxy-token");
@@ -133,7 +137,7 @@ async fn clients_are_known_by_their_keys_and_the_proxy_by_its_own_token() {
     assert_eq!((denied.status, &denied.json()["denied_key"]), (429, &json!("ADA")));
     assert_eq!(ask(&door, "consumer", &reader(&[("x-api-key", "bob-key")])).await.status, 200);
     assert_eq!(ask(&door, "consumer", &reader(&[("x-api-key", "proxy-token")])).await.status, 401);
-    // The token is nothing that rules see.
+    // Rules do not see the token.
     assert_eq!(ask(&door, "secret", &[token]).await.header("x-ratelimit-limit"), None);
 }
 
@@ -197,7 +201,7 @@ async fn names_are_decoded_and_settings_replaced_while_the_door_is_open() {
     assert_eq!(used(&door, "tenant", "acme").await, 1);
 }
 
-/// What a client may put into a header, through a proxy: anything that a header can hold.
+/// Any header value that a client can send through a proxy.
 fn values() -> impl Strategy<Value = HeaderValue> {
     let likely = prop::sample::select(vec![
         "",

@@ -1,4 +1,4 @@
-//! The door for proxies: how it answers in each dialect.
+//! Forward-auth: its responses in each dialect.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

@@ -1,4 +1,4 @@
-//! nginx, Caddy and HAProxy ask the door for proxies, as the examples set them up.
+//! nginx, Caddy and HAProxy ask forward-auth, set up as in the examples.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -19,7 +19,7 @@ async fn open(proxy: Proxy) -> Site {
     Site::open(proxy, door(StoreKind::Memory), Without::Refuse).await
 }
 
-/// How often a page was asked for, as far as rules know.
+/// How often rules counted a page.
 async fn counted(site: &Site, page: &str) -> u64 {
     let path = format!("/api/v1/counters/page/{}", page.replace('/', "%2F"));
     let boss = [("authorization", "Bearer a-token-of-a-reader")];
@@ -69,7 +69,7 @@ async fn the_examples_need_a_token_only_where_tollgate_has_keys() {
         door.keys.replace(Vec::new());
         let site = Site::open(proxy, limiter, Without::Refuse).await;
         assert_eq!(site.get(2, "/", &[]).await.status, 200, "{proxy:?}: {}", site.log());
-        let key = AccessKey { name: "new".into(), role: Role::Admin, hash: [7; 32] };
+        let key = AccessKey { name: "new".into(), role: Role::Admin, hash: [7; 32], tenant: None };
         site.door().keys.replace(vec![key]);
         let reply = site.get(2, "/", &[("x-tollgate-token", "guessed")]).await;
         assert_eq!((reply.status, site.served()), (500, 1), "{proxy:?}");
@@ -150,8 +150,8 @@ async fn a_refusal_is_what_was_meant_and_those_of_the_shop_are_its_own() {
     }
 }
 
-/// Sees what happens without an answer: if nobody is there, if somebody hangs up, and if somebody is
-/// silent. By the example requests are refused with these; with one change they pass.
+/// Checks what proxies do without a response: no server, one that disconnects, and one that is silent. With
+/// the example they refuse requests; with one change they let them pass.
 async fn assert_goes_without(proxy: Proxy, refused: [u16; 3]) {
     let limiters: [fn() -> Limiter; 3] = [
         || Limiter::Nobody(Port::claim()),
@@ -184,8 +184,8 @@ async fn without_an_answer_haproxy_refuses_or_lets_pass() {
     assert_goes_without(Proxy::Haproxy, [503, 503, 503]).await;
 }
 
-/// Heads around what the proxies and tollgate bear: how many headers, and how long each of them is.
-/// Some of what happens to those that are too long is a matter of luck, so these are tried often.
+/// Heads around the sizes that the proxies and tollgate accept: how many headers, and how long each is. The
+/// result for too long ones varies from run to run, so many sizes are tried.
 fn heads() -> impl Iterator<Item = (usize, usize)> {
     let long = (14_000..16_600).step_by(40).map(|bytes| (1, bytes));
     let many = (60..105).map(|count| (count, 10));
@@ -216,7 +216,7 @@ async fn a_client_cannot_make_what_lets_pass_without_an_answer_let_it_pass() {
                 (0..count).map(|number| (format!("x-{number}"), "l".repeat(bytes))).collect();
             let headers: Vec<_> =
                 headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-            // Whether it is told that this is too much, or hears nothing: the next one is denied.
+            // Whether or not this one is refused, the next is denied.
             let _ = site.try_get(2, "/", &headers).await;
             let next = site.get(2, "/", &[]).await;
             assert_eq!((next.status, site.served()), (429, 3), "{proxy:?} after {count} of {bytes}");

@@ -1,4 +1,4 @@
-//! Guards over HTTP: beginning, finishing, looking, letting in, and what is wrong with what is sent.
+//! Guards over HTTP: beginning, finishing, showing, unlocking, and invalid requests.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

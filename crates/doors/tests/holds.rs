@@ -1,4 +1,4 @@
-//! Holds and receipts: what is in flight, until it ends, expires, is given back or put right.
+//! Holds and receipts: what is in flight, until it ends, expires, is refunded or corrected.
 
 mod door;
 

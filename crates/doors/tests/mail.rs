@@ -1,5 +1,5 @@
-//! A mail server's limits: windows that begin with the first message, limits for single domains,
-//! resets, and what remains of them after a restart.
+//! A mail server's limits: windows that begin with the first message, limits for single domains, resets, and
+//! what is left after a restart.
 
 mod door;
 
@@ -18,7 +18,7 @@ async fn send(door: &Door, count: usize) {
     }
 }
 
-/// The members that a mail server's statistics have.
+/// The members of a mail server's statistics.
 fn counts(reply: &Value) -> Value {
     let names = [
         "level",

@@ -1,4 +1,4 @@
-//! What callers see while the shared store cannot be used.
+//! What callers see during an outage of the shared store.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

@@ -1,4 +1,4 @@
-//! Where there are no keys, a page that a browser shows on this machine can do nothing here.
+//! On a server without keys, a web page in a local browser can do nothing.
 
 mod door;
 
@@ -6,7 +6,7 @@ use axum::http::Method;
 use door::Door;
 use serde_json::json;
 
-/// What a request says of where it comes from.
+/// The headers that state the origin of a request.
 type Said<'s> = &'s [(&'s str, &'s str)];
 
 const OF_PAGES: &[Said<'_>] = &[
@@ -16,7 +16,7 @@ const OF_PAGES: &[Said<'_>] = &[
     &[("host", "127.0.0.1:8080"), ("origin", "http://127.0.0.1:8080"), ("origin", "http://evil.example")],
     &[("host", "localhost:8080"), ("sec-fetch-site", "cross-site")],
     &[("host", "localhost:8080"), ("sec-fetch-site", "same-site")],
-    // A name of theirs that they made point here: the page and its requests are of one origin.
+    // A name that the page's owner points at this machine, so that page and server have one origin.
     &[("host", "rebound.example:8080"), ("origin", "http://rebound.example:8080")],
     &[("host", "rebound.example"), ("sec-fetch-site", "same-origin")],
     &[("host", "127.0.0.1.evil.example:8080")],

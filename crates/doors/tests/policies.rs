@@ -1,4 +1,4 @@
-//! Policies, routes and consumers over the API: made, listed, changed, deleted, and what is refused.
+//! Policies, routes and consumers over the API: created, listed, changed, deleted, and refused.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -26,7 +26,7 @@ fn refused(reply: &Reply, status: u16, piece: &str) {
     assert!(reply.detail().contains(piece), "{} should say {piece}", reply.detail());
 }
 
-/// Puts with a header.
+/// A `PUT` with `If-Match`.
 async fn put_if(door: &Door, path: &str, tag: &str, body: Value) -> Reply {
     door.send(Method::PUT, path, &[("if-match", tag)], body.to_string().into_bytes()).await
 }

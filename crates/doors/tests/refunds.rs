@@ -1,4 +1,4 @@
-//! Refunds of a part: an attempt that used less than it took, at rules that count different things.
+//! Partial refunds: an attempt that used less than it took, at rules that count different fields.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

@@ -1,4 +1,4 @@
-//! The server around the decisions: roles, the journal, metrics, health, reloads, the document.
+//! The server around the decisions: roles, the journal, metrics, health, reloads, the OpenAPI document.
 
 mod door;
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tollgate_doors::{AccessKey, Role};
 
-/// Every endpoint, with a request that is right, and the least role that may send it.
+/// Every endpoint, with a valid request and the lowest role that may send it.
 const ENDPOINTS: &[(&str, &str, &str, &str)] = &[
     ("POST", "/api/v1/check", r#"{"policy":"mail.accept","fields":{"ip":"10.0.0.1"}}"#, "check"),
     ("POST", "/api/v1/acquire", r#"{"policy":"mail.accept","fields":{"ip":"10.0.0.1"}}"#, "check"),
@@ -73,7 +73,7 @@ async fn ask(
     door.send(method.parse().expect("a method"), path, headers, body.as_bytes().to_vec()).await
 }
 
-/// The one endpoint that takes every method, and its token from a header of its own.
+/// The only endpoint that accepts every method and has a token header of its own.
 const FOR_PROXIES: (&str, &str) = ("GET", "/api/v1/forward-auth/{policy}");
 
 #[tokio::test]
@@ -84,8 +84,12 @@ async fn keys_are_replaced_while_the_door_is_open() {
         door.send(Method::GET, "/api/v1/counters", &headers, Vec::new()).await.status
     };
     assert_eq!(status("old").await, 200, "anybody");
-    let key =
-        |name: &str| AccessKey { name: name.into(), role: Role::Read, hash: Sha256::digest(name).into() };
+    let key = |name: &str| AccessKey {
+        name: name.into(),
+        role: Role::Read,
+        hash: Sha256::digest(name).into(),
+        tenant: None,
+    };
     door.keys.replace(vec![key("old")]);
     assert_eq!([status("old").await, status("new").await], [200, 401]);
     door.keys.replace(vec![key("new")]);
@@ -319,8 +323,7 @@ async fn the_document_and_the_router_know_the_same_routes() {
     let (method, path) = FOR_PROXIES;
     tried.insert((method.to_owned(), path.to_owned()));
     assert_eq!(tried, described, "every documented route was tried, and every one tried is documented");
-    // The router tells which methods a path knows; each must be documented there, or where more
-    // parts follow.
+    // The router states the methods of a path. Each must be documented there, or at a longer path.
     for (_, path, ..) in ENDPOINTS {
         let reply = door.send(Method::PATCH, path, &[], Vec::new()).await;
         for method in reply.header("allow").unwrap().split(',').filter(|method| *method != "HEAD") {

@@ -212,7 +212,7 @@ fn aged(limit: &Limit, reading: Reading, elapsed: Span, cost: u64) -> Reading {
             let left = Span::from_micros(span.as_micros() - elapsed.as_micros());
             Reading { when: When::After(left), ..reading }
         }
-        When::After(_) if matches!(limit, Limit::Ladder(_)) => Reading { when: When::Now, ..reading },
+        When::After(_) if limit.ladder().is_some() => Reading { when: When::Now, ..reading },
         When::After(_) => Reading {
             when: When::Now,
             remaining: reading.remaining.max(cost).min(reading.capacity),

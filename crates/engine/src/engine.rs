@@ -24,13 +24,15 @@ pub use deciding::Manner;
 pub use making::Change;
 pub use snapshot::Snapshot;
 
+use crate::account_records::AccountRecords;
 use crate::banning::Denials;
 use crate::calendar::{Calendars, page};
-use crate::guard::{LockRecords, Watch};
+use crate::guard::Watch;
 use crate::journal::Journal;
 use crate::lists::Barrier;
 use crate::log_limiter::PacedLog;
 use crate::meter::Meters;
+use crate::named_records::NamedRecords;
 use crate::pacer::Wakeups;
 use crate::pauses::Pauses;
 use crate::ranking::Ranking;
@@ -55,7 +57,8 @@ pub struct Engine {
     changing: tokio::sync::Mutex<()>,
     pub(crate) pauses: Pauses,
     pub(crate) rows: Rows,
-    pub(crate) locks: Mutex<LockRecords>,
+    pub(crate) locks: Mutex<NamedRecords>,
+    pub(crate) accounts: AccountRecords,
     /// What tells whoever waits that something was freed.
     pub(crate) wakeups: Wakeups,
     pub(crate) paced_log: PacedLog,
@@ -175,6 +178,7 @@ impl Engine {
             pauses: Pauses::default(),
             rows: Rows::new(),
             locks: Mutex::default(),
+            accounts: AccountRecords::default(),
             wakeups: Wakeups::default(),
             paced_log: PacedLog::default(),
             stopwatch: quanta::Clock::new(),
@@ -226,7 +230,9 @@ impl Engine {
         let (receipt, home) = match self.seals.open(receipt) {
             Ok((Kind::Receipt, receipt, home)) => (receipt, home),
             Ok((Kind::Ticket, ..)) => return Err(RefundFault::Ticket),
-            Ok((Kind::Lock | Kind::Pause, ..)) | Err(Forged) => return Err(RefundFault::Forged),
+            Ok((Kind::Lock | Kind::Pause | Kind::Password, ..)) | Err(Forged) => {
+                return Err(RefundFault::Forged);
+            }
         };
         let fates =
             |taken: &[(&Rule, &Arc<Plan>)]| taken.iter().map(|(rule, _)| part.fate_at(rule)).collect();

@@ -100,6 +100,7 @@ impl Engine {
             Namespace::Lists => self.barrier.version(),
             Namespace::Pauses => self.pauses.known_version(),
             Namespace::Locks => self.locks.lock().followed.version(),
+            Namespace::Accounts => self.accounts.known_version(),
         };
         let since = known.filter(|_| extent == Extent::News);
         let changes = self.records.changes(space, since).await;
@@ -109,6 +110,9 @@ impl Engine {
         let changes = changes?;
         if let Some(shared) = &self.shared {
             shared.condition.note_version(about(space), known, changes.version);
+            if changes.secret_was_missing {
+                shared.condition.note_missing("secret");
+            }
             self.barrier.learn(changes.now, shared.gate.now());
         }
         let entries = match space {
@@ -122,6 +126,7 @@ impl Engine {
             Namespace::Lists => self.follow_lists(known, &changes),
             Namespace::Pauses => self.follow_pauses(known, &changes),
             Namespace::Locks => self.locks.lock().follow(known, &changes),
+            Namespace::Accounts => self.accounts.follow(known, &changes),
         };
         if let (Entries::Missing, Some(shared)) = (entries, &self.shared) {
             shared.condition.note_missing(about(space));
@@ -137,6 +142,7 @@ fn about(space: Namespace) -> &'static str {
         Namespace::Lists => "lists",
         Namespace::Pauses => "pauses",
         Namespace::Locks => "locks",
+        Namespace::Accounts => "accounts",
     }
 }
 
@@ -147,7 +153,7 @@ mod tests {
     use super::*;
 
     fn told(scope: Scope, version: u64, size: usize) -> Changes {
-        Changes { now: Timestamp::ZERO, version, size, scope, entries: Vec::new() }
+        Changes { now: Timestamp::ZERO, version, size, scope, entries: Vec::new(), secret_was_missing: false }
     }
 
     #[test]

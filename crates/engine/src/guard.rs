@@ -7,7 +7,6 @@
 //! can end what another began.
 
 mod episode;
-mod lock_records;
 mod locks;
 mod mark;
 mod notice;
@@ -22,7 +21,6 @@ use tollgate_core::{
     Timestamp,
 };
 
-pub(crate) use lock_records::LockRecords;
 pub use locks::{Lock, Standing};
 pub use notice::Notice;
 pub(crate) use watch::Watch;
@@ -226,7 +224,9 @@ impl Engine {
         let (mut receipt, home) = match self.seals.open(ticket) {
             Ok((Kind::Ticket, receipt, home)) => (receipt, home),
             Ok((Kind::Receipt, ..)) => return Err(FinishFault::Receipt),
-            Ok((Kind::Lock | Kind::Pause, ..)) | Err(Forged) => return Err(FinishFault::Forged),
+            Ok((Kind::Lock | Kind::Pause | Kind::Password, ..)) | Err(Forged) => {
+                return Err(FinishFault::Forged);
+            }
         };
         if receipt.taken.is_empty() {
             return Err(FinishFault::Forged);

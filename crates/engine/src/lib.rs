@@ -4,6 +4,7 @@
 //! The engine gets an `Arc<dyn Store>`; which one it is, it does not know. Absent on purpose:
 //! protocols, configuration files, and clocks that decide anything: the store owns time.
 
+mod account_records;
 pub mod admit;
 mod banning;
 pub mod breaker;
@@ -19,6 +20,7 @@ pub mod leases;
 pub mod lists;
 pub mod log_limiter;
 pub mod meter;
+mod named_records;
 mod owned_attempt;
 pub mod pacer;
 mod pauses;

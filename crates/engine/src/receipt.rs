@@ -6,7 +6,7 @@
 //! salt (HKDF-SHA-256). A sealer draws its salt at random and numbers what it seals, and the number is the
 //! nonce, so no two texts share key and nonce.
 //!
-//! Tickets of guards and records of locks and pauses are sealed alike. The kind tells them apart, and it is
+//! Tickets of guards, records of locks and pauses, and passwords of accounts are sealed alike. The kind tells them apart, and it is
 //! authenticated with the rest: none of them passes for another.
 
 use std::sync::Arc;
@@ -71,11 +71,14 @@ pub enum Kind {
     Lock = 3,
     /// To know which key is paused.
     Pause = 4,
+    /// To log in to the server of an account.
+    Password = 5,
 }
 
 impl Kind {
     fn of(byte: u8) -> Option<Self> {
-        [Self::Receipt, Self::Ticket, Self::Lock, Self::Pause].into_iter().find(|kind| byte == *kind as u8)
+        let all = [Self::Receipt, Self::Ticket, Self::Lock, Self::Pause, Self::Password];
+        all.into_iter().find(|kind| byte == *kind as u8)
     }
 }
 
@@ -265,7 +268,7 @@ mod tests {
             let line = |(rule, key, cost)| ReceiptLine { rule, key, cost };
             let taken = taken.into_iter().map(line).collect();
             let receipt = Receipt { ticket: Ticket(ticket), at: Timestamp::from_micros(at), taken };
-            for kind in [Kind::Receipt, Kind::Ticket, Kind::Lock, Kind::Pause] {
+            for kind in [Kind::Receipt, Kind::Ticket, Kind::Lock, Kind::Pause, Kind::Password] {
                 let text = seal.seal(kind, &receipt);
                 prop_assert_eq!(seal.open(&text), Ok((kind, receipt.clone())));
                 prop_assert_eq!(Seal::new([7; 32]).open(&text), Ok((kind, receipt.clone())), "another node");

@@ -29,11 +29,9 @@ pub(crate) struct Unanswered<'s> {
 impl Retraction {
     /// What undoes a take; `None` if the ticket leaves no trace in anything it takes.
     fn of(charges: &Charges<'_>) -> Option<Self> {
-        let traced =
-            |limit: &Limit| matches!(limit, Limit::Sliding(_) | Limit::InFlight(_) | Limit::Ladder(_));
         let taken: Vec<_> = charges
             .iter()
-            .filter(|charge| charge.cost > 0 && charge.plan.limits().iter().any(traced))
+            .filter(|charge| charge.cost > 0 && charge.plan.limits().iter().any(Limit::keeps_tickets))
             .map(|charge| (Arc::clone(charge.plan), charges.key(charge).into(), charge.cost))
             .collect();
         (!taken.is_empty()).then(|| Self {

@@ -1,7 +1,7 @@
-//! Timeouts, by a clock that ticks ten times a second.
+//! Time-outs, by a clock that ticks ten times a second.
 //!
-//! A proxy sets a timeout for nearly everything it waits for, and hardly any of them ever ends. So
-//! setting one must cost nothing: it writes a number. One task goes over all of them at each tick.
+//! The gateway sets a time-out for nearly everything that it waits for, and hardly any of them expires. So
+//! setting one only writes a number. One task checks all of them at each tick.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -17,7 +17,7 @@ pub(crate) const TICK: Duration = Duration::from_millis(100);
 const TICKS_A_SECOND: u64 = 10;
 const NEVER: u32 = u32::MAX;
 
-/// All timeouts of one worker.
+/// All time-outs of one worker.
 pub(crate) struct Alarms {
     entries: RefCell<Slab<AlarmEntry>>,
     now: Cell<u32>,
@@ -28,13 +28,13 @@ struct AlarmEntry {
     waker: Option<Waker>,
 }
 
-/// One timeout, which can be set again and again. It belongs to one task.
+/// One time-out, which its task can set again and again.
 pub(crate) struct Alarm {
     alarms: Rc<Alarms>,
     key: usize,
 }
 
-/// Something took too long.
+/// A time-out has expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Late;
 
@@ -43,30 +43,30 @@ impl Alarms {
         Rc::new(Self { entries: RefCell::default(), now: Cell::new(0) })
     }
 
-    /// A timeout that is not set.
+    /// Makes a time-out that is not set.
     pub(crate) fn alarm(self: &Rc<Self>) -> Alarm {
         let key = self.entries.borrow_mut().insert(AlarmEntry { due: NEVER, waker: None });
         Alarm { alarms: Rc::clone(self), key }
     }
 
-    /// The tick that it is now.
+    /// The current tick.
     pub(crate) fn now(&self) -> u32 {
         self.now.get()
     }
 
-    /// How much time has passed since the first tick.
+    /// The time since the first tick.
     pub(crate) fn time(&self) -> Duration {
         TICK * self.now.get()
     }
 
-    /// The tick by which this much time has passed for certain.
+    /// The first tick at which at least `time` has passed.
     pub(crate) fn after(&self, time: Duration) -> u32 {
         let whole = time.as_secs().saturating_mul(TICKS_A_SECOND);
         let ticks = whole.saturating_add(u64::from(time.subsec_nanos().div_ceil(TICK.subsec_nanos())) + 1);
         self.now.get().saturating_add(u32::try_from(ticks).unwrap_or(NEVER)).min(NEVER - 1)
     }
 
-    /// Moves the clock on by one tick, and wakes those whose time is up.
+    /// Moves the clock on by one tick, and wakes every task whose time-out has expired.
     pub(crate) fn tick(&self) {
         let now = self.now.get() + 1;
         self.now.set(now);
@@ -77,7 +77,7 @@ impl Alarms {
         }
     }
 
-    /// Wakes everybody who waits, so that they see what has changed.
+    /// Wakes every waiting task, so that it sees what has changed.
     pub(crate) fn rouse(&self) {
         let wakers =
             self.entries.borrow_mut().iter_mut().filter_map(|(_, entry)| entry.waker.take()).collect();
@@ -87,27 +87,27 @@ impl Alarms {
 }
 
 impl Alarm {
-    /// Sets it to this long from now.
+    /// Sets the time-out to `time` from now.
     pub(crate) fn set(&self, time: Duration) {
         self.set_at(self.alarms.after(time));
     }
 
-    /// The tick by which this much time has passed for certain.
+    /// The first tick at which at least `time` has passed.
     pub(crate) fn after(&self, time: Duration) -> u32 {
         self.alarms.after(time)
     }
 
-    /// Sets it to this tick.
+    /// Sets the time-out to expire at this tick.
     pub(crate) fn set_at(&self, due: u32) {
         self.alarms.entries.borrow_mut()[self.key].due = due;
     }
 
-    /// Makes it such that it never rings.
+    /// Unsets the time-out: it never expires.
     pub(crate) fn unset(&self) {
         self.set_at(NEVER);
     }
 
-    /// Whether the time is up. If not, the task is woken when it is.
+    /// Ready if the time-out has expired. Otherwise the task is woken when it expires.
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
         let entry = &mut self.alarms.entries.borrow_mut()[self.key];
         if entry.due <= self.alarms.now.get() {
@@ -120,7 +120,7 @@ impl Alarm {
         Poll::Pending
     }
 
-    /// What a future comes to, unless it takes longer than this.
+    /// Awaits the future, for at most `time`.
     pub(crate) async fn within<F: Future>(&self, time: Duration, future: F) -> Result<F::Output, Late> {
         let mut future = pin!(future);
         self.set(time);
@@ -163,7 +163,7 @@ mod tests {
         let waker = Waker::from(Arc::clone(&woken));
         let mut cx = Context::from_waker(&waker);
         alarm.set(Duration::from_millis(200));
-        // The tick under way may be nearly over, so it does not count.
+        // The current tick may be nearly over, so it does not count.
         for _ in 0..2 {
             alarms.tick();
             assert!(alarm.poll(&mut cx).is_pending());

@@ -1,10 +1,10 @@
-//! The hint that a CAPTCHA is wanted: to the upstream with the request that is to bring one, and to the
-//! client with the response after which the next one is to.
+//! The hint that a login needs a CAPTCHA. The upstream gets it with a request that must include one. The
+//! client gets it with a response after which the next request must include one.
 
 use memchr::memmem;
 use tollgate_web::answer::headers::is_ours;
 
-/// Whether a guarded request is to bring a CAPTCHA.
+/// Whether a guarded request must include a CAPTCHA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Captcha {
     Required,
@@ -21,19 +21,18 @@ impl Captcha {
     }
 }
 
-/// Whether a line of this name would be read as the hint, also by a server that cannot tell `-` from
-/// `_`.
+/// Whether a server would read a header of this name as the hint. Some servers treat `-` and `_` alike.
 pub(crate) fn is_hint(name: &[u8]) -> bool {
     let plain = |byte: &u8| if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
     name.len() == NAME.len() && name.iter().map(plain).eq(NAME.iter().copied())
 }
 
-/// Whether lines that are added to a response take the place of the upstream's of this name.
+/// Whether the added header lines replace the upstream's header of this name.
 pub(crate) fn replace(added: &[u8], name: &[u8]) -> bool {
     if added.is_empty() {
         return false;
     }
-    // With the hint alone nothing is said of limits, and what the upstream says of its own stays.
+    // If the hint is the only added line, the upstream's own rate-limit headers stay.
     (is_ours(name) && added != LINE) || (is_hint(name) && memmem::find(added, LINE).is_some())
 }
 

@@ -1,4 +1,4 @@
-//! A client's connection: one request after the other.
+//! A client's connection, which carries one request after the other.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -20,13 +20,13 @@ use crate::proxy::{self, Passed};
 use crate::stream::Stream;
 use crate::worker::Worker;
 
-/// A client's connection, and whose it is.
+/// A client's connection and its origin.
 pub(crate) struct Visit {
     pub(crate) worker: Rc<Worker>,
     pub(crate) alarm: Alarm,
     pub(crate) origin: Rc<Origin>,
-    /// The host that was asked for last, as it was written and as it is compared: most connections ask
-    /// for one.
+    /// The last requested host, as the client wrote it and in its normal form. Most connections ask for one
+    /// host only.
     last_host: RefCell<(Vec<u8>, Rc<str>)>,
 }
 
@@ -36,7 +36,7 @@ impl Visit {
         Self { worker, alarm, origin, last_host: RefCell::new((Vec::new(), "".into())) }
     }
 
-    /// A host in the one form by which it is routed and limited.
+    /// The host in its normal form, by which requests are routed and limited.
     pub(crate) fn host(&self, authority: Option<&[u8]>) -> Result<Rc<str>, BadHost> {
         let mut last = self.last_host.borrow_mut();
         let written = authority.unwrap_or_default();
@@ -53,12 +53,12 @@ impl Visit {
     }
 }
 
-/// After so long without a request a connection keeps no memory for one.
+/// A connection without a request for this long frees its buffers.
 const DOZE: Duration = Duration::from_secs(1);
-/// What HTTP/2 begins with.
+/// The first bytes of an HTTP/2 connection.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Serves a connection without TLS. If HTTP/2 is spoken, its first bytes say so.
+/// Serves a connection without TLS. An HTTP/2 client is recognised by its first bytes.
 pub(crate) async fn serve(visit: Visit, stream: Stream, http2: bool) {
     let side = Side::new(stream);
     if let Some(side) = converse(&visit, side, http2).await {
@@ -67,7 +67,7 @@ pub(crate) async fn serve(visit: Visit, stream: Stream, http2: bool) {
     }
 }
 
-/// Serves a connection with TLS, which has told what is spoken.
+/// Serves a connection with TLS. The TLS handshake has chosen the protocol.
 pub(crate) async fn serve_secure(visit: Visit, stream: Stream, http2: bool) {
     if http2 {
         Box::pin(http2::serve(visit, stream, bytes::BytesMut::new())).await;
@@ -76,31 +76,31 @@ pub(crate) async fn serve_secure(visit: Visit, stream: Stream, http2: bool) {
     }
 }
 
-/// Tells a client that its connection may not stay, without listening to it.
+/// Sends a refusal to a client and closes the connection, without reading a request.
 pub(crate) async fn turn_away(visit: Visit, stream: Stream, answer: &Answer) {
     let mut client = H1Client::new(Side::new(stream), Rc::clone(&visit.worker));
     client.say_last(&visit, answer).await;
 }
 
-/// What comes next over a connection.
+/// What arrives next on a connection.
 enum Next {
     Request,
     Refused(Refused),
     /// The head did not come in time.
     Late,
-    /// Nothing comes any more.
+    /// The client sends nothing more.
     End,
-    /// HTTP/2 is spoken.
+    /// The client speaks HTTP/2.
     Http2,
 }
 
-/// One request after the other. Answers the connection if HTTP/2 is spoken over it.
+/// Serves one request after the other. Returns the connection if the client speaks HTTP/2.
 async fn converse(visit: &Visit, side: Side, mut http2: bool) -> Option<Side> {
     let mut client = H1Client::new(side, Rc::clone(&visit.worker));
     let mut idle = None;
     let mut request = RequestHead::default();
     loop {
-        // Before the next one is read: its bytes then go where those of this one were.
+        // Cleared before the next head is read, so that its bytes reuse the same memory.
         request.clear();
         match next(visit, &mut client.side, &mut request, idle, http2).await {
             Next::Request => {}
@@ -146,7 +146,7 @@ async fn converse(visit: &Visit, side: Side, mut http2: bool) -> Option<Side> {
     }
 }
 
-/// Waits for the next request. A connection that was used before may be idle for a while first.
+/// Waits for the next request. A connection that has served a request may first be idle for `idle`.
 async fn next(
     visit: &Visit,
     side: &mut Side,
@@ -203,18 +203,19 @@ async fn next(
     .await
 }
 
-/// What a connection does while no request comes.
+/// The state of a connection while no request arrives.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ReadPhase {
-    /// It was used a moment ago.
+    /// It served a request a moment ago.
     Idle,
-    /// It was not used for a while.
+    /// It has been idle for a while.
     Dozing,
-    /// A head comes, or should.
+    /// A head is arriving, or is due.
     Head,
 }
 
-/// Nothing has come yet. Ready if that went on for too long: with nothing if it is to be tried again.
+/// Handles a connection on which nothing has arrived yet. Ready with `None` if the caller must try again, and
+/// with the end if the connection was idle for too long.
 fn poll_idle(
     visit: &Visit,
     side: &mut Side,
@@ -241,7 +242,7 @@ fn poll_idle(
     }
 }
 
-/// Whether these are the first bytes of HTTP/2; `None` if they may be.
+/// Whether these are the first bytes of HTTP/2; `None` if there are too few to tell.
 fn begins_http2(bytes: &[u8]) -> Option<bool> {
     if bytes.len() >= PREFACE.len() {
         return Some(bytes.starts_with(PREFACE));

@@ -1,4 +1,4 @@
-//! The date, as headers have it.
+//! The `Date` header.
 
 use bytes::Bytes;
 use tollgate_core::Timestamp;
@@ -6,7 +6,7 @@ use tollgate_core::Timestamp;
 const NAME: &str = "date: ";
 const LENGTH: &str = "\r\ncontent-length: ";
 
-/// The date, and what stands around it in HTTP/1.
+/// The `Date` line of HTTP/1, followed by the start of the `Content-Length` line.
 #[derive(Default)]
 pub(crate) struct Date(Bytes);
 
@@ -23,7 +23,7 @@ impl Date {
         self.0.slice(NAME.len()..self.0.len() - LENGTH.len())
     }
 
-    /// Its line, and the next up to the length that is said there: the two go together.
+    /// The `Date` line and `content-length: `, which are always written together.
     pub(crate) fn before_length(&self) -> &[u8] {
         &self.0
     }

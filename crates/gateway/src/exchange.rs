@@ -1,4 +1,4 @@
-//! One request and its response: between a client and an upstream, however they speak.
+//! One request and its response, between a client and an upstream, in any version of HTTP.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll, ready};
@@ -13,21 +13,21 @@ use crate::h1::request::RequestHead;
 use crate::h1::response::{Body, ResponseHead};
 use crate::proxy::held::Held;
 
-/// Who asks.
+/// The client's side of an exchange.
 pub(crate) trait Client: Source + Sink {
-    /// Begins the answer with an upstream's head, and with header lines that are added to it.
+    /// Starts the response with the upstream's head and the added header lines.
     fn begin(&mut self, head: &ResponseHead, added: &[u8]);
 
-    /// Tells a client that waits for it to send the body.
+    /// Sends `100 Continue` to a client that waits for it before it sends the body.
     fn go_on(&mut self);
 
-    /// Whether it is gone.
+    /// Ready if the client is gone.
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()>;
 }
 
-/// Who answers.
+/// The upstream's side of an exchange.
 pub(crate) trait Server: Source + Sink {
-    /// The head of the response, into one that is there. `heard` is set once anything has come.
+    /// Reads the head of the response into `head`. Sets `heard` once any byte has arrived.
     fn poll_response(
         &mut self,
         method: &Method,
@@ -36,71 +36,71 @@ pub(crate) trait Server: Source + Sink {
         cx: &mut Context<'_>,
     ) -> Result<Poll<()>, Failure>;
 
-    /// Gets ready for the body of a response.
+    /// Prepares to read the body of a response.
     fn expect_body(&mut self, body: Body);
 
-    /// Whether it tells a client that waits for it to send the body.
+    /// Whether this upstream itself sends `100 Continue` to a client that waits for it.
     const GIVES_LEAVE: bool;
 }
 
-/// How long one may wait for whom.
+/// How long each side may stay silent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
-    /// For the client, to send or to take something.
+    /// Time for the client to send or to accept something.
     pub(crate) client: Duration,
-    /// For the upstream, to send or to take something of a body.
+    /// Time for the upstream to send or to accept a piece of a body.
     pub(crate) upstream: Duration,
-    /// For the head of the response.
+    /// Time for the head of the response.
     pub(crate) response: Duration,
 }
 
-/// How long an upstream may leave a client that waits to be told to go on waiting.
+/// How long the gateway waits for the upstream's `100 Continue` before it sends its own.
 const LEAVE: Duration = Duration::from_secs(1);
 
-/// Why there was no response.
+/// Why there was no complete response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// The client is gone.
     ClientGone,
     /// The client sent nothing more of its body for too long.
     ClientStalled,
-    /// The client's body is malformed; in words.
+    /// The client's body is malformed; the text says how.
     ClientMalformed(&'static str),
     /// The client's body is too long.
     BodyTooLong,
-    /// The upstream closed the connection, or the network did.
+    /// The upstream or the network closed the connection.
     UpstreamGone {
-        /// Whether something of a response had come.
+        /// Whether part of a response had arrived.
         heard: bool,
     },
-    /// The upstream says that it has not looked at the request.
+    /// The upstream says that it has not processed the request.
     UpstreamRefused,
     /// The upstream took too long.
     UpstreamLate,
-    /// The upstream took nothing more of the body for too long.
+    /// The upstream accepted nothing more of the body for too long.
     UpstreamStalled,
-    /// The upstream sent what is not HTTP; in words.
+    /// The upstream's response is malformed; the text says how.
     UpstreamMalformed(&'static str),
 }
 
-/// An exchange under way: the request's head was put into the outbox of the upstream's side.
+/// An exchange in flight. The request's head is already in the outbox of the upstream's side.
 pub(crate) struct Exchange<'e, C, S> {
     client: &'e mut C,
     server: &'e mut S,
     pub(crate) alarm: &'e Alarm,
     pub(crate) patience: Patience,
     pub(crate) upload: Flow,
-    /// The head of the response, once it came.
+    /// The head of the response, once it has arrived.
     pub(crate) response: ResponseHead,
-    /// Whether the body waits for the upstream's leave.
+    /// Whether the body waits for the upstream's `100 Continue`.
     held: bool,
-    /// Whether anything was heard of the upstream.
+    /// Whether any byte of the upstream has arrived.
     heard: bool,
-    /// What was waited for when the alarm was set last, and how much had moved then.
+    /// What the exchange waited for when the alarm was last set, and how many bytes had moved by then.
     waited: Option<(For, u64)>,
 }
 
-/// What is waited for.
+/// What an exchange waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum For {
     Leave,
@@ -111,15 +111,16 @@ enum For {
     ClientRoom,
 }
 
-/// A client that takes a response. Who has all of it may come back at once, and finds its place free:
-/// what the request holds is let go of, and the last of the response leaves once it is free.
+/// A client that receives a response. A client that has the whole response may send its next request at once,
+/// and must find its slot free. So the request's holds are released before the last bytes of the response are
+/// sent.
 struct Taker<'t, C> {
     client: &'t mut C,
     held: &'t mut Held,
     last: &'t mut Option<Last>,
 }
 
-/// What a response ends with: trailers, or nothing more.
+/// The end of a response: trailers, or nothing.
 type Last = Option<Piece>;
 
 impl<C: Client> Sink for Taker<'_, C> {
@@ -150,7 +151,7 @@ impl<C: Client> Sink for Taker<'_, C> {
 }
 
 impl<C> Taker<'_, C> {
-    /// Keeps the end back until it is asked to leave.
+    /// Keeps the end back until the holds are released.
     fn finish(&mut self, last: Last) {
         self.held.let_go();
         *self.last = Some(last);
@@ -195,7 +196,7 @@ impl<'e, C: Client, S: Server> Exchange<'e, C, S> {
                 }
                 continue;
             }
-            // While a body comes, its end is noticed there.
+            // While a body arrives, reading it shows whether the client is gone.
             if self.upload.is_over() && self.client.poll_gone(cx).is_ready() {
                 return Poll::Ready(Err(Failure::ClientGone));
             }
@@ -203,7 +204,7 @@ impl<'e, C: Client, S: Server> Exchange<'e, C, S> {
                 return Poll::Pending;
             }
             match waits {
-                // An upstream that says nothing leaves it to us.
+                // The upstream stays silent, so the gateway sends `100 Continue` itself.
                 For::Leave => {
                     self.held = false;
                     self.client.go_on();
@@ -215,13 +216,13 @@ impl<'e, C: Client, S: Server> Exchange<'e, C, S> {
         }
     }
 
-    /// Sends on what there is of the body. Answers what is waited for.
+    /// Forwards the available part of the body. Returns what it waits for.
     fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<For, Failure> {
         if self.held || self.upload.is_over() {
             return Ok(match self.server.poll_flush(cx) {
                 Poll::Ready(Ok(())) if self.held => For::Leave,
                 Poll::Pending => For::UpstreamRoom,
-                // It may have answered before it closed, which reading will show.
+                // The upstream may have answered before it closed; reading shows that.
                 Poll::Ready(_) => For::Head,
             });
         }
@@ -241,25 +242,25 @@ impl<'e, C: Client, S: Server> Exchange<'e, C, S> {
         }
     }
 
-    /// Passes the response on, and what is left of the request. Answers whether all of the response
-    /// has left; if not, this says who is to blame. What the request holds is free before the last
-    /// of the response leaves.
+    /// Forwards the response and the rest of the request. Returns once the whole response has been sent; the
+    /// error says which side failed. The request's holds are released before the last bytes of the response
+    /// are sent.
     pub(crate) async fn body(&mut self, added: &[u8], held: &mut Held) -> Result<(), Failure> {
         if matches!(self.response.body, Body::None | Body::Length(0)) {
-            // The head is the last of it.
+            // The response has no body, so the head is the end of it.
             held.end().await;
         }
         self.begin(added);
         self.server.expect_body(self.response.body);
         if self.held {
-            // It answers without wanting the body.
+            // The upstream answered without asking for the body.
             self.upload.abandon();
         }
         let (mut download, mut last) = (Flow::new(u64::MAX), None);
         poll_fn(|cx| self.poll_body(&mut download, (held, &mut last), cx)).await
     }
 
-    /// Begins to answer with the head of the response.
+    /// Starts the response with the upstream's head.
     pub(crate) fn begin(&mut self, added: &[u8]) {
         self.client.begin(&self.response, added);
     }
@@ -271,7 +272,7 @@ impl<'e, C: Client, S: Server> Exchange<'e, C, S> {
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Failure>> {
         if !self.upload.is_over() && self.poll_upload(cx).is_err() {
-            // The response tells the upstream's view of it.
+            // The response already says what the upstream thinks of the request.
             self.upload.abandon();
         }
         let mut taker = Taker { client: &mut *self.client, held, last };
@@ -293,8 +294,8 @@ impl<'e, C: Client, S: Server> Exchange<'e, C, S> {
         self.wait(waits, download.moved + self.upload.moved, cx).map(|()| Err(failure))
     }
 
-    /// Whether it took too long. The alarm is set anew whenever something has moved, or something
-    /// else is waited for.
+    /// Ready if the wait took too long. The alarm is set again whenever bytes have moved or the exchange
+    /// waits for something else.
     fn wait(&mut self, what: For, moved: u64, cx: &mut Context<'_>) -> Poll<()> {
         if self.waited != Some((what, moved)) {
             self.waited = Some((what, moved));
@@ -308,18 +309,18 @@ impl<'e, C: Client, S: Server> Exchange<'e, C, S> {
         self.alarm.poll(cx)
     }
 
-    /// Whether the request can be sent again after the upstream closed a connection without a word: it
-    /// may have acted on it, so only where that changes nothing.
+    /// Whether the request can be sent again after the upstream closed a connection without an answer. The
+    /// upstream may have acted on the request, so only safe methods without a body qualify.
     pub(crate) fn is_replayable(&self, request: &RequestHead) -> bool {
         !self.heard && request.method.is_safe() && request.body == Decoder::Empty
     }
 
-    /// Whether nothing of the request's body was taken from the client.
+    /// Whether no byte of the request's body was read from the client.
     pub(crate) fn is_untouched(&self) -> bool {
         self.upload.moved == 0
     }
 
-    /// Whether both messages were whole, and the upstream would take another.
+    /// Whether both messages are complete and the upstream accepts another request on this connection.
     pub(crate) fn is_whole(&self) -> bool {
         self.upload.is_done() && !self.response.close && self.response.body != Body::UntilClose
     }

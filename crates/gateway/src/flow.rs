@@ -1,4 +1,4 @@
-//! Moves a body from one side to the other, no faster than the slower of them.
+//! Moves a body from one side to the other, at the pace of the slower side.
 
 use std::task::{Context, Poll};
 
@@ -8,49 +8,49 @@ use http::HeaderMap;
 /// A piece of a body.
 pub(crate) enum Piece {
     Data(Bytes),
-    /// What comes after the last data, and is the last piece.
+    /// The trailers, which are the last piece.
     Trailers(HeaderMap),
 }
 
-/// Why a side cannot go on.
+/// Why one side cannot go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// It closed the connection, or the network did.
+    /// The peer or the network closed the connection.
     Gone,
-    /// It sent what is not HTTP; this says what is wrong with it.
+    /// The peer sent malformed HTTP; the text says how.
     Malformed(&'static str),
-    /// It sent more than it may.
+    /// The peer sent more than it may.
     TooLong,
 }
 
-/// Where a body comes from.
+/// The side that a body comes from.
 pub(crate) trait Source {
     /// The next piece; `None` after the last.
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Piece>, Fault>>;
 }
 
-/// Where a body goes.
+/// The side that a body goes to.
 pub(crate) trait Sink {
-    /// Ready when a piece can be put in.
+    /// Ready when the sink accepts a piece.
     fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>>;
 
-    /// Takes a piece. Trailers are the last one.
+    /// Accepts a piece. Trailers are the last one.
     fn put(&mut self, piece: Piece);
 
-    /// Nothing comes any more.
+    /// Ends the body.
     fn end(&mut self);
 
-    /// Ready when everything has left.
+    /// Ready when everything has been written.
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>>;
 }
 
-/// How far a body has come.
+/// The progress of one body.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flow {
     state: State,
-    /// How many bytes the source gave.
+    /// The number of bytes read from the source.
     pub(crate) moved: u64,
-    /// How many it may give.
+    /// The most bytes that the source may send.
     pub(crate) most: u64,
 }
 
@@ -59,18 +59,18 @@ enum State {
     Moving,
     Flushing,
     Done,
-    /// Given up: it does not matter any more.
+    /// Abandoned: the rest of the body is not needed.
     Abandoned,
 }
 
-/// Which side is to blame for what went wrong, or for the time that passes.
+/// The side that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Broken {
     Source(Fault),
     Sink(Fault),
 }
 
-/// Whom a flow waits for.
+/// The side that a flow waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waits {
     Source,
@@ -79,22 +79,22 @@ pub(crate) enum Waits {
 }
 
 impl Flow {
-    /// A body of at most so many bytes.
+    /// A body of at most `most` bytes.
     pub(crate) fn new(most: u64) -> Self {
         Self { state: State::Moving, moved: 0, most }
     }
 
-    /// No body at all.
+    /// A message without a body.
     pub(crate) fn none() -> Self {
         Self { state: State::Done, moved: 0, most: 0 }
     }
 
-    /// Whether all of it has left.
+    /// Whether the whole body has been written.
     pub(crate) fn is_done(&self) -> bool {
         self.state == State::Done
     }
 
-    /// Whether there is nothing more to do, for better or worse.
+    /// Whether the body is complete or abandoned.
     pub(crate) fn is_over(&self) -> bool {
         matches!(self.state, State::Done | State::Abandoned)
     }
@@ -105,7 +105,7 @@ impl Flow {
         }
     }
 
-    /// Moves as much as can be moved. Answers whom it waits for.
+    /// Moves as many pieces as possible. Returns the side that it waits for.
     pub(crate) fn drive(
         &mut self,
         source: &mut impl Source,
@@ -120,12 +120,12 @@ impl Flow {
             let piece = match source.poll_piece(cx) {
                 Poll::Ready(Ok(piece)) => piece,
                 Poll::Ready(Err(fault)) => {
-                    // What came before should not be lost with what never comes.
+                    // Send what arrived before the fault.
                     let _ = sink.poll_flush(cx);
                     return Err(Broken::Source(fault));
                 }
                 Poll::Pending => {
-                    // What there is should not wait for what is not.
+                    // Send the pieces at hand while the next one has not arrived.
                     let flushed = sink.poll_flush(cx).map_err(Broken::Sink)?;
                     return Ok(if flushed.is_pending() { Waits::Sink } else { Waits::Source });
                 }

@@ -1,7 +1,7 @@
-//! The head of a request, as it goes on to the upstream.
+//! The head of a request as the upstream gets it.
 //!
-//! What is between the client and us stays here; where the request came from is said by us, and what
-//! the client said of that is passed on only if it is a proxy that we trust.
+//! Hop-by-hop headers are removed. The gateway itself says where the request came from, and keeps what the
+//! client says of that only if the client is a trusted proxy.
 
 use std::cell::Cell;
 use std::net::IpAddr;
@@ -25,60 +25,61 @@ pub(crate) struct Origin {
     /// The peer's address as text.
     pub(crate) text: Box<str>,
     pub(crate) scheme: Scheme,
-    /// Whether what the peer says of where requests come from is believed, and by which plan.
+    /// The plan by which the peer was last judged, and whether it is a trusted proxy.
     judged: Cell<(u64, Trust)>,
-    /// How many bytes of bodies that came over the connection are kept here, until they are passed on.
+    /// The number of buffered body bytes that arrived over this connection and were not yet forwarded.
     pub(crate) kept: Cell<usize>,
 }
 
-/// How clients speak to a listener.
+/// The scheme that clients of a listener use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scheme {
     Http,
     Https,
 }
 
-/// Whether a peer is a proxy of ours.
+/// Whether a peer is a trusted proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trust {
     Proxy,
     Nobody,
 }
 
-/// What goes into the head of a request beside what the client sent.
+/// What the head of a forwarded request is made of, beside the client's header lines.
 pub(crate) struct Forwarded<'f> {
     /// The normalised path.
     pub(crate) path: &'f str,
-    /// What the client wrote after `?`.
+    /// The client's text after `?`.
     pub(crate) query: Option<&'f [u8]>,
     pub(crate) rewrite: Option<&'f Rewrite>,
-    /// Instead of the client's.
+    /// Replaces the client's `Host`.
     pub(crate) host: Option<&'f HeaderValue>,
-    /// For clients that sent none.
+    /// Used as `Host` if the client sent none.
     pub(crate) address: &'f dyn std::fmt::Display,
     pub(crate) origin: &'f Origin,
     pub(crate) trust: Trust,
-    /// A header more that is believed from proxies alone.
+    /// A further header that is accepted from trusted proxies only.
     pub(crate) hearsay: Option<&'f HeaderName>,
-    /// Whether it is to bring a CAPTCHA, if it passed a guard: then nobody else says so.
+    /// Whether the request must include a CAPTCHA, if a guard decided that. Then the client's own hint is
+    /// removed.
     pub(crate) captcha: Option<Captcha>,
-    /// The id that our log knows it by, if it goes there: then the upstream's can know it by the same.
+    /// The request's id in the gateway's log, so that the upstream can log the same id.
     pub(crate) correlation: Option<&'f HeaderValue>,
 }
 
-/// Where the id of a request stands.
+/// The header that carries a request's id.
 const CORRELATION: &[u8] = b"x-correlation-id";
 
 impl Origin {
     pub(crate) fn new(peer: IpAddr, scheme: Scheme) -> Self {
-        // A client of a socket for both families is known by its IPv4 address.
+        // A dual-stack socket sees IPv4 clients as mapped IPv6 addresses.
         let peer = peer.to_canonical();
         let judged = Cell::new((u64::MAX, Trust::Nobody));
         Self { peer, text: peer.to_string().into(), scheme, judged, kept: Cell::new(0) }
     }
 
-    /// Whether what the peer says of where requests come from is believed. A connection may outlive the
-    /// plan that it was accepted under.
+    /// Whether the peer is a trusted proxy under this plan. A connection may outlive the plan that it was
+    /// accepted under.
     pub(crate) fn trust(&self, plan: &Plan) -> Trust {
         let (number, trust) = self.judged.get();
         if number == plan.number {
@@ -101,7 +102,7 @@ impl Scheme {
 }
 
 impl Forwarded<'_> {
-    /// Writes the head. Answers how the body is to be written.
+    /// Writes the head. Returns how the body is encoded.
     pub(crate) fn write(&self, request: &RequestHead, out: &mut BytesMut) -> Encoder {
         out.extend_from_slice(request.method.as_str().as_bytes());
         out.extend_from_slice(b" ");
@@ -144,7 +145,7 @@ impl Forwarded<'_> {
             number_line(&mut text, b"content-length", length);
         }
         add_lines(&text, head.headers_mut());
-        // Leave to send the body was given by us.
+        // The gateway has sent `100 Continue` itself.
         head.headers_mut().remove(http::header::EXPECT);
         Some(head)
     }
@@ -166,7 +167,7 @@ impl Forwarded<'_> {
         }
     }
 
-    /// Writes the lines that are the same however the upstream speaks.
+    /// Writes the header lines that are the same for every version of HTTP.
     fn write_lines(&self, request: &RequestHead, out: &mut BytesMut) {
         let mut heard = Heard::default();
         let trusted = self.trust == Trust::Proxy;
@@ -244,8 +245,8 @@ impl Forwarded<'_> {
     }
 }
 
-/// Whether a line may be passed on, given a header that is believed from proxies alone. One that servers
-/// may take for it, because they cannot tell `-` from `_`, is nobody's.
+/// Whether a line may be forwarded, given a header that only trusted proxies may set. A name that differs
+/// from it only in `_` for `-` is never forwarded, since some servers treat the two alike.
 fn passes(name: &[u8], header: &HeaderName, trust: Trust) -> bool {
     let header = header.as_str().as_bytes();
     let plain = |byte: &u8| if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
@@ -266,7 +267,7 @@ pub(crate) fn add_lines(lines: &[u8], headers: &mut HeaderMap) {
     }
 }
 
-/// What a proxy said of where the request came from.
+/// What a trusted proxy said of the request's origin.
 #[derive(Default)]
 struct Heard<'h> {
     chain: smallvec::SmallVec<[&'h [u8]; 2]>,
@@ -274,13 +275,13 @@ struct Heard<'h> {
     host: Option<&'h [u8]>,
 }
 
-/// What comes after a prefix, if the path begins with it, segment by segment.
+/// The rest of the path after a prefix, if whole segments of it match.
 fn below<'p>(path: &'p str, prefix: &str) -> Option<&'p str> {
     let rest = path.strip_prefix(prefix.trim_end_matches('/'))?;
     (rest.is_empty() || rest.starts_with('/')).then_some(rest)
 }
 
-/// Path and query of a target.
+/// The path and the query of a request target.
 pub(crate) fn split_target(target: &Bytes) -> (&[u8], Option<&[u8]>) {
     match memchr::memchr(b'?', target) {
         Some(at) => (&target[..at], Some(&target[at + 1..])),

@@ -1,4 +1,4 @@
-//! A gateway: started, given other settings, ended.
+//! Starts, reconfigures and stops a gateway.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use crate::plan::{BadSettings, Plan};
 use crate::settings::{ListenerSettings, Settings};
 use crate::worker::{Listener, Order, Shared, Worker};
 
-/// A reverse proxy that serves. Dropped, it ends at once; see [`Gateway::end`].
+/// A running reverse proxy. Dropping it stops it at once; see [`Gateway::end`].
 pub struct Gateway {
     shared: Arc<Shared>,
     orders: watch::Sender<Order>,
@@ -26,29 +26,29 @@ pub struct Gateway {
     addresses: Vec<SocketAddr>,
 }
 
-/// What a gateway works with.
+/// The parts that the caller supplies.
 #[derive(Clone)]
 pub struct Parts {
-    /// What decides, lets requests wait, and keeps what connections and requests hold. All doors with
-    /// the same limits share one.
+    /// Decides, paces requests, and keeps the leases of connections and requests. All doors with the same
+    /// limits share one.
     pub admissions: Admissions,
-    /// What the dates of answers are read from.
+    /// The clock for the `Date` of responses.
     pub clock: Arc<dyn Clock>,
 }
 
 /// Why a gateway does not start.
 #[derive(Debug)]
 pub enum StartError {
-    /// The settings cannot be used. The fault of whoever wrote them.
+    /// The settings cannot be used. The operator's fault.
     Settings(BadSettings),
-    /// An address cannot be listened on: somebody else does, or it is not ours.
+    /// The gateway cannot listen on an address: another process does, or the address is not of this host.
     Listen {
         /// The address.
         address: SocketAddr,
         /// Why.
         error: io::Error,
     },
-    /// The system has no threads left.
+    /// The system could not start a thread.
     Thread(io::Error),
 }
 
@@ -62,7 +62,7 @@ pub enum NeedsRestart {
 }
 
 impl Gateway {
-    /// Begins to serve.
+    /// Starts to serve.
     pub fn start(settings: Settings, parts: Parts) -> Result<Self, StartError> {
         let plan = Plan::new(settings, None).map_err(StartError::Settings)?;
         let (listeners, addresses) = open(&plan.settings)?;
@@ -95,24 +95,24 @@ impl Gateway {
         })
     }
 
-    /// Where it listens, in the order of the settings: ports that were left open are told.
+    /// The addresses that it listens on, in the order of the settings. A port of 0 is replaced by the chosen
+    /// one.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// What it counts, to be shown.
+    /// Its meters, to be exported.
     pub fn meters(&self) -> Meters {
         self.shared.meters.clone()
     }
 
-    /// What it is told to do now.
+    /// The settings in force.
     pub fn settings(&self) -> Settings {
         self.shared.plan.load().settings.clone()
     }
 
-    /// Puts other settings in force, all of them or none. Requests under way end as they began, and
-    /// connections keep the certificate that they were shown. Answers what has changed and stays as it was
-    /// until the next start.
+    /// Puts other settings in force, all of them or none. Requests in flight finish under the old ones, and
+    /// connections keep their certificate. Returns the changed settings that need a restart.
     pub fn replace(&self, mut settings: Settings) -> Result<Vec<NeedsRestart>, BadSettings> {
         let current = self.shared.plan.load_full();
         let mut waits = Vec::new();
@@ -129,10 +129,9 @@ impl Gateway {
         Ok(waits)
     }
 
-    /// Accepts nothing more, lets requests that are under way end, and cuts what is left after
-    /// `patience`.
+    /// Stops accepting, lets requests in flight finish, and cuts those that are left after `patience`.
     pub async fn end(&self, patience: Duration) {
-        // The requests that wait for their turn are among those that are to be finished.
+        // Requests that wait in the pacer must end too: it sends them away.
         if let Some(pacer) = &self.shared.admissions.pacer {
             pacer.end();
         }
@@ -147,19 +146,19 @@ impl Gateway {
 }
 
 impl Settings {
-    /// Finds what a gateway would refuse to start with, as far as that can be seen without starting it.
+    /// Checks for every error that can be found without starting a gateway.
     pub fn check(&self) -> Result<(), BadSettings> {
         Plan::new(self.clone(), None).map(drop)
     }
 
-    /// Whether there are the same listeners, which speak the same, whatever they prove their names with.
+    /// Whether the listeners have the same addresses and protocols. Certificates may differ.
     pub fn listens_like(&self, other: &Self) -> bool {
         let spoken = |listener: &ListenerSettings| (listener.address, listener.tls.is_some(), listener.http2);
         self.listeners.iter().map(spoken).eq(other.listeners.iter().map(spoken))
     }
 }
 
-/// Ends at once: whatever is under way is cut.
+/// Stops at once and cuts requests in flight.
 impl Drop for Gateway {
     fn drop(&mut self) {
         self.orders.send_replace(Order::End(Duration::ZERO));

@@ -1,8 +1,8 @@
 //! HTTP/1: heads and bodies as bytes, on both sides of the gateway.
 //!
-//! It is written here rather than taken from a library since a gateway must see what libraries hide
-//! from those who use them: which lines said how long a body is, and how lines ended. Where two
-//! readers could disagree on where a request ends, the next one can be smuggled past a limit.
+//! The gateway reads HTTP/1 itself because libraries hide what it must see: which header lines gave the
+//! length of a body, and how each line ended. If the gateway and the upstream disagree on where a request
+//! ends, a client can smuggle the next request past a limit.
 
 pub(crate) mod client;
 pub(crate) mod decode;

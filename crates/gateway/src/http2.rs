@@ -26,13 +26,13 @@ use crate::stream::Stream;
 use client::H2Client;
 use prefixed::{Frames, Prefixed};
 
-/// How much all streams of a connection may have sent ahead, and how much each may.
+/// Flow-control windows of a connection and of each stream.
 const CONNECTION_WINDOW: u32 = 1 << 20;
 const STREAM_WINDOW: u32 = 1 << 18;
-/// How much of a response is kept until the client takes it.
+/// How many bytes of a response are buffered until the client accepts them.
 const SEND_BUFFER: usize = 64 * 1024;
 
-/// How many requests of a connection are under way.
+/// Counts one request of a connection as in flight.
 struct Busy(Rc<Cell<usize>>);
 
 impl Busy {
@@ -48,7 +48,7 @@ impl Drop for Busy {
     }
 }
 
-/// Serves a connection in HTTP/2, of which some bytes may have been read already.
+/// Serves an HTTP/2 connection. `read` holds the bytes that were already read from it.
 pub(crate) async fn serve(visit: Visit, stream: Stream, read: BytesMut) {
     let local = visit.worker.local();
     let bounds = local.plan.settings.bounds.clone();
@@ -56,7 +56,7 @@ pub(crate) async fn serve(visit: Visit, stream: Stream, read: BytesMut) {
     let frames = Frames::new(&visit.worker.alarms);
     let prefixed = Prefixed::new(stream, read, Rc::clone(&frames));
     let handshake = builder(&bounds).handshake::<_, Bytes>(prefixed);
-    // A peer that breaks off, takes too long or sends nonsense is no news.
+    // A client that disconnects, is too slow or sends garbage is not worth logging.
     let Ok(Ok(mut connection)) = visit.alarm.within(bounds.head_timeout, handshake).await else { return };
     let busy = Rc::new(Cell::new(0));
     let mut heads = Heads { frames, alarm: visit.worker.alarms.alarm(), watched: None };
@@ -70,16 +70,16 @@ pub(crate) async fn serve(visit: Visit, stream: Stream, read: BytesMut) {
     }
 }
 
-/// The head that a client is sending, and the time that it has for it.
+/// The head that a client is sending, and its time-out.
 struct Heads {
     frames: Rc<Frames>,
     alarm: Alarm,
-    /// The number of the head that the alarm is set for.
+    /// The number of the head for which the alarm is set.
     watched: Option<u64>,
 }
 
 impl Heads {
-    /// Ready when a head took longer than this.
+    /// Ready when a head took longer than `timeout`.
     fn poll_late(&mut self, timeout: Duration, cx: &mut Context<'_>) -> Poll<()> {
         let unfinished = self.frames.unfinished();
         if self.watched != unfinished {
@@ -106,7 +106,7 @@ fn builder(bounds: &Bounds) -> Builder {
 
 type Asked = (http::Request<h2::RecvStream>, h2::server::SendResponse<Bytes>);
 
-/// The next request; `None` if there will be none. Requests that are under way go on meanwhile.
+/// The next request; `None` if no more will come. Requests in flight make progress meanwhile.
 async fn next(
     visit: &Visit,
     connection: &mut Connection<Prefixed, Bytes>,
@@ -122,7 +122,7 @@ async fn next(
             connection.graceful_shutdown();
         }
         if let Poll::Ready(next) = connection.poll_accept(cx) {
-            // What breaks a connection was the peer's doing.
+            // A connection error is the client's fault.
             return Poll::Ready(next.and_then(Result::ok));
         }
         if heads.poll_late(bounds.head_timeout, cx).is_ready() {
@@ -146,7 +146,7 @@ async fn next(
     .await
 }
 
-/// Answers one request.
+/// Serves one request.
 async fn answer(
     visit: &Visit,
     request: http::Request<h2::RecvStream>,

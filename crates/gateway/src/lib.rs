@@ -1,7 +1,7 @@
-//! The gateway: a reverse proxy that passes requests on to upstreams, within limits.
+//! The gateway: a reverse proxy that enforces limits and forwards requests to upstreams.
 //!
-//! Absent on purpose: configuration files (the program turns them into [`settings`]), and deciding,
-//! which is the engine's.
+//! Absent on purpose: configuration files, which the program turns into [`settings`], and decisions, which
+//! the engine makes.
 
 mod alarm;
 mod captcha;

@@ -1,19 +1,20 @@
-//! Sockets that several workers listen on at once.
+//! Sockets of several workers that listen on one address.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// How many connections may wait to be accepted.
+/// How many connections the kernel queues before they are accepted.
 const BACKLOG: i32 = 1024;
 
-/// A socket for each worker at the same address; the system spreads connections over them.
+/// Opens a socket for each worker at the same address. The kernel spreads connections over them.
 pub(crate) fn bind(address: SocketAddr, workers: usize) -> io::Result<Vec<TcpListener>> {
     if workers == 1 {
         return Ok(vec![listen(open(address, Sharing::Alone)?)?]);
     }
-    // Whoever may share an address does so with strangers too. This one finds out if there are any.
+    // A shared address would also be shared with other processes. This exclusive socket fails if one uses the
+    // address.
     let probe = open(address, Sharing::Alone)?;
     let address = probe.local_addr()?.as_socket().unwrap_or(address);
     drop(probe);
@@ -28,7 +29,7 @@ enum Sharing {
 
 fn open(address: SocketAddr, sharing: Sharing) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    // An address that was in use a moment ago can be used again.
+    // Allow an address whose last connections are still in TIME_WAIT.
     socket.set_reuse_address(true)?;
     if sharing == Sharing::Shared {
         socket.set_reuse_port(true)?;

@@ -1,7 +1,7 @@
-//! What a gateway counts. Every worker counts by itself, and what is shown is the sum.
+//! The gateway's counters. Every worker has its own, and the export adds them up.
 //!
-//! Labels are routes and upstreams by their configured names, and statuses and kinds from fixed lists:
-//! the number of series does not depend on what clients send.
+//! Labels are the configured names of routes and upstreams, and statuses and kinds from fixed lists. So
+//! clients cannot raise the number of series.
 
 mod count;
 mod show;
@@ -13,13 +13,13 @@ use parking_lot::Mutex;
 
 pub(crate) use count::{Count, Level};
 
-/// The route of requests that take none.
+/// The label of requests that match no route.
 pub(crate) const UNMATCHED: &str = "unmatched";
 
-/// What all workers of a gateway count, ready to be shown.
+/// The counters of all workers of a gateway.
 #[derive(Clone, Default)]
 pub struct Meters {
-    /// For each route, the meters of the workers. What was counted stays when a route goes.
+    /// The meters of each route, one for each worker. A removed route keeps its counts.
     routes: Book<RouteMeter>,
     upstreams: Book<UpstreamMeter>,
     workers: Arc<Mutex<Vec<Arc<WorkerMeter>>>>,
@@ -27,70 +27,70 @@ pub struct Meters {
 
 type Book<M> = Arc<Mutex<BTreeMap<Arc<str>, Vec<Arc<M>>>>>;
 
-/// What one worker counts about itself.
+/// One worker's counters about itself.
 #[derive(Default)]
 pub(crate) struct WorkerMeter {
     pub(crate) connections: Level,
     pub(crate) tunnels: Level,
-    /// Logins that are held back.
+    /// Logins that the gateway holds back.
     pub(crate) delayed: Level,
-    /// Connections that were refused by their policy.
+    /// Connections that a policy refused.
     pub(crate) refused: Count,
 }
 
-/// What one worker counts about a route.
+/// One worker's counters about a route.
 pub(crate) struct RouteMeter {
     /// One for each of [`STATUSES`].
     statuses: [Count; STATUSES.len()],
-    /// One for each of [`BOUNDS`], and one for what takes longer.
+    /// One for each of [`BOUNDS`], and one for slower requests.
     latency: [Count; BOUNDS.len() + 1],
     /// In microseconds.
     total: Count,
 }
 
-/// What one worker counts about an upstream.
+/// One worker's counters about an upstream.
 #[derive(Default)]
 pub(crate) struct UpstreamMeter {
     errors: [Count; UpstreamError::ALL.len()],
 }
 
-/// What went wrong with an upstream.
+/// A kind of failure of an upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UpstreamError {
-    /// No connection could be made.
+    /// The connection failed.
     Connect,
-    /// No connection was made in time.
+    /// The connection was not established in time.
     ConnectTimeout,
-    /// It could not prove its name.
+    /// The upstream's certificate was not valid for its name.
     Tls,
-    /// It closed the connection before the response had ended.
+    /// The upstream closed the connection before the response had ended.
     Closed,
-    /// The head of the response did not come in time.
+    /// The head of the response did not arrive in time.
     Timeout,
-    /// Nothing of a body moved for too long.
+    /// No byte of a body moved for too long.
     Stalled,
-    /// It sent what is not HTTP.
+    /// The upstream sent malformed HTTP.
     Malformed,
 }
 
-/// The upper bounds of the latencies that are told apart, in microseconds.
+/// The upper bounds of the latency buckets, in microseconds.
 const BOUNDS: [u32; 15] = [
     100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000,
     2_500_000, 10_000_000,
 ];
 
-/// The statuses that are told apart; others are counted by their class. `499` is a client that went
-/// away before there was an answer.
+/// The statuses that are counted separately. Others are counted by their class. `499` is a client that
+/// disconnected before there was a response.
 const STATUSES: [&str; 43] = [
     "101", "200", "201", "202", "204", "206", "301", "302", "303", "304", "307", "308", "400", "401", "402",
     "403", "404", "405", "406", "408", "409", "410", "412", "413", "414", "415", "416", "418", "421", "422",
     "429", "431", "451", "499", "500", "501", "502", "503", "504", "2xx", "3xx", "4xx", "5xx",
 ];
 
-/// Where what is no status of a response is counted: it is nobody's success.
+/// Invalid statuses are counted as `5xx`, the last of the list.
 const NONE: u8 = STATUSES.len() as u8 - 1;
 
-/// Where a status is among [`STATUSES`].
+/// The index of each status in [`STATUSES`].
 static PLACES: [u8; 600] = places();
 
 const fn places() -> [u8; 600] {
@@ -141,7 +141,7 @@ fn find<M: Default>(book: &Book<M>, worker: usize, name: &Arc<str>) -> Arc<M> {
 }
 
 impl RouteMeter {
-    /// Counts a request that was answered, or was not.
+    /// Counts a request, whether it was answered or not.
     pub(crate) fn note(&self, status: u16, micros: u64) {
         let place = PLACES.get(usize::from(status)).copied().unwrap_or(NONE);
         self.statuses[usize::from(place)].add(1);
@@ -178,7 +178,7 @@ impl UpstreamError {
         Self::Malformed,
     ];
 
-    /// Its name, fit for a label.
+    /// Its name as a label.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Connect => "connect",

@@ -1,4 +1,4 @@
-//! Settings, checked and made ready to be used.
+//! Checked settings, in the form that workers use.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,28 +17,28 @@ use crate::settings::{
 use crate::tls;
 use crate::upstream::Upstream;
 
-/// What workers go by. They share it.
+/// The settings in force, shared by all workers.
 pub(crate) struct Plan {
-    /// No other plan of this process has it.
+    /// Unique among the plans of this process.
     pub(crate) number: u64,
     pub(crate) settings: Settings,
     pub(crate) table: Table,
     pub(crate) routes: Vec<Route>,
     pub(crate) upstreams: Vec<Arc<Upstream>>,
-    /// For each listener, what it proves its name with, if it does.
+    /// For each listener its TLS configuration, if it has one.
     pub(crate) proofs: Vec<Option<Arc<ServerConfig>>>,
-    /// The header that clients' addresses are read from, if it would otherwise be passed on like any.
+    /// The header with clients' addresses, if it is not one of those that the gateway always handles.
     pub(crate) hearsay: Option<HeaderName>,
 }
 
 /// The number of the next plan.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// What holds for the requests of a route.
+/// The settings of a route.
 #[derive(Debug)]
 pub(crate) struct Route {
     pub(crate) name: Arc<str>,
-    /// The place of its upstream.
+    /// The index of its upstream.
     pub(crate) upstream: usize,
     pub(crate) policy: Option<Arc<str>>,
     pub(crate) guard: Option<Arc<GuardSettings>>,
@@ -47,10 +47,10 @@ pub(crate) struct Route {
     pub(crate) body_bytes: u64,
 }
 
-/// What is wrong with settings. The fault of whoever wrote them; nothing was changed.
+/// What is wrong with settings. The operator's fault; nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BadSettings {
-    /// There is nowhere to listen.
+    /// There is no listener.
     NoListeners,
     /// A listener's certificate or key cannot be used.
     BadListener {
@@ -64,18 +64,18 @@ pub enum BadSettings {
         /// Its name.
         upstream: String,
     },
-    /// An upstream's names cannot be verified.
+    /// An upstream's TLS settings cannot be used.
     BadUpstream {
         /// Its name.
         upstream: String,
         /// What is wrong with it.
         reason: String,
     },
-    /// A route passes to an upstream that is not there.
+    /// A route names an upstream that does not exist.
     UnknownUpstream {
         /// The route.
         route: String,
-        /// What it names.
+        /// The name of the missing upstream.
         upstream: String,
     },
     /// Two routes, or two upstreams, have the same name.
@@ -83,22 +83,21 @@ pub enum BadSettings {
         /// The name.
         name: String,
     },
-    /// A path of a route is not in its normal form, so that no request would ever have it.
+    /// A path of a route is not in its normal form, so no request could match it.
     NotNormal {
         /// The route.
         route: String,
         /// The path.
         path: String,
     },
-    /// A route would never be taken.
+    /// A route could never match.
     Shadowed(Shadowed),
-    /// The longest head, or the most lines of one, is more than can be kept.
+    /// A bound on heads is larger than the gateway supports.
     HeadTooLong,
 }
 
 impl Plan {
-    /// Checks settings. Listeners' proofs and upstreams that have not changed are taken over from an earlier
-    /// plan.
+    /// Checks settings. Unchanged TLS configurations and upstreams are taken over from the earlier plan.
     pub(crate) fn new(settings: Settings, earlier: Option<&Self>) -> Result<Self, BadSettings> {
         if settings.listeners.is_empty() {
             return Err(BadSettings::NoListeners);

@@ -1,4 +1,4 @@
-//! From a request to its response: the route, the limits, the upstream.
+//! The way of a request to its response: route, limits, upstream.
 
 mod ahead;
 mod guarding;
@@ -31,30 +31,30 @@ use note::Note;
 pub(crate) use note::note_refused;
 pub(crate) use tunnels::Tunnel;
 
-/// What became of a request.
+/// How a request ended.
 pub(crate) enum Passed {
-    /// The response has left, all of it.
+    /// The whole response was sent.
     Whole,
-    /// Nothing has left; this is the answer.
+    /// Nothing was sent yet; this response is to be sent.
     Answer(Box<Answer>),
-    /// As with an answer, and the client is not listened to any more.
+    /// As `Answer`, and the connection closes after it.
     Refused(Box<Answer>),
-    /// Something has left, and the rest never will; or there is nobody to send it to.
+    /// Part of a response was sent and the rest never will be, or the client is gone.
     Cut,
-    /// The connection goes over to another protocol, and the client was told so.
+    /// The connection switches to another protocol, and the client was told so.
     Tunnel(Box<Tunnel>),
 }
 
-/// The header in which a client says by which id it knows a request.
+/// The header with the client's own id of a request.
 const ID: &str = "x-correlation-id";
 
-/// Stands for the status of a response that nobody was there to read.
+/// The status that is logged and counted if the client went away before the response.
 const CLIENT_GONE: u16 = 499;
 
-/// What a request is told that would have to wait while the gateway ends.
+/// The text for a request that would have to wait while the gateway shuts down.
 const ENDING: &str = "the gateway is ending: try again";
 
-/// A request that has found its route.
+/// A request whose route is known.
 struct Case<'c> {
     visit: &'c Visit,
     request: &'c RequestHead,
@@ -63,11 +63,11 @@ struct Case<'c> {
     path: &'c str,
     query: Option<&'c [u8]>,
     host: &'c str,
-    /// The id that it is known by, if it goes into the log.
+    /// Its id, if the request is logged.
     logged: Option<&'c Correlation>,
 }
 
-/// Passes a request on, within its limits.
+/// Applies the limits of a request and forwards it.
 pub(crate) async fn pass<C: Client>(visit: &Visit, client: &mut C, request: &RequestHead) -> Passed {
     let local = visit.worker.local();
     let logged = note::is_logged(visit, &local).then(|| given(request).settled());
@@ -107,7 +107,7 @@ pub(crate) async fn pass<C: Client>(visit: &Visit, client: &mut C, request: &Req
         Some(Limited::Admitted(mut admitted)) => {
             let passed = match &case.route().guard {
                 None => case.forward(client, &mut admitted, &mut note).await,
-                // Boxed, since few routes have one.
+                // Boxed, since few routes have a guard.
                 Some(guard) => Box::pin(case.forward_guarded(guard, client, &mut admitted, &mut note)).await,
             };
             if let Err(answer) = &passed {
@@ -129,13 +129,13 @@ pub(crate) async fn pass<C: Client>(visit: &Visit, client: &mut C, request: &Req
     }
 }
 
-/// A path in the one form by which it is routed, limited and passed on.
+/// The path in its normal form, by which it is routed, limited and forwarded.
 fn read(path: &[u8]) -> Result<Cow<'_, str>, Problem> {
     let path = str::from_utf8(path).map_err(|_| Problem::bad_request("the path is not ASCII"))?;
     Ok(path::normal(path)?)
 }
 
-/// The answer to a request that no route takes.
+/// The response to a request that matches no route.
 fn lost(found: Found, correlation: Correlation) -> Answer {
     let Found::OtherMethods(methods) = found else {
         return Problem::not_found("no route takes this host and path").answer(&correlation).into();
@@ -148,12 +148,12 @@ fn lost(found: Found, correlation: Correlation) -> Answer {
     answer.into()
 }
 
-/// The id that a request is known by: that of its line in the log, or else the client's.
+/// The id of a request: that of its log line, or else the client's.
 fn correlation(request: &RequestHead, logged: Option<&Correlation>) -> Correlation {
     logged.map_or_else(|| given(request), Correlation::clone)
 }
 
-/// The id that the client wants to see again.
+/// The client's own id of the request.
 fn given(request: &RequestHead) -> Correlation {
     let Some(value) = request.value(ID).and_then(|value| HeaderValue::from_bytes(value).ok()) else {
         return Correlation::default();
@@ -194,7 +194,7 @@ impl Case<'_> {
         correlation(self.request, self.logged)
     }
 
-    /// The id that the request is known by already: that of its line in the log, or else the client's.
+    /// The id of the request: that of its log line, or else the client's.
     fn given_id(&self) -> Option<&str> {
         match self.logged {
             Some(logged) => logged.text(),
@@ -202,10 +202,10 @@ impl Case<'_> {
         }
     }
 
-    /// Asks what the request is allowed to do, before anything of it is passed on. `None` if the client
-    /// went away meanwhile.
+    /// Applies the limits of the request before any of it is forwarded. `None` if the client went away
+    /// meanwhile.
     async fn weigh<C: Client>(&self, client: &mut C, note: &mut Note<'_>) -> Option<Limited> {
-        // A body that is too long is nobody's to count: it is not served.
+        // A body that is too long is refused without counting it.
         if matches!(self.request.body, Decoder::Length(length) if length > self.route().body_bytes) {
             let problem = Problem::too_large(self.most_bytes());
             return Some(Limited::Refused(Box::new(self.problem(&problem))));

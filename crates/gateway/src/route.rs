@@ -1,10 +1,9 @@
-//! Which route a request takes: the most specific one that fits.
+//! Finds the route of a request: the most specific one that matches.
 //!
-//! A host that is written out comes before one with `*`, of which the longer comes first, and that
-//! before none. Then a path that is written out comes before one with parameters, and that before one
-//! that ends in `*`, of which the longer comes first. Then more headers come before fewer, and named
-//! methods before all. Then the one that was written first. A route that fits by host and path but not
-//! by method or headers leaves the request to the next.
+//! An exact host wins over one with `*`, a longer `*` host over a shorter, and both over none. Then an exact
+//! path wins over one with parameters, and that over one that ends in `*`, of which the longer wins. Then
+//! more headers win over fewer, and named methods over all. Then the order of the settings decides. If a
+//! route matches by host and path but not by method or headers, the next one is tried.
 
 mod tree;
 
@@ -13,16 +12,16 @@ use http::{HeaderName, HeaderValue, Method};
 use crate::settings::{HeaderMatch, HostPattern, PathPattern, RouteSettings};
 use tree::Tree;
 
-/// All routes, made to be searched.
+/// All routes, indexed for searching.
 #[derive(Debug, Default)]
 pub struct Table {
     exact: Vec<(Box<str>, Tree)>,
-    /// The longest end comes first.
+    /// The longest suffix comes first.
     below: Vec<(Box<str>, Tree)>,
     any: Tree,
 }
 
-/// One way to a route, of those that end at the same host and path.
+/// One of the routes that share a host and path pattern.
 #[derive(Clone, Debug)]
 struct Way {
     route: usize,
@@ -30,24 +29,24 @@ struct Way {
     headers: Vec<HeaderMatch>,
 }
 
-/// What was found.
+/// The result of a search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// This route, by its place among the settings.
+    /// The route, by its index in the settings.
     Route(usize),
-    /// None, though these methods would have led to one.
+    /// None, but these methods would have matched one.
     OtherMethods(Vec<Method>),
     /// None.
     Nothing,
 }
 
-/// What a request's head says.
+/// The headers of a request.
 pub trait Headers {
     /// Whether there is a line of this name, with this value if one is given.
     fn has(&self, name: &HeaderName, value: Option<&HeaderValue>) -> bool;
 }
 
-/// Two routes that fit the same requests, so that the second would never be taken.
+/// Two routes match the same requests, so the second could never match.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shadowed {
     /// The first one.
@@ -57,7 +56,7 @@ pub struct Shadowed {
 }
 
 impl Table {
-    /// A table of these routes.
+    /// Builds the table of these routes.
     pub fn new(routes: &[RouteSettings]) -> Result<Self, Shadowed> {
         let mut table = Self::default();
         for (number, route) in routes.iter().enumerate() {
@@ -90,7 +89,7 @@ impl Table {
         &mut trees[place].1
     }
 
-    /// The route of a request: a host in lower case without port, and a normalised path.
+    /// Finds the route of a request. The host must be in lower case without a port, and the path normalised.
     pub fn find(&self, host: &str, path: &str, method: &Method, headers: &impl Headers) -> Found {
         let mut others: Vec<Method> = Vec::new();
         let mut accept = |way: &Way| {
@@ -120,13 +119,12 @@ impl Table {
 }
 
 impl Way {
-    /// Which of two comes first.
+    /// The order among equals: smaller first.
     fn rank(&self) -> (usize, bool) {
         (usize::MAX - self.headers.len(), self.methods.is_empty())
     }
 
-    /// Whether every request that fits a way that was written later fits this one, and this one is
-    /// asked first.
+    /// Whether this route is tried first and matches every request that the later one matches.
     fn hides(&self, later: &Self) -> bool {
         let headers = self.headers.iter().all(|wanted| later.headers.contains(wanted));
         let methods = || later.methods.iter().all(|method| self.methods.contains(method));

@@ -1,8 +1,8 @@
-//! What a gateway is told: plain values, which the program makes from its configuration.
+//! The settings of a gateway: plain values, which the program makes from its configuration.
 //!
-//! Nothing here has a default that is filled in later: whoever makes settings says everything, and
-//! the `default` functions are there to start from. What only makes sense together, such as the name
-//! of an upstream that a route passes to, is checked when a gateway is made of it.
+//! No default is filled in later: the caller sets every value, and may start from the `default` functions.
+//! Relations between settings, such as the name of a route's upstream, are checked when a gateway is made of
+//! them.
 
 mod address;
 mod guard;
@@ -21,103 +21,102 @@ pub use guard::{CrossSite, GuardSettings, Success};
 pub(crate) use pattern::Segment;
 pub use pattern::{BadPattern, HostPattern, PathPattern};
 
-/// Everything a gateway is told.
+/// All settings of a gateway.
 ///
-/// A running gateway can be given other settings. All of it changes then, except for the listeners and
-/// the number of workers, which stay as they are until the next start.
+/// A running gateway accepts other settings. All of them take effect, except for the listeners and the number
+/// of workers, which need a restart.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where it listens.
+    /// The addresses that it listens on.
     pub listeners: Vec<ListenerSettings>,
-    /// How many threads serve. Each has its own connections on both sides, and shares nothing but the
+    /// The number of threads that serve. Each has its own connections on both sides, and shares only the
     /// counters with the others.
     pub workers: NonZeroUsize,
-    /// Whom it passes requests to.
+    /// The servers that it forwards requests to.
     pub upstreams: Vec<UpstreamSettings>,
-    /// Which requests go where. The order matters only between routes that are equally specific.
+    /// The routes. Their order matters only between equally specific ones.
     pub routes: Vec<RouteSettings>,
-    /// The policy that a connection passes as soon as it is open, by the field `ip` alone. What it
-    /// holds is released when the connection ends.
+    /// The policy for each new connection, by the field `ip` alone. Its hold is released when the connection
+    /// ends.
     pub connections: Option<Arc<str>>,
-    /// What a client may ask for, and how long it may take.
+    /// Bounds and time-outs for clients.
     pub bounds: Bounds,
-    /// Which requests the access log shows.
+    /// The requests that the access log shows.
     pub access_log: AccessLog,
-    /// The proxies in front of the gateway, whose word on the client's address is taken.
+    /// The proxies in front of the gateway that may state the client's address.
     pub trusted_proxies: TrustedProxies,
-    /// Names of our own for parts of requests, which rules may use as fields.
+    /// Configured names for parts of requests, which rules may use as fields.
     pub aliases: Aliases,
-    /// What clients prove who they are with.
+    /// The accepted API keys and tokens.
     pub credentials: Arc<Credentials>,
-    /// How decisions are said.
+    /// How decisions are written in responses.
     pub answers: Answers,
 }
 
 /// One address at which clients connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerSettings {
-    /// Where it listens; port 0 takes a free one.
+    /// The address; port 0 means a free one.
     pub address: SocketAddr,
-    /// What it proves its name with; without, it speaks plain HTTP.
+    /// Its certificate and key. Without, it speaks plain HTTP.
     pub tls: Option<TlsSettings>,
-    /// Whether it speaks HTTP/2 too: by ALPN with TLS, and to clients that begin with it without.
+    /// Whether it also speaks HTTP/2: by ALPN with TLS, by the client's first bytes without.
     pub http2: bool,
 }
 
-/// What a listener proves its name with.
+/// The certificate and key of a listener.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TlsSettings {
-    /// Its certificate and those that lead to the authority's, as PEM.
+    /// The certificate chain, as PEM.
     pub certificates: Vec<u8>,
     /// The key of the first certificate, as PEM.
     pub key: Vec<u8>,
 }
 
-/// Servers that answer the same requests.
+/// A group of equivalent servers.
 ///
 /// # Defaults
-/// [`UpstreamSettings::new`] gives what is said at each setting.
+/// [`UpstreamSettings::new`] sets the default that each field states.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamSettings {
-    /// Its name: routes name it, and so do metrics.
+    /// Its name, for routes and metrics.
     pub name: Arc<str>,
-    /// Where they are; requests go round among them.
+    /// The addresses, which are used in turn.
     pub addresses: Vec<Address>,
-    /// How their names are verified; without, plain HTTP is spoken to them. Default: plain.
+    /// How server certificates are verified. Without, plain HTTP is spoken. Default: plain.
     pub tls: Option<UpstreamTls>,
-    /// What is spoken to them. Default: HTTP/1.1.
+    /// The protocol. Default: HTTP/1.1.
     pub protocol: Protocol,
-    /// Which `Host` they are sent. Default: the client's.
+    /// The `Host` that they get. Default: the client's.
     pub host: HostHeader,
-    /// How long a connection may take until it can be used, with TLS if there is any. Default: 5 s.
+    /// How long it may take to establish a connection, TLS included. Default: 5 s.
     pub connect_timeout: Duration,
-    /// How long the head of a response may take, once all of the request was sent. Default: 60 s.
+    /// How long the head of a response may take after the whole request was sent. Default: 60 s.
     pub response_timeout: Duration,
-    /// How long nothing of a body may move, in either direction, on the side of the upstream.
-    /// Default: 60 s.
+    /// How long the upstream may neither send nor accept any byte of a body. Default: 60 s.
     pub stall_timeout: Duration,
-    /// How long a connection is kept that nobody uses. Default: 60 s.
+    /// How long an idle connection is kept. Default: 60 s.
     pub idle_timeout: Duration,
-    /// How many connections nobody uses each worker keeps for each address. Default: 64.
+    /// How many idle connections each worker keeps for each address. Default: 64.
     pub most_idle: usize,
-    /// When an address is left out for a while.
+    /// When a failing address is left out.
     pub health: Health,
-    /// Whether a request goes to another address when the first cannot be connected to, so that
-    /// nothing of it was sent; and one that changes nothing is sent again when a connection that was
-    /// used before closed without a word. Default: yes.
+    /// Whether a request is retried at another address if the first cannot be connected to, and so nothing
+    /// was sent. A safe request is also retried if a reused connection closed without an answer. Default:
+    /// yes.
     pub retry: bool,
 }
 
-/// How the names of upstreams are verified.
+/// How the certificates of upstreams are verified.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UpstreamTls {
-    /// Certificates of authorities, as PEM, to be trusted instead of the system's.
+    /// Certificates of authorities, as PEM, which are trusted instead of the system's.
     pub authorities: Option<Vec<u8>>,
-    /// The name to be proved, if it is not the host of the address.
+    /// The name that the certificate must have, if it is not the host of the address.
     pub server_name: Option<String>,
 }
 
-/// What is spoken to upstreams.
+/// The protocol of an upstream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
     /// HTTP/1.1.
@@ -127,52 +126,52 @@ pub enum Protocol {
     Http2,
 }
 
-/// Which `Host` upstreams are sent.
+/// The `Host` that an upstream gets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum HostHeader {
-    /// The one that the client sent.
+    /// The client's.
     #[default]
     Client,
     /// The address of the upstream.
     Address,
-    /// This one.
+    /// This value.
     Fixed(HeaderValue),
 }
 
-/// When an address is left out for a while.
+/// When a failing address is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Health {
-    /// After so many failures in a row: it could not be connected to, or did not answer in time.
+    /// After this many failures in a row: it could not be connected to, or did not answer in time.
     pub fails: NonZeroU32,
-    /// For so long; then one request tries it again.
+    /// For this long. Then one request tries it again.
     pub out_for: Duration,
 }
 
-/// Which requests go where, and what holds for them.
+/// A route: which requests it matches, and what applies to them.
 #[derive(Clone, Debug)]
 pub struct RouteSettings {
-    /// Its name: the field `route` of rules, and the label of metrics.
+    /// Its name, which is the field `route` of rules and a label of metrics.
     pub name: Arc<str>,
-    /// The hosts it answers for; none means all.
+    /// The hosts that it matches; none means all.
     pub hosts: Vec<HostPattern>,
-    /// The paths; none means all.
+    /// The paths that it matches; none means all.
     pub paths: Vec<PathPattern>,
-    /// The methods; none means all.
+    /// The methods that it matches; none means all.
     pub methods: Vec<Method>,
-    /// What else must be in the head: all of it.
+    /// Headers that a request must have, all of them.
     pub headers: Vec<HeaderMatch>,
     /// The upstream's name.
     pub upstream: Arc<str>,
-    /// The policy that its requests pass, unless another one was assigned over the API. Requests of a
-    /// route without policy are passed on untouched.
+    /// The policy of its requests, unless the API assigned another one. Without a policy its requests are not
+    /// limited.
     pub policy: Option<Arc<str>>,
-    /// The guard that its requests pass beside the policy: they are logins.
+    /// The guard of its requests, beside the policy: they are logins.
     pub guard: Option<GuardSettings>,
-    /// How the path changes on its way to the upstream.
+    /// How the path is rewritten for the upstream.
     pub rewrite: Option<Rewrite>,
-    /// Overrules the upstream's.
+    /// Overrides the upstream's.
     pub response_timeout: Option<Duration>,
-    /// Overrules the bound for all.
+    /// Overrides the bound for all routes.
     pub body_bytes: Option<u64>,
 }
 
@@ -181,25 +180,25 @@ pub struct RouteSettings {
 pub struct HeaderMatch {
     /// Its name.
     pub name: HeaderName,
-    /// The exact value of one of its lines; without, any will do.
+    /// The exact value of one of its lines; `None` accepts any.
     pub value: Option<HeaderValue>,
 }
 
-/// How a path changes on its way to the upstream: what it begins with is replaced.
+/// Replaces the start of a path for the upstream.
 ///
-/// A path that does not begin with it, segment by segment, stays as it is.
+/// A path is left alone unless whole segments of it match the prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rewrite {
-    /// What is taken away: `/api`.
+    /// The prefix to remove: `/api`.
     pub prefix: Box<str>,
-    /// What is put in its place: `/v1`, or nothing.
+    /// What replaces it: `/v1`, or nothing.
     pub replacement: Box<str>,
 }
 
-/// What a client may ask for, and how long it may take. Times are kept to a tenth of a second.
+/// Bounds and time-outs for clients. Times have a resolution of a tenth of a second.
 ///
 /// # Defaults
-/// What is said at each setting.
+/// Each field states its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// The longest head of a request, in bytes. Default: 32 KiB.
@@ -208,31 +207,29 @@ pub struct Bounds {
     pub head_lines: usize,
     /// The longest body of a request, in bytes. Default: none.
     pub body_bytes: Option<u64>,
-    /// How long a client may take to send a head, and to agree on TLS. Default: 10 s.
+    /// How long a client may take for a head and for the TLS handshake. Default: 10 s.
     pub head_timeout: Duration,
-    /// How long a connection stays open that asks nothing. Default: 75 s.
+    /// How long an idle connection stays open. Default: 75 s.
     pub idle_timeout: Duration,
-    /// How long nothing of a body may move on the side of the client: it sends nothing, or reads
-    /// nothing. Default: 30 s.
+    /// How long the client may neither send nor accept any byte of a body. Default: 30 s.
     pub stall_timeout: Duration,
-    /// How many connections each worker serves at once; the next ones wait to be accepted.
-    /// Default: 20 000.
+    /// How many connections each worker serves at once. Further ones wait to be accepted. Default: 20 000.
     pub connections: usize,
     /// How many of them may be tunnels: WebSockets and other upgrades. Default: 10 000.
     pub tunnels: usize,
-    /// How long nothing may move in a tunnel. Default: 1 h.
+    /// How long a tunnel may be idle. Default: 1 h.
     pub tunnel_timeout: Duration,
     /// How many requests one HTTP/2 connection may have open at once. Default: 128.
     pub streams: u32,
 }
 
-/// Which requests the access log shows.
+/// The requests that the access log shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AccessLog {
     /// None.
     #[default]
     Off,
-    /// One of so many, chosen at random; 1 is all.
+    /// One in this many, chosen at random; 1 means all.
     OneIn(NonZeroU32),
 }
 
@@ -264,7 +261,7 @@ impl Default for Health {
 }
 
 impl RouteSettings {
-    /// Every request, passed on untouched.
+    /// A route for every request, without a limit.
     pub fn new(name: impl Into<Arc<str>>, upstream: impl Into<Arc<str>>) -> Self {
         Self {
             name: name.into(),
@@ -283,9 +280,9 @@ impl RouteSettings {
 }
 
 impl Bounds {
-    /// The longest that the longest head may be, in bytes.
+    /// The upper bound of `head_bytes`.
     pub const MOST_HEAD_BYTES: usize = crate::h1::lines::MOST_BYTES;
-    /// The most that the most header lines may be.
+    /// The upper bound of `head_lines`.
     pub const MOST_HEAD_LINES: usize = crate::h1::lines::MOST_LINES;
 }
 
@@ -306,7 +303,7 @@ impl Default for Bounds {
     }
 }
 
-/// Says nothing of the key.
+/// Does not print the key.
 impl std::fmt::Debug for TlsSettings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("TlsSettings").field("key", &"***").finish_non_exhaustive()

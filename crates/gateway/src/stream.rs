@@ -1,4 +1,4 @@
-//! A connection's bytes, with or without TLS.
+//! The byte stream of a connection, with or without TLS.
 
 use std::io;
 use std::pin::{Pin, pin};
@@ -9,15 +9,15 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
 
-/// A connection's bytes.
+/// The byte stream of a connection.
 pub(crate) enum Stream {
     Plain(TcpStream),
-    /// Boxed, since plain connections are many and would be as large.
+    /// Boxed, so that plain connections, which are many, stay small.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
 impl Stream {
-    /// Reads what there is into the free room of a buffer; 0 is the end.
+    /// Reads into the free part of a buffer; 0 means the end of the stream.
     pub(crate) fn poll_read_into(
         &mut self,
         cx: &mut Context<'_>,
@@ -29,16 +29,16 @@ impl Stream {
         }
     }
 
-    /// Writes what goes at once, without waiting for more to go; nothing with TLS, which needs to.
+    /// Writes as much as the socket accepts at once. With TLS it writes nothing, since TLS may have to wait.
     pub(crate) fn write_at_once(&self, bytes: &[u8]) -> usize {
         match self {
-            // What went wrong is seen by whoever writes the rest.
+            // An error shows again at the next write.
             Self::Plain(stream) => stream.try_write(bytes).unwrap_or(0),
             Self::Tls(_) => 0,
         }
     }
 
-    /// Whether there may be something to read. With TLS nobody knows before it was read.
+    /// Ready if there may be bytes to read. With TLS only reading can tell.
     pub(crate) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
         match self {
             Self::Plain(stream) => stream.poll_read_ready(cx).map(|_| ()),
@@ -46,7 +46,7 @@ impl Stream {
         }
     }
 
-    /// Whether the peer has closed the connection, even if what it sent before was not read yet.
+    /// Whether the peer has closed the connection, even if earlier bytes are still unread.
     pub(crate) fn is_hung_up(&self) -> bool {
         let stream = match self {
             Self::Plain(stream) => stream,

@@ -1,4 +1,4 @@
-//! TLS: what listeners prove their names with, and what upstreams' names are held against.
+//! TLS: the certificates of listeners, and the verification of upstreams.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use rustls_platform_verifier::BuilderVerifierExt;
 
 use crate::settings::{Protocol, TlsSettings, UpstreamTls};
 
-/// The configuration of a listener, or in words what is wrong with it.
+/// The TLS configuration of a listener. The error text says what is wrong.
 pub(crate) fn server(tls: &TlsSettings, http2: bool) -> Result<Arc<ServerConfig>, String> {
     let certificates = CertificateDer::pem_slice_iter(&tls.certificates)
         .collect::<Result<Vec<_>, _>>()
@@ -38,7 +38,7 @@ pub(crate) fn server(tls: &TlsSettings, http2: bool) -> Result<Arc<ServerConfig>
     Ok(Arc::new(config))
 }
 
-/// The configuration of an upstream's connections, or in words what is wrong with it.
+/// The TLS configuration for an upstream. The error text says what is wrong.
 pub(crate) fn client(tls: &UpstreamTls, protocol: Protocol) -> Result<Arc<ClientConfig>, String> {
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()

@@ -1,4 +1,4 @@
-//! A connection that went over to another protocol: bytes both ways, until both have ended.
+//! A connection that switched to another protocol: bytes both ways, until both sides have ended.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll};
@@ -10,8 +10,8 @@ use crate::h1::decode::Decoder;
 use crate::h1::encode::Encoder;
 use crate::h1::side::Side;
 
-/// Passes bytes both ways until both sides have ended, one of them is gone, nothing moves for too
-/// long, or `stop` says so.
+/// Passes bytes both ways until both sides have ended, one of them is gone, nothing moves for `idle`, or
+/// `stop` returns true.
 pub(crate) async fn run(
     client: &mut Side,
     upstream: &mut Side,
@@ -52,7 +52,7 @@ impl TunnelWay {
         Self { flow: Flow::new(u64::MAX), closed: false, failed: false }
     }
 
-    /// Whether this direction has ended, and the other end knows.
+    /// Moves bytes in one direction. Returns whether it has ended and the other end was told.
     fn poll(&mut self, from: &mut Side, to: &mut Side, cx: &mut Context<'_>) -> bool {
         if self.closed {
             return true;

@@ -1,5 +1,5 @@
-//! Upstreams, as one worker sees them: whose turn it is, who is out, and which connections can be
-//! used again.
+//! The upstreams of one worker: which address is next, which is left out, and which connections can be
+//! reused.
 
 mod connect;
 
@@ -17,7 +17,7 @@ use crate::settings::{Address, UpstreamSettings};
 
 pub(crate) use connect::Unreachable;
 
-/// An upstream, ready to be connected to. Workers share it.
+/// An upstream's settings and TLS configuration, shared by all workers.
 #[derive(Debug)]
 pub(crate) struct Upstream {
     pub(crate) settings: UpstreamSettings,
@@ -35,13 +35,13 @@ pub(crate) struct Pool {
 /// One address of an upstream.
 struct Place {
     address: Address,
-    /// The one that was used last comes last, and is used next.
+    /// The most recently used connection comes last and is reused first.
     idle: RefCell<Vec<Idle>>,
-    /// How often it failed in a row.
+    /// The number of failures in a row.
     fails: Cell<u32>,
-    /// Until when it is left out, once it failed too often.
+    /// Until when it is left out, after too many failures.
     out_until: Cell<u32>,
-    /// The connection that all share, if HTTP/2 is spoken, and until when it is kept unused.
+    /// The HTTP/2 connection that all requests share, and until when it is kept idle.
     shared: RefCell<Option<(Trunk, u32)>>,
 }
 
@@ -50,11 +50,11 @@ struct Idle {
     until: u32,
 }
 
-/// A connection that is in use. If it is not given back, it is closed.
+/// A connection in use. Unless it is given back, it is closed.
 pub(crate) struct Borrowed {
     pub(crate) side: Side,
     pub(crate) place: usize,
-    /// Whether others used it before: then it may be closed without anybody's fault.
+    /// Whether earlier requests used it. The upstream may then have closed it as idle.
     pub(crate) reused: bool,
 }
 
@@ -71,8 +71,8 @@ impl Pool {
         Self { upstream, places, turn: Cell::new(0), alarms }
     }
 
-    /// Whose turn it is: the next address that is not out. If all are, it is the next one all the
-    /// same, since somebody must find out when they are back.
+    /// Chooses the next address that is not left out. If all are left out, it chooses the next one anyway,
+    /// since only a request shows when an address works again.
     pub(crate) fn choose(&self) -> usize {
         let (count, first) = (self.places.len(), self.turn.get());
         self.turn.set((first + 1) % count);
@@ -80,8 +80,8 @@ impl Pool {
         in_order.into_iter().find(|place| self.admits(*place)).unwrap_or(first % count)
     }
 
-    /// Whether an address may be asked. One that was out long enough is asked once, and by nobody
-    /// else until that one has got an answer or the time is up again.
+    /// Whether an address may be used. After its time-out a single request tries it. Others follow only once
+    /// that request succeeded or the time is up again.
     fn admits(&self, place: usize) -> bool {
         let (health, place) = (self.upstream.settings.health, &self.places[place]);
         if place.fails.get() < health.fails.get() {
@@ -94,7 +94,7 @@ impl Pool {
         over
     }
 
-    /// A connection to an address that was used before, if there is one that still can be.
+    /// An idle connection to an address, if a usable one is left.
     pub(crate) fn reuse(&self, place: usize) -> Option<Borrowed> {
         let mut idle = self.places[place].idle.borrow_mut();
         while let Some(mut last) = idle.pop() {
@@ -115,8 +115,8 @@ impl Pool {
         Ok(Borrowed { side: Side::new(made?), place, reused: false })
     }
 
-    /// The connection to an address that all requests share, if there is one that still can be used. One
-    /// on which too many were given up is left to those who are on it.
+    /// The shared connection to an address, if there is a usable one. A connection with too many abandoned
+    /// requests gets no new ones.
     pub(crate) async fn reuse_shared(&self, place: usize) -> Option<Trunk> {
         let shared = &self.places[place].shared;
         let trunk = {
@@ -135,7 +135,7 @@ impl Pool {
         ready
     }
 
-    /// A new connection to an address, for all requests to share.
+    /// A new connection to an address that requests will share.
     pub(crate) async fn connect_shared(&self, place: usize, alarm: &Alarm) -> Result<Trunk, Unreachable> {
         let address = &self.places[place].address;
         let made = connect::connect(&self.upstream, address, alarm).await;
@@ -158,7 +158,7 @@ impl Pool {
         trunk.ready().await.map_err(|error| Unreachable::Refused(std::io::Error::other(error)))
     }
 
-    /// Takes a connection back, to be used again.
+    /// Takes a connection back for reuse.
     pub(crate) fn give_back(&self, borrowed: Borrowed) {
         let Borrowed { mut side, place, .. } = borrowed;
         let mut idle = self.places[place].idle.borrow_mut();
@@ -168,12 +168,12 @@ impl Pool {
         }
     }
 
-    /// Takes note that an address answered.
+    /// Records that an address answered.
     pub(crate) fn succeeded(&self, place: usize) {
         self.places[place].fails.set(0);
     }
 
-    /// Takes note that an address failed, and why.
+    /// Records that an address failed, and why.
     pub(crate) fn failed(&self, place: usize, reason: &dyn std::fmt::Display) {
         let (health, place) = (self.upstream.settings.health, &self.places[place]);
         place.fails.set(place.fails.get().saturating_add(1));
@@ -186,24 +186,24 @@ impl Pool {
         }
     }
 
-    /// The address of a place.
+    /// The address with this index.
     pub(crate) fn address(&self, place: usize) -> &Address {
         &self.places[place].address
     }
 
-    /// How many addresses there are.
+    /// The number of addresses.
     pub(crate) fn size(&self) -> usize {
         self.places.len()
     }
 
-    /// Closes connections that nobody used for too long, and those that the upstream closed.
+    /// Closes connections that were idle for too long or that the upstream closed.
     pub(crate) fn sweep(&self) {
         let now = self.alarms.now();
         for place in &self.places {
             place.idle.borrow_mut().retain_mut(|idle| idle.until > now && idle.side.is_quiet());
             let mut shared = place.shared.borrow_mut();
             if shared.as_ref().is_some_and(|(_, until)| *until <= now) {
-                // What is under way over it goes on; then it is closed.
+                // Requests in flight keep it open until they end.
                 *shared = None;
             }
         }

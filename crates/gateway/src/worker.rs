@@ -1,4 +1,4 @@
-//! One thread that serves: its own listeners, its own connections on both sides, its own clock.
+//! One serving thread with its own listeners, its own connections on both sides and its own clock.
 
 mod accept;
 mod admit;
@@ -28,30 +28,30 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) plan: Arc<ArcSwap<Plan>>,
     pub(crate) meters: Meters,
-    /// Where connections cannot be accepted, that goes on for a while.
+    /// Logs that connections cannot be accepted, which may last for a while.
     pub(crate) complaints: PacedLog,
 }
 
-/// Whether a gateway serves, or ends.
+/// Whether a gateway serves or shuts down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     Serve,
-    /// Nothing new; what is under way may take this long.
+    /// Accept nothing new. Requests in flight may take this long.
     End(Duration),
 }
 
-/// How far a worker is on its way to its end.
+/// The progress of a worker's shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Phase {
     Serving,
-    /// It still accepts connections and requests, and tells each client that its connection ends: a client
-    /// that keeps connections open would otherwise send a request into one that is being closed.
+    /// It still accepts connections and requests, and sends `Connection: close` with each response. Otherwise
+    /// a client that keeps connections open would send a request into one that is being closed.
     Draining,
-    /// It accepts nothing more, and closes what is idle.
+    /// It accepts nothing more and closes idle connections.
     Closing,
 }
 
-/// How long clients have to hear that their connections end, of at most a quarter of the time for all.
+/// How long clients have to learn that their connections close; at most a quarter of the whole time.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// One worker.
@@ -61,19 +61,21 @@ pub(crate) struct Worker {
     pub(crate) alarms: Rc<Alarms>,
     pub(crate) meter: Arc<WorkerMeter>,
     pub(crate) stopwatch: quanta::Clock,
-    /// The plan that was in force when it was last looked at, so that looking again costs little.
+    /// Caches the plan in force, so that reading it is cheap.
     plan: RefCell<Cache<Arc<ArcSwap<Plan>>, Arc<Plan>>>,
     current: RefCell<Rc<Local>>,
     phase: Cell<Phase>,
-    /// Tells of every change of the phase.
+    /// Publishes every change of the phase.
     phases: watch::Sender<Phase>,
-    /// Told whenever a connection ends.
+    /// Notified when a connection ends.
     freed: Notify,
     date: RefCell<Date>,
     pub(crate) luck: RefCell<fastrand::Rng>,
+    /// How many bytes of bodies are kept for all connections, until they are passed on.
+    pub(crate) kept: Cell<usize>,
 }
 
-/// A plan with what one worker needs beside it.
+/// A plan, and the worker's own state for it.
 pub(crate) struct Local {
     pub(crate) plan: Arc<Plan>,
     pub(crate) pools: Vec<Rc<Pool>>,
@@ -84,7 +86,7 @@ pub(crate) struct Local {
 }
 
 impl Worker {
-    /// Serves until it is told to end.
+    /// Serves until it is told to shut down.
     pub(crate) async fn run(
         number: usize,
         shared: Arc<Shared>,
@@ -107,6 +109,7 @@ impl Worker {
             freed: Notify::new(),
             date: RefCell::default(),
             luck: RefCell::new(fastrand::Rng::new()),
+            kept: Cell::new(0),
         });
         worker.read_clock();
         let ticking = tokio::task::spawn_local(Rc::clone(&worker).tick());
@@ -126,10 +129,10 @@ impl Worker {
         worker.enter(Phase::Draining);
         let grace = GRACE.min(patience / 4);
         let _ = tokio::time::timeout(grace, worker.drained()).await;
-        // The listeners first: a client whose connection is closed must not come back here.
+        // The listeners end first: a client whose connection is closed must not reconnect to this process.
         worker.phases.send_replace(Phase::Closing);
         for task in accepting {
-            // One that failed accepts nothing either.
+            // A task that failed accepts nothing either.
             let _ = task.await;
         }
         worker.enter(Phase::Closing);
@@ -147,30 +150,30 @@ impl Worker {
         }
     }
 
-    /// Whether it ends: each response is the last of its connection, and no request waits.
+    /// Whether it shuts down: each response is the last of its connection, and no request waits.
     pub(crate) fn is_ending(&self) -> bool {
         self.phase.get() != Phase::Serving
     }
 
-    /// Notes that the process is ending. The pacer can hear of it before this worker does.
+    /// Records that the process shuts down. The pacer may learn of it before this worker does.
     pub(crate) fn note_ending(&self) {
         if !self.is_ending() {
             self.enter(Phase::Draining);
         }
     }
 
-    /// Whether connections that ask nothing are closed.
+    /// Whether idle connections are closed.
     pub(crate) fn is_closing(&self) -> bool {
         self.phase.get() == Phase::Closing
     }
 
-    /// Waits until it ends.
+    /// Waits until the shutdown starts.
     pub(crate) async fn ended(&self) {
         self.reached(Phase::Draining).await;
     }
 
     async fn reached(&self, phase: Phase) {
-        // The sender is this worker's own, so that it cannot be gone.
+        // The sender is this worker's own, so it cannot be gone.
         let _ = self.phases.subscribe().wait_for(|now| *now >= phase).await;
     }
 
@@ -193,7 +196,7 @@ impl Worker {
         Rc::clone(&current)
     }
 
-    /// The date.
+    /// The current date.
     pub(crate) fn date(&self) -> Ref<'_, Date> {
         self.date.borrow()
     }
@@ -202,7 +205,7 @@ impl Worker {
         *self.date.borrow_mut() = Date::at(self.shared.clock.now());
     }
 
-    /// Keeps the clock going.
+    /// Runs the clock.
     async fn tick(self: Rc<Self>) {
         let mut interval = tokio::time::interval(TICK);
         interval.set_missed_tick_behavior(MissedTickBehavior::Burst);

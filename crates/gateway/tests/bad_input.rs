@@ -15,7 +15,7 @@ use tollgate_gateway::settings::Settings;
 
 const CONNECTIONS: &str = "tollgate_gateway_connections";
 
-/// Waits for nobody.
+/// Settings with short time-outs.
 fn impatient(upstream: &Upstream) -> Settings {
     let mut settings = settings(upstream.address);
     settings.bounds.head_timeout = Duration::from_millis(200);
@@ -125,7 +125,7 @@ async fn a_connection_that_is_not_used_is_closed_after_a_while_and_not_before() 
     let mut client = stage.client().await;
     let get = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
     assert_eq!(client.ask(get).await.status, 200);
-    // Longer than a head may take, and long enough for its memory to be given back.
+    // Longer than a head may take, and long enough for the connection to free its buffers.
     tokio::time::sleep(Duration::from_millis(1_250)).await;
     assert_eq!(client.ask(get).await.status, 200);
     assert!(client.is_closed().await);
@@ -168,7 +168,7 @@ async fn a_client_that_vanishes_in_its_body_leaves_nothing_behind() {
 async fn a_client_that_does_not_wait_for_its_answer_ends_the_upstreams_work_too() {
     let upstream = Upstream::start(|mut line| async move {
         line.request().await;
-        // Its end is noticed without anything being sent.
+        // The gateway notices that the client is gone although it sends nothing.
         assert!(line.client.is_closed().await);
         line.request().await;
     })

@@ -1,4 +1,4 @@
-//! The blocklist at the gateway: whoever is barred reaches nothing behind it, limited or not.
+//! The blocklist at the gateway: a blocked client reaches no upstream, limited or not.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -29,7 +29,7 @@ fn from(address: &str, device: &str, path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: {address}\r\nX-Device: {device}\r\n\r\n")
 }
 
-/// A gateway with a route limited by route, and one that nothing is said of.
+/// A gateway with a limited route and one without a policy.
 async fn stage(upstream: &Upstream) -> Stage {
     let mut settings = settings(upstream.address);
     settings.routes[0].policy = Some("route".into());

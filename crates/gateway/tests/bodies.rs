@@ -1,4 +1,4 @@
-//! Bodies, both ways: whole, in pieces, with trailers, and no faster than the slower side.
+//! Bodies in both directions: whole, in pieces, with trailers, and at the pace of the slower side.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -101,7 +101,7 @@ async fn responses_without_body_have_none_whatever_their_lines_say() {
     assert!(client.is_closed().await);
 }
 
-/// Bytes that differ from place to place.
+/// Bytes that differ from offset to offset.
 fn pattern(size: usize) -> Vec<u8> {
     (0..size).map(|at| (at * 7 + at / 251) as u8).collect()
 }
@@ -178,7 +178,7 @@ async fn a_request_is_passed_on_as_it_comes_and_may_be_answered_before_it_ends()
     let upstream = Upstream::start(|mut line| async move {
         line.head().await;
         line.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").await;
-        // Says back what it hears, piece by piece.
+        // Echoes what it reads, piece by piece.
         loop {
             if line.client.until(b"\r\n").await == b"0" {
                 break;
@@ -233,7 +233,7 @@ async fn a_slow_reader_slows_the_upstream_down() {
     let mut client = stage.client().await;
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
     client.head().await;
-    // Once what the systems on the way keep is full, nothing moves.
+    // Once the kernel's buffers on the way are full, nothing moves.
     let mut before = usize::MAX;
     let stands = async {
         loop {

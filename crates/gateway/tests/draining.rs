@@ -1,4 +1,4 @@
-//! A gateway that ends: clients hear of it before their connections close, and no request waits any more.
+//! A gateway that shuts down: clients are told before their connections close, and no request waits any more.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -19,10 +19,10 @@ use tollgate_web::Aliases;
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 const HOUR: Duration = Duration::from_secs(3_600);
-/// How long clients do something else between two requests: most connections are idle at any moment.
+/// The pause of a client between two requests: most connections are idle at any moment.
 const THINKING: Duration = Duration::from_millis(20);
 
-/// Ends a gateway in the background.
+/// Shuts a gateway down in the background.
 fn end(stage: Stage) -> tokio::task::JoinHandle<()> {
     tokio::spawn(async move { stage.gateway.end(Duration::from_secs(10)).await })
 }
@@ -36,7 +36,7 @@ async fn clients_that_keep_connections_open_are_told_before_these_close() {
         let mut client = stage.client().await;
         asking.spawn(async move {
             loop {
-                // Fails if the connection closes in place of an answer.
+                // Fails if the connection closes instead of a response.
                 let reply = client.ask(GET).await;
                 assert_eq!(reply.status, 200);
                 if reply.header("connection") == Some("close") {
@@ -85,7 +85,7 @@ async fn an_http2_client_is_sent_away_and_its_request_under_way_is_answered() {
     while send.ready().await.is_ok() {
         match send.send_request(request()).await {
             Ok(reply) => assert_eq!(reply.status(), 200),
-            // Sent after it was told to go elsewhere, and so never seen by anybody.
+            // Sent after GOAWAY, and so processed by no server.
             Err(error) => assert!(error.is_canceled() || error.is_closed(), "{error:?}"),
         }
         answered += 1;

@@ -1,5 +1,5 @@
-//! Routes with a guard: logins that are held back, what is left of those whose client goes away, and what
-//! upstreams and clients see of it however they speak.
+//! Routes with a guard: delayed logins, logins whose client goes away, and what upstreams and clients see of
+//! a guard over HTTP/1 and HTTP/2.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -27,7 +27,7 @@ fn ladder(text: &str) -> Policies {
     together("login", vec![rule("login", &["user"], &[text])]).with_guards(vec![Guard::new("login", "login")])
 }
 
-/// A guarded route, and one that is not.
+/// A guarded route and one without a guard.
 fn guarded(upstream: &Upstream, max_delay: Duration) -> Settings {
     let mut settings = settings(upstream.address);
     let fields = Aliases::default().with([("user", "form.user")]).unwrap();
@@ -38,7 +38,7 @@ fn guarded(upstream: &Upstream, max_delay: Duration) -> Settings {
     settings
 }
 
-/// An upstream that knows no password.
+/// An upstream that rejects every password.
 async fn knowing_nobody() -> Upstream {
     Upstream::answering("HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\nno").await
 }
@@ -59,7 +59,7 @@ fn guess_over_http2() -> Request<Full<Bytes>> {
     request.body(Full::from(GUESS)).unwrap()
 }
 
-/// How many failures of the account are remembered, where the ladder has this many.
+/// How many failures of the account are counted; the ladder allows `top`.
 async fn failures(stage: &Stage, top: u64) -> u64 {
     let pinned = stage.engine.pin();
     let plan = &pinned.policies.rule("login").unwrap().plan;
@@ -121,7 +121,7 @@ async fn no_more_than_a_thousand_are_held_back() {
     let mut send: SendRequest<Full<Bytes>> = http2::connect(stage.address).await;
     let mut waiting = Vec::new();
     for number in 0..1_000 {
-        // The connection asks one after the other, so that none is turned away by HTTP/2 itself.
+        // The client opens one request after the other, so that HTTP/2 itself refuses none.
         send.ready().await.unwrap();
         waiting.push(tokio::spawn(send.send_request(guess_over_http2())));
         if number % 50 == 49 {
@@ -163,7 +163,7 @@ async fn one_connection_has_only_so_much_of_logins_under_way() {
 
 #[tokio::test]
 async fn a_client_that_hangs_up_before_the_answer_has_failed() {
-    // It never answers a login.
+    // This upstream never answers a login.
     let upstream =
         Upstream::start(|mut line: Line| async move { while line.request().await.is_some() {} }).await;
     let stage = Stage::with_policies(guarded(&upstream, Duration::ZERO), ladder("ladder 2 lock 15m")).await;
@@ -188,7 +188,7 @@ async fn an_upstream_that_dies_or_is_late_may_have_checked_the_password() {
     .await;
     let silent =
         Upstream::start(|mut line: Line| async move { while line.request().await.is_some() {} }).await;
-    // A service may be brought to answer a wrong password with a head that is too long to be passed on.
+    // A service may answer a wrong password with a head that is too long to forward.
     let endless = format!("HTTP/1.1 401 No\r\nX-Echo: {}\r\nContent-Length: 0\r\n\r\n", "x".repeat(70_000));
     let verbose = Upstream::answering(endless).await;
     for (upstream, status) in [(&dying, 502), (&silent, 504), (&verbose, 502)] {
@@ -199,7 +199,7 @@ async fn an_upstream_that_dies_or_is_late_may_have_checked_the_password() {
             assert_eq!(stage.ask(guess()).await.status, status);
         }
         assert_eq!((failures(&stage, 2).await, stage.ask(guess()).await.status), (2, 429));
-        // Unless the settings say otherwise.
+        // Unless the settings make such a response neutral.
         settings.routes.last_mut().unwrap().guard.as_mut().unwrap().neutral = Some("5xx".parse().unwrap());
         let stage = Stage::with_policies(settings, ladder("ladder 2 lock 15m")).await;
         for _ in 0..3 {

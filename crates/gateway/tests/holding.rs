@@ -1,5 +1,4 @@
-//! Limits on how many requests are under way at once: a request holds its place until it ends, however it
-//! ends, and no longer.
+//! Limits on requests in flight: a request keeps its slot until it ends, however it ends, and no longer.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -26,7 +25,7 @@ use tollgate_gateway::settings::{GuardSettings, Success};
 use tollgate_store::ManualClock;
 use tollgate_web::Aliases;
 
-/// An upstream whose slow answers go on when the test says so.
+/// An upstream whose slow responses continue when the test says so.
 struct Slow {
     upstream: Upstream,
     go_on: Arc<Semaphore>,
@@ -40,18 +39,18 @@ impl Slow {
         Self { upstream, go_on }
     }
 
-    /// Lets one slow answer go on.
+    /// Lets one slow response continue.
     fn go_on(&self) {
         self.go_on.add_permits(1);
     }
 
-    /// Waits until so many requests have come.
+    /// Waits until this many requests have arrived.
     async fn has_seen(&self, requests: usize) {
         until("they have come", || self.upstream.requests().len() == requests).await;
     }
 }
 
-/// Answers by path: quickly, slowly after a part of the body, slowly and then never, or not at all.
+/// Answers by path: at once, slowly after part of the body, slowly and then never, or not at all.
 async fn serve(mut line: Line, leave: Arc<Semaphore>) {
     const HALF: &str = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello";
     while let Some(seen) = line.request().await {
@@ -91,7 +90,7 @@ async fn serve(mut line: Line, leave: Arc<Semaphore>) {
     }
 }
 
-/// All requests are held to the policy `busy`.
+/// Every request passes the policy `busy`.
 fn busy(upstream: &Upstream) -> Settings {
     let mut settings = settings(upstream.address);
     settings.routes[0].policy = Some("busy".into());
@@ -110,7 +109,7 @@ fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")
 }
 
-/// A request that is under way: half of its response has come.
+/// Starts a request and reads half of its response.
 async fn begin(stage: &Stage, path: &str) -> Client {
     let mut client = stage.client().await;
     client.send(get(path)).await;
@@ -119,7 +118,7 @@ async fn begin(stage: &Stage, path: &str) -> Client {
     client
 }
 
-/// How many places of a rule without a key are taken.
+/// How many slots of a rule without a key are taken.
 fn held_by(stage: &Stage, rule: &str) -> usize {
     let pinned = stage.engine.pin();
     let counter = Counter { plan: pinned.policies.rule(rule).unwrap().plan_at(rule), key: rule };
@@ -291,7 +290,7 @@ async fn who_waited_for_a_place_holds_it_in_turn() {
     let slow = Slow::start().await;
     let wait = OnExceed::Wait(Span::from_secs(60));
     let patient = Rule { on_exceed: wait, ..rule("busy", &[], &["1 at once for 1s"]) };
-    // Its clock stands still: no hold runs out, however long the test takes.
+    // The clock stands still, so no hold expires however long the test takes.
     let stage = Stage::with_policies(busy(&slow.upstream), alone(vec![patient])).await;
     let mut first = begin(&stage, "/slow").await;
     let mut second = stage.client().await;

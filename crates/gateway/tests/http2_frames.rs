@@ -1,4 +1,4 @@
-//! Clients of HTTP/2 that send frames which carry no request, or a head that never ends.
+//! HTTP/2 clients that send frames without a request, or a head that never ends.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -30,7 +30,7 @@ async fn opened(stage: &Stage) -> TcpStream {
 /// Reads until the gateway closes the connection.
 async fn closes(stream: &mut TcpStream) {
     let mut read = Vec::new();
-    // It may be closed without regard to what was sent and not read.
+    // The gateway may reset the connection because of unread bytes.
     let _ = timeout(PATIENCE, stream.read_to_end(&mut read)).await.expect("the gateway closes it");
 }
 
@@ -47,7 +47,7 @@ async fn a_flood_of_frames_without_requests_closes_the_connection() {
     ] {
         let stream = opened(&stage).await;
         let (mut read, mut write) = stream.into_split();
-        // Answers to PING and SETTINGS are read, so that nothing but the flood is to blame.
+        // Replies to PING and SETTINGS are read, so that only the flood can be the cause.
         let reading = tokio::spawn(async move {
             let mut buffer = [0; 4096];
             while matches!(read.read(&mut buffer).await, Ok(1..)) {}
@@ -70,7 +70,7 @@ async fn a_head_that_never_ends_is_cut_off_and_others_are_not() {
     for sent in [
         head.clone(),
         [&head[..], &frame(CONTINUATION, 0, 1, b"")].concat(),
-        // Half of a frame, and half of the nine bytes that one begins with.
+        // Half of a frame, and half of the nine bytes of a frame header.
         frame(HEADERS, 5, 1, &[0x82, 0x84, 0x86])[..10].to_vec(),
         head[..5].to_vec(),
     ] {
@@ -78,7 +78,7 @@ async fn a_head_that_never_ends_is_cut_off_and_others_are_not() {
         stream.write_all(&sent).await.unwrap();
         closes(&mut stream).await;
     }
-    // A connection that asks nothing for longer than that is not.
+    // An idle connection is not closed by that time-out.
     let mut idle = http2::connect(stage.address).await;
     tokio::time::sleep(Duration::from_millis(700)).await;
     let request = http::Request::get("http://a/").body(http_body_util::Empty::<hyper::body::Bytes>::new());

@@ -1,4 +1,4 @@
-//! Upstreams that speak HTTP/2, as services of gRPC do.
+//! Upstreams that speak HTTP/2, as gRPC services do.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -24,7 +24,7 @@ use tollgate_gateway::settings::{GuardSettings, Protocol, Success};
 
 type Boxed = http_body_util::combinators::BoxBody<Bytes, hyper::Error>;
 
-/// A server that speaks HTTP/2 alone.
+/// A server that speaks HTTP/2 only.
 struct Server {
     address: SocketAddr,
     connections: Arc<AtomicUsize>,
@@ -75,7 +75,7 @@ fn whole(text: impl Into<Bytes>) -> Boxed {
     Full::new(text.into()).map_err(|never| match never {}).boxed()
 }
 
-/// Says back the head of a request.
+/// Echoes the head of a request.
 async fn tell(request: Request<Incoming>) -> Response<Boxed> {
     let (parts, body) = request.into_parts();
     let mut lines: Vec<String> =
@@ -250,7 +250,7 @@ async fn clients_that_hang_up_do_not_hurt_those_who_wait() {
     assert_eq!(connections, 9, "each gets four that are given up, and no more");
 }
 
-/// Answers the first request of each connection, and does this with the second.
+/// Answers the first request of each connection, and passes the second to `second`.
 async fn rude(second: fn(&mut h2::server::SendResponse<Bytes>)) -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! Starting, changing and ending a gateway, without anybody noticing.
+//! Starting, reconfiguring and stopping a gateway without a failed request.
 
 mod support;
 
@@ -13,7 +13,7 @@ use tollgate_web::TrustedProxies;
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
-/// Answers when it is told to.
+/// An upstream that answers when the test says so.
 async fn held() -> (Upstream, Arc<Notify>) {
     let go = Arc::new(Notify::new());
     let told = Arc::clone(&go);

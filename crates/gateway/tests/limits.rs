@@ -1,4 +1,4 @@
-//! Limits at the gateway: who is counted, what is said, and what is never passed on.
+//! Limits at the gateway: what is counted, what the response says, and what is never forwarded.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -212,7 +212,7 @@ async fn a_refusal_does_not_wait_for_the_body_and_reads_past_a_short_one() {
     assert!(client.is_closed().await);
 }
 
-/// Answers with the status that the path says.
+/// Answers with the status in the path.
 async fn by_path() -> Upstream {
     Upstream::start(|mut line| async move {
         while let Some(seen) = line.request().await {

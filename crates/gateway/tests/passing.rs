@@ -1,4 +1,4 @@
-//! What a request and its response look like after they were passed on.
+//! What a request and its response look like after the gateway forwarded them.
 
 mod support;
 

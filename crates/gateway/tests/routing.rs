@@ -1,4 +1,4 @@
-//! The most specific route wins, whatever way it is searched for.
+//! The most specific route wins; compared with a naive search.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -21,7 +21,7 @@ impl Headers for Map {
     }
 }
 
-/// What a table should find, by looking at everything.
+/// What a table must find, by trying every route.
 fn naive(routes: &[RouteSettings], host: &str, path: &str, method: &Method, headers: &Map) -> Found {
     let mut ways = Vec::new();
     let all = [PathPattern::ALL];
@@ -127,7 +127,7 @@ proptest! {
         routes in prop::collection::vec(any_route(), 0..8),
         requests in prop::collection::vec(any_request(), 1..10),
     ) {
-        // Routes that would never be taken are refused, and not what this is about.
+        // Routes that could never match are refused; this test is not about those.
         let mut kept: Vec<RouteSettings> = Vec::new();
         for route in routes {
             kept.push(route);

@@ -1,4 +1,4 @@
-//! What can be seen of a gateway: metrics whose number is bounded, and the access log.
+//! Observing a gateway: metrics of bounded number, and the access log.
 
 mod support;
 
@@ -61,7 +61,7 @@ async fn however_many_paths_and_values_are_sent_the_series_stay() {
     assert_eq!(series(stage.metrics()), before);
 }
 
-/// What is logged.
+/// Collects the log.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<u8>>>);
 
@@ -93,7 +93,7 @@ impl Lines {
 
 #[tokio::test]
 async fn the_access_log_says_who_asked_what_and_keeps_queries_to_itself() {
-    // The gateway's threads log where everybody in this process does, so this is the only such test.
+    // The gateway's threads use the global subscriber, so only one test may set it.
     let lines = Lines::default();
     let subscriber = tracing_subscriber::fmt().with_writer(lines.clone()).with_ansi(false).finish();
     tracing::subscriber::set_global_default(subscriber).unwrap();

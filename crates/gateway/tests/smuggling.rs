@@ -1,4 +1,4 @@
-//! Requests that two readers could read in two ways are refused, and nothing of them is passed on.
+//! Ambiguous requests are refused, and nothing of them is forwarded.
 
 mod support;
 
@@ -121,7 +121,7 @@ async fn what_could_be_read_in_two_ways_is_refused_and_reaches_nobody() {
     for (name, request) in CORPUS {
         let mut client = stage.client().await;
         client.send(request).await;
-        // If the first was taken for whole, this would be answered.
+        // This would be answered if the gateway had taken the first request for complete.
         client.send("GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n").await;
         let reply = client.reply().await;
         assert_eq!(reply.status, 400, "{name}: {reply:?}");
@@ -139,7 +139,7 @@ async fn what_arrives_byte_by_byte_is_refused_all_the_same() {
     for (name, request) in CORPUS.iter().step_by(7) {
         let mut client = stage.client().await;
         for byte in request.as_bytes() {
-            // Whatever is refused early is closed, and cannot be written to any more.
+            // The gateway closes a connection on an early refusal, so writing may fail.
             if tokio::io::AsyncWriteExt::write_all(&mut client.stream, &[*byte]).await.is_err() {
                 break;
             }
@@ -151,8 +151,8 @@ async fn what_arrives_byte_by_byte_is_refused_all_the_same() {
     assert_eq!(upstream.connections(), 0);
 }
 
-/// Bodies that are malformed. Some of each may have been passed on before that was known; the upstream
-/// must not take it for whole.
+/// Malformed bodies. The gateway may have forwarded a part before it noticed; the upstream must not take that
+/// for complete.
 const BODIES: &[(&str, &str)] = &[
     ("a size that is no number", "x\r\nabc\r\n0\r\n\r\n"),
     ("no size", "\r\nabc\r\n0\r\n\r\n"),

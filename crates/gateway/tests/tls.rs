@@ -28,7 +28,7 @@ fn identity() -> (String, String) {
     (cert.pem(), signing_key.serialize_pem())
 }
 
-/// Trusts this certificate, and would speak one of these.
+/// Trusts this certificate and offers these protocols.
 fn connector(certificate: &str, protocols: &[&str]) -> TlsConnector {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! WebSockets and whatever else connections go over to.
+//! WebSockets and other protocol upgrades.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -14,7 +14,7 @@ const ASK: &str = "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgr
     Sec-WebSocket-Key: x\r\n\r\n";
 const TUNNELS: &str = "tollgate_gateway_tunnels";
 
-/// Agrees to go over to WebSockets, says hello, and says back what it hears.
+/// Accepts the upgrade to WebSockets, says hello, and echoes what it reads.
 async fn echo() -> Upstream {
     Upstream::start(|mut line| async move {
         let seen = line.request().await.unwrap();

@@ -1,4 +1,4 @@
-//! Upstreams that are slow, gone, or come back.
+//! Upstreams that are slow, unreachable, or recover.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -13,7 +13,7 @@ use tollgate_gateway::settings::{Address, Health};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
-/// Answers one request on each connection, and closes it when it has been told so.
+/// Answers one request on each connection, and then closes it.
 async fn forgetful() -> Upstream {
     Upstream::start(|mut line| async move {
         line.request().await;
@@ -36,7 +36,7 @@ async fn a_connection_that_the_upstream_closed_is_not_used_again() {
     assert_eq!(upstream.requests().len(), 5);
 }
 
-/// Takes a second request on each connection, and closes it without a word.
+/// Reads a second request on each connection, and closes it without a response.
 async fn rude() -> Upstream {
     Upstream::start(|mut line| async move {
         line.request().await;
@@ -70,7 +70,7 @@ async fn a_request_that_somebody_may_have_acted_on_is_sent_once() {
     for request in [
         "POST /a HTTP/1.1\r\nHost: a\r\n\r\n",
         "POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx",
-        // The body never comes.
+        // The body never arrives.
         "POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\n",
         "PUT /a HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n",
         "PUT /a HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx",
@@ -164,7 +164,7 @@ async fn an_upstream_that_stalls_or_dies_in_a_response_cuts_the_clients_connecti
     }
 }
 
-/// An address at which nobody listens.
+/// An address without a listener.
 async fn nobody() -> Address {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     Address::from(listener.local_addr().unwrap())

@@ -1,4 +1,4 @@
-//! Requests that wait for their turn, and connections that hold theirs.
+//! Requests that wait for their turn, and connections with holds.
 
 mod support;
 
@@ -9,7 +9,7 @@ use support::{Client, Stage, Upstream, settings, until};
 use tollgate_core::{OnExceed, Rule, Span};
 use tollgate_gateway::Settings;
 
-/// A rule that lets those who exceed it wait for up to so long.
+/// A rule that makes attempts wait for up to `millis`.
 fn pacing(limit: &str, millis: u64) -> Rule {
     Rule { on_exceed: OnExceed::Wait(Span::from_millis(millis)), ..rule("pace", &["ip"], &[limit]) }
 }
@@ -66,7 +66,7 @@ async fn who_goes_away_while_waiting_gives_the_place_back() {
     let stage = Stage::in_real_time(paced(&upstream), alone(vec![pacing("1/hour burst 1", 7_200_000)])).await;
     assert_eq!(stage.fetch("/").await.status, 200);
     let gone = "tollgate_gateway_requests_total{route=\"all\",status=\"499\"}";
-    // However much it sent ahead.
+    // However much the client sent ahead.
     for (count, length) in [(1.0, 5), (2.0, 64 * 1024)] {
         let mut waiting = stage.client().await;
         waiting.send(format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n")).await;
@@ -79,7 +79,7 @@ async fn who_goes_away_while_waiting_gives_the_place_back() {
     assert_eq!(upstream.requests().len(), 1);
 }
 
-/// Connections are limited by address and in all.
+/// Connections are limited by address and in total.
 fn guarded(upstream: &Upstream) -> Settings {
     let mut settings = settings(upstream.address);
     settings.connections = Some("connections".into());
@@ -130,7 +130,7 @@ async fn connections_that_last_keep_their_place_and_those_of_a_dead_gateway_do_n
         stage.parts.admissions.leases.tend().await;
     }
     assert_eq!(stage.client().await.reply().await.status, 429, "both are still there");
-    // Nobody renews them any more.
+    // No node renews the holds any more.
     stage.clock.advance(Span::from_secs(31));
     assert_eq!(stage.client().await.ask(GET).await.status, 200);
 }

@@ -1,6 +1,6 @@
-//! An axum service whose limits, clients, answers and store are those of a configuration file of
-//! tollgate, with metrics: `cargo run -p tollgate-tower --example configured -- tollgate.yaml`, then
-//! `curl -i http://127.0.0.1:3000/`. The file has a policy `api`.
+//! An axum service whose limits, credentials, responses and store come from a configuration file of tollgate,
+//! with metrics: `cargo run -p tollgate-tower --example configured -- tollgate.yaml`, then `curl -i
+//! http://127.0.0.1:3000/`. The file must have a policy `api`.
 
 use std::error::Error;
 use std::net::SocketAddr;

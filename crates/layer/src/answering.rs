@@ -12,7 +12,7 @@ use crate::passing::{Passed, Refusal};
 use crate::service::Body;
 
 pin_project! {
-    /// The answer to come: the service's, or a refusal.
+    /// The future response: the service's, or a refusal.
     pub struct Answering<F, R: HttpBody, E> {
         #[pin]
         stage: Stage<F, R, E>,
@@ -31,17 +31,17 @@ pin_project! {
 type Later<R, E> = Pin<Box<dyn Future<Output = Result<Response<Body<R>>, E>> + Send>>;
 
 impl<F, R: HttpBody, E> Answering<F, R, E> {
-    /// The refusal is known.
+    /// A refusal that is already known.
     pub(crate) fn refused(answer: Refusal) -> Self {
         Self { stage: Stage::Refused { answer: Some(answer) } }
     }
 
-    /// The service was asked.
+    /// A response of the service.
     pub(crate) fn passed(future: F, passed: Passed) -> Self {
         Self { stage: Stage::Passed { future, passed: Some(passed) } }
     }
 
-    /// Nothing is known yet.
+    /// A response that needs a decision first.
     pub(crate) fn later(future: impl Future<Output = Result<Response<Body<R>>, E>> + Send + 'static) -> Self {
         Self { stage: Stage::Later { future: Box::pin(future) } }
     }
@@ -62,7 +62,7 @@ where
             StageOf::Passed { future, passed } => {
                 let answer = ready!(future.poll(context))?;
                 let mut passed = passed.take().expect("an answer is awaited once");
-                // What a store does not take back at once is offered again.
+                // The engine retries a refund that the store does not accept at once.
                 drop(passed.taken.settle(answer.status().as_u16()));
                 Poll::Ready(Ok(passed.say(answer)))
             }

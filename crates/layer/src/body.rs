@@ -1,4 +1,4 @@
-//! The body of an answer, which keeps the holds of its request until its end.
+//! The body of a response, which keeps the holds of its request until its end.
 
 use std::fmt;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use tollgate_engine::Lease;
 use tollgate_engine::leases::Released;
 
 pin_project! {
-    /// The body of a service's answer. The holds of its request are released before its last frame is
+    /// The body of a service's response. The holds of its request are released before its last frame is
     /// returned, or when it is dropped.
     pub struct Held<R: Body> {
         #[pin]
@@ -26,7 +26,7 @@ struct Parting<R: Body> {
     last: Next<R>,
 }
 
-/// What a body gives next.
+/// The next frame of a body.
 type Next<R> = Option<Result<Frame<<R as Body>::Data>, <R as Body>::Error>>;
 
 impl<R: Body> Held<R> {
@@ -44,7 +44,8 @@ impl<R: Body> Body for Held<R> {
         if own.parting.is_none() {
             let next = ready!(own.body.as_mut().poll_frame(context));
             let is_last = !matches!(next, Some(Ok(_))) || own.body.is_end_stream();
-            // Who has all of an answer may come back at once, and finds its place free.
+            // A client that has the whole response may send its next request at once, and must find its slot
+            // free.
             match own.lease.take_if(|_| is_last) {
                 None => return Poll::Ready(next),
                 Some(lease) => *own.parting = Some(Parting { released: lease.release(), last: next }),

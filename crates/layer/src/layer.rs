@@ -21,8 +21,8 @@ pub struct TollgateLayer {
 #[derive(Clone)]
 pub(crate) struct Setup {
     pub(crate) admissions: Admissions,
-    /// Whether somebody looks after the leases: else what ends by itself, or has to be released
-    /// elsewhere, cannot be kept.
+    /// Whether the caller runs the leases. Otherwise no hold can be kept that expires or is in a shared
+    /// store.
     pub(crate) tended: bool,
     pub(crate) policy: Arc<str>,
     pub(crate) route: Arc<str>,
@@ -33,7 +33,7 @@ pub(crate) struct Setup {
     pub(crate) peer: Option<FindPeer>,
 }
 
-/// The clock of what never ends by itself.
+/// A clock that stands still, for holds that never expire.
 struct Timeless;
 
 impl Clock for Timeless {

@@ -40,9 +40,9 @@
 //! (RFC 9457), or, if it is gRPC, the status `RESOURCE_EXHAUSTED`; the service never sees it. Rules with
 //! `count_when` count by the status that the service answers with.
 //!
-//! Rules with `at once` hold a place from the decision until the end of the answer, or until the request or
-//! its answer is dropped: see [`TollgateLayer::leases`]. An upgraded connection is not followed: its place is
-//! free once the answer that upgrades it has been sent.
+//! Rules with `at once` hold a slot from the decision until the end of the response, or until the request or
+//! its response is dropped: see [`TollgateLayer::leases`]. An upgraded connection is not followed: its slot
+//! is free once the response that upgrades it has been sent.
 
 mod answering;
 mod body;

@@ -1,4 +1,4 @@
-//! From a request to a decision.
+//! Turns a request into a decision.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -22,26 +22,26 @@ use crate::body::Held;
 use crate::layer::Setup;
 use crate::service::Body;
 
-/// What is known of a request that passed.
+/// An admitted request.
 pub(crate) struct Passed {
-    /// The headers for its answer.
+    /// The headers for its response.
     pub(crate) headers: Headers,
     /// What it took.
     pub(crate) taken: Taken,
 }
 
-/// Headers to be put on an answer.
+/// Headers to add to a response.
 pub(crate) struct Headers(HeaderMap);
 
-/// What a decision means for the request that it is about.
+/// What a decision means for its request.
 pub(crate) type Seen = Result<Headers, Refusal>;
 
-/// The answer to a request that may not pass.
+/// The response to a refused request.
 pub(crate) type Refusal = Box<Response<Bytes>>;
 
 impl Passed {
-    /// Puts the headers on an answer, in the place of what the service said under the same names. What its
-    /// request holds goes with its body.
+    /// Adds the headers to a response, where they replace the service's of the same names. The body takes
+    /// over the holds of the request.
     pub(crate) fn say<R: HttpBody>(mut self, answer: Response<R>) -> Response<Body<R>> {
         let lease = self.taken.lease();
         let mut answer = answer.map(|body| Either::Left(Held::new(body, lease)));
@@ -51,12 +51,12 @@ impl Passed {
 }
 
 impl Setup {
-    /// Asks the limits of a request. An error is the answer to it.
+    /// Applies the limits to a request. An error is the response to send.
     pub(crate) fn admit(self: &Arc<Self>, parts: &Parts) -> Result<Admit<Seen>, Refusal> {
         self.ask(parts).map_err(|problem| self.problem(&problem, &Known::of(parts)))
     }
 
-    /// What an admission means for the request. An error is the answer to it.
+    /// Turns an admission into the request's result. An error is the response to send.
     pub(crate) fn conclude(&self, admitted: Admitted<Seen>, known: &Known) -> Result<Passed, Refusal> {
         match admitted {
             Ok(Admission { seen: Ok(headers), taken, .. }) => Ok(Passed { headers, taken }),
@@ -72,7 +72,7 @@ impl Setup {
         let pinned = self.admissions.pin();
         let policy = pinned.policies.find(&self.policy);
         let policy = policy.map_err(|mistake| Problem::about(mistake, &self.aliases))?;
-        // Without a peer nobody knows whose request it is.
+        // Without a peer the client is unknown, so the lists are not checked.
         let wanted = self.admissions.engine.wanted().filter(|_| self.peer(parts).is_some());
         let listed = wanted.as_deref().map_or(&[][..], |wanted| wanted);
         let fields = policy.fields().chain(listed.iter().map(|name| &**name));
@@ -118,7 +118,7 @@ impl Setup {
         Box::new(known.said(answer))
     }
 
-    /// Whether somebody keeps what a request of this policy holds.
+    /// Fails if the layer cannot keep the holds of this policy's requests.
     fn check_holding(&self, policy: &Policy) -> Result<(), Problem> {
         match policy.holding() {
             Holding::Nothing => Ok(()),
@@ -146,7 +146,7 @@ impl Setup {
         self.peer.as_ref().and_then(|find| find(&parts.extensions))
     }
 
-    /// The client's address; any, if no rule asks for it.
+    /// The client's address; an arbitrary one if no rule needs it.
     fn client(&self, parts: &Parts, policy: &Policy) -> Result<IpAddr, Problem> {
         if let Some(peer) = self.peer(parts) {
             return Ok(self.proxies.client(peer, &parts.headers));
@@ -160,7 +160,7 @@ impl Setup {
     }
 }
 
-/// What is known of a request once it has gone on.
+/// What the layer keeps of a request after passing it on.
 pub(crate) struct Known {
     correlation: Correlation,
     is_grpc: bool,
@@ -177,7 +177,7 @@ impl Known {
     }
 }
 
-/// The host that was asked for, in its normal form; empty if there is none.
+/// The requested host in its normal form; empty if there is none.
 fn host_of(parts: &Parts) -> Result<std::borrow::Cow<'_, str>, Problem> {
     let said = parts.headers.get(HOST).map(|value| value.to_str().unwrap_or("\u{0}"));
     let authority = parts.uri.authority().map(http::uri::Authority::as_str).or(said);

@@ -1,4 +1,4 @@
-//! The service: every request is decided before the service inside sees it.
+//! The service: every request is decided before the inner service sees it.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -22,7 +22,7 @@ pub struct Tollgate<S> {
     pub(crate) setup: Arc<Setup>,
 }
 
-/// The body of an answer: the service's, or that of a refusal.
+/// The body of a response: the service's, or that of a refusal.
 pub(crate) type Body<R> = Either<Held<R>, Full<Bytes>>;
 
 impl<S, B, R> Service<Request<B>> for Tollgate<S>
@@ -41,7 +41,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // The one that is ready is the one to be called; the clone takes its place.
+        // The ready instance must be the one that is called; the clone replaces it.
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
         let setup = Arc::clone(&self.setup);
@@ -59,7 +59,7 @@ where
                     Err(refusal) => return Ok(refusal.map(|body| Either::Right(Full::new(body)))),
                 };
                 let answer = inner.call(Request::from_parts(parts, body)).await?;
-                // What the store does not take back now is offered again.
+                // The engine retries a refund that the store does not accept now.
                 let _ = passed.taken.settle(answer.status().as_u16()).await;
                 Ok(passed.say(answer))
             }),

@@ -1,4 +1,4 @@
-//! Limits on how many requests are under way at once: the layer holds a place until the answer has left.
+//! Limits on requests in flight: the layer keeps a slot until the response has been sent.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -21,7 +21,7 @@ use tollgate_store::{ManualClock, MemoryStore};
 use tollgate_tower::TollgateLayer;
 use tower::{Layer, Service, ServiceExt};
 
-/// A body of several frames, which knows when it gave the last.
+/// A body of several frames that knows its last one.
 struct Frames(VecDeque<&'static str>);
 
 impl Body for Frames {
@@ -40,7 +40,7 @@ impl Body for Frames {
     }
 }
 
-/// A store that takes its time, as far as it says.
+/// A store in memory that behaves like a remote one.
 struct Distant(MemoryStore);
 
 impl Store for Distant {

@@ -25,7 +25,7 @@ async fn engine(rules: Vec<Rule>) -> Arc<Engine> {
     engine_with(Kinds::default(), rules).await
 }
 
-/// As [`engine`], where fields hold this, and are derived so.
+/// As [`engine`], with these kinds of fields and derivations.
 async fn engine_with(kinds: Kinds, rules: Vec<Rule>) -> Arc<Engine> {
     let rules: Vec<Arc<Rule>> = rules.into_iter().map(Arc::new).collect();
     let policies = Policies::new(true, rules.clone(), vec![Policy::new("p".into(), rules, false)])

@@ -132,19 +132,36 @@ impl Cursor<'_> {
     fn state(&mut self, limit: &Limit) -> Result<Small, Garbled> {
         let (kind, rest) = self.0.split_first().ok_or(Garbled)?;
         self.0 = rest;
-        Ok(Small::State(match (*kind, limit) {
-            (FRESH, _) => State::Fresh,
-            (ROWS, Limit::Sliding(_) | Limit::InFlight(_)) => return Ok(Small::Rows),
-            (TALLY, Limit::Window(_) | Limit::Calendar(_)) => {
+        let expect = |tag: u8| if *kind == tag { Ok(()) } else { Err(Garbled) };
+        if *kind == FRESH {
+            return Ok(Small::State(State::Fresh));
+        }
+        Ok(Small::State(match limit {
+            Limit::Sliding(_) | Limit::InFlight(_) => {
+                expect(ROWS)?;
+                return Ok(Small::Rows);
+            }
+            Limit::Window(_) | Limit::Calendar(_) => {
+                expect(TALLY)?;
                 State::Tally(Tally { edge: self.moment()?, count: self.exact()? })
             }
-            (FAILURES, Limit::Ladder(_)) => State::Failures(Box::new(self.failures()?)),
-            (SLOTS, Limit::Slotted(limit)) => {
+            Limit::Ladder(_) => {
+                expect(FAILURES)?;
+                State::Failures(Box::new(self.failures()?))
+            }
+            Limit::Slotted(limit) => {
+                expect(SLOTS)?;
                 State::Slots(Box::new(self.slots(MAX_MOMENT / limit.slot().as_micros())?))
             }
-            (LEVEL, Limit::Bucket(_)) => State::Level(Level { full_at: self.moment()?, rest: self.exact()? }),
-            (TOTAL, Limit::Total { .. }) => State::Total(self.exact()?),
-            _ => return Err(Garbled),
+            Limit::Bucket(_) => {
+                expect(LEVEL)?;
+                State::Level(Level { full_at: self.moment()?, rest: self.exact()? })
+            }
+            Limit::Total(_) => {
+                expect(TOTAL)?;
+                State::Total(self.exact()?)
+            }
+            Limit::PerAttempt(_) => return Err(Garbled),
         }))
     }
 

@@ -130,7 +130,7 @@ impl Counter {
         let plan = header.plan(&self.name.rule.as_str().into())?;
         let mut log = 0;
         for (small, limit) in codec::decode(&header.states, &plan)?.into_iter().zip(plan.limits()) {
-            let mut track = matches!(limit, Limit::Sliding(_)).then(Track::default);
+            let mut track = limit.sliding().map(|_| Track::default());
             let state = match (small, &mut track) {
                 (Small::State(state), _) => state,
                 (Small::Rows, Some(track)) => self.read_log(header, log, track)?,
@@ -172,7 +172,7 @@ impl Counter {
 
     /// Carries the states over to these limits, if they stand under others.
     pub(crate) fn stand_under(&mut self, plan: &Arc<Plan>, now: Timestamp) {
-        let tracked = |limit: &Limit| matches!(limit, Limit::Sliding(_));
+        let tracked = |limit: &Limit| limit.sliding().is_some();
         let fresh = Track { places: VecDeque::new(), born: self.seq };
         match self.plan.take() {
             None => {

@@ -216,7 +216,7 @@ enum Kind {
 impl Wants {
     /// The counters with sliding limits, and how many entries of each are loaded.
     fn sliding(&self) -> (Vec<&[u8]>, Vec<i64>) {
-        let slides = |want: &&(&CounterId, &Want)| want.1.limits().any(|it| matches!(it, Limit::Sliding(_)));
+        let slides = |want: &&(&CounterId, &Want)| want.1.limits().any(|it| it.sliding().is_some());
         let all: Vec<_> = self.counters.iter().collect();
         let sliding = || all.iter().filter(slides);
         (
@@ -246,16 +246,11 @@ impl Want {
         let header = loaded.header.as_ref()?;
         let last_at = moment_of(header.last_at?).ok()?;
         let old = header.plan(&self.name.rule.as_str().into()).ok()?;
-        let logs = old.limits().iter().filter_map(|limit| match limit {
-            Limit::Sliding(limit) => Some(limit.period()),
-            _ => None,
-        });
+        let logs = old.limits().iter().filter_map(|limit| Some(limit.sliding()?.period()));
         let mut most = None;
         for (index, period) in logs.enumerate() {
-            let maxima = self.limits().filter_map(|limit| match limit {
-                Limit::Sliding(limit) if limit.period() == period => Some(limit.max()),
-                _ => None,
-            });
+            let same = self.limits().filter_map(Limit::sliding).filter(|limit| limit.period() == period);
+            let maxima = same.map(|limit| limit.max());
             let Some(max) = maxima.min() else { continue };
             let used = natural(*header.used.get(index)?).ok()?;
             let rows = loaded.logs.get(index).map(Vec::as_slice).unwrap_or_default();
@@ -276,11 +271,9 @@ impl Want {
         let Ok(old) = header.plan(&self.name.rule.as_str().into()) else { return false };
         let moments = moment_of(header.oldest).and_then(|oldest| Ok((oldest, moment_of(header.newest)?)));
         let (Ok((oldest, newest)), Ok(held)) = (moments, natural(header.held)) else { return false };
-        self.limits().chain(old.limits()).any(|limit| match limit {
-            Limit::InFlight(limit) => limit
-                .lease()
-                .is_some_and(|lease| newest > now || now >= oldest + lease || held + self.cost > limit.max()),
-            _ => false,
+        self.limits().chain(old.limits()).filter_map(Limit::in_flight).any(|limit| {
+            let lacks = |lease| newest > now || now >= oldest + lease || held + self.cost > limit.max();
+            limit.lease().is_some_and(lacks)
         })
     }
 }

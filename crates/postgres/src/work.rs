@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tollgate_core::charge::Stale;
-use tollgate_core::limit::{Draft, Entry, Limit, Refund, State};
+use tollgate_core::limit::{Draft, Entry, Refund, State};
 use tollgate_core::store::{HoldsReport, Refunded};
 use tollgate_core::{Charges, Outcome, Plan, StoreError, Timestamp};
 
@@ -239,7 +239,6 @@ impl Table {
         for charge in charges.iter() {
             for limit in charge.plan.limits() {
                 let state = states.next().expect("there is a state for each limit");
-                let names_it = matches!(limit, Limit::Sliding(_) | Limit::Ladder(_) | Limit::InFlight(_));
                 // A draft needs no calendar here: none of these kinds goes by it.
                 let draft = Draft {
                     cost: charge.cost,
@@ -249,7 +248,7 @@ impl Table {
                     amounts: &[],
                     calendar: &[],
                 };
-                if names_it {
+                if limit.keeps_tickets() {
                     limit.refund(state, &draft, Refund { taken_at: self.now, amount: charge.cost });
                 }
             }

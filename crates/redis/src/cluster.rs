@@ -1,7 +1,7 @@
-//! A cluster: which node has which slot, and what to do when that changes.
+//! A Redis Cluster: which node owns which slot, and what to do when that changes.
 //!
-//! A node that does not have a key says so and runs nothing, so asking the right one is safe. All else
-//! that fails is not tried again.
+//! A node that does not own a key says so and runs nothing, so the command can be sent to the right node. No
+//! other failure is retried.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use crate::resp::{Reply, write_command};
 use crate::settings::{Address, Settings};
 use crate::wire::Failure;
 
-/// How many slots there are.
+/// The number of slots.
 const SLOTS: usize = 16_384;
-/// How often one command may be sent elsewhere.
+/// How often one command may be redirected.
 const MOST_TURNS: usize = 8;
-/// How long to wait before asking again about keys that are on the move.
+/// How long to wait before a retry while keys are being migrated.
 const MOVING: Duration = Duration::from_millis(3);
 
 /// The nodes of a cluster.
@@ -36,7 +36,7 @@ pub(crate) struct Cluster {
     refreshing: AtomicBool,
 }
 
-/// Where a node says that a key is.
+/// The location of a key, according to a node.
 enum Elsewhere {
     Moved(Address),
     Asked(Address),
@@ -64,7 +64,7 @@ impl Cluster {
         Arc::new(cluster)
     }
 
-    /// The connections to a node, begun if there are none.
+    /// The connections to a node; starts them if there are none.
     fn node(&self, address: &Address) -> Arc<Pool> {
         let mut nodes = self.nodes.lock();
         let pool = nodes.entry(address.clone()).or_insert_with(|| {
@@ -73,7 +73,7 @@ impl Cluster {
         Arc::clone(pool)
     }
 
-    /// Every node that has slots, once.
+    /// Every node that owns slots, once.
     pub(crate) fn masters(&self) -> Vec<Arc<Pool>> {
         let mut masters: Vec<Arc<Pool>> = Vec::new();
         for owner in self.owners.read().iter().flatten() {
@@ -84,7 +84,7 @@ impl Cluster {
         masters
     }
 
-    /// Whether every slot has a node to which a connection is up, or why not.
+    /// Whether every slot has a node with a connection that is up; the error says why not.
     pub(crate) fn ready(&self) -> Result<(), Failure> {
         if self.unowned() > 0 {
             return Err(Failure::NotSent("some slots of the cluster have no node".into()));
@@ -92,23 +92,23 @@ impl Cluster {
         self.masters().iter().try_for_each(|master| master.ready())
     }
 
-    /// How many slots have no node.
+    /// The number of slots without a node.
     pub(crate) fn unowned(&self) -> usize {
         self.owners.read().iter().filter(|owner| owner.is_none()).count()
     }
 
-    /// A key that a node has, of those that are made for numbers.
+    /// A key that this node owns, among the names for the numbers from 0.
     pub(crate) fn key_at(&self, node: &Arc<Pool>, name: impl Fn(usize) -> String) -> Option<String> {
         let is_there = |key: &String| self.owner_of(key).is_some_and(|owner| Arc::ptr_eq(&owner, node));
         (0..SLOTS).map(name).find(is_there)
     }
 
-    /// The node that has a key, if that is known.
+    /// The owner of a key, if it is known.
     pub(crate) fn owner_of(&self, key: &str) -> Option<Arc<Pool>> {
         self.owners.read()[usize::from(slot_of(key))].clone()
     }
 
-    /// Does an errand where a key is.
+    /// Runs an errand on the owner of a key.
     pub(crate) async fn run(
         self: &Arc<Self>,
         key: &str,
@@ -132,12 +132,11 @@ impl Cluster {
             }
             target.wait_until_up(deadline).await;
         }
-        // The rest of the cluster is well, so this is no more than an answer that does not come.
+        // The cluster as a whole works, so this counts as a missing reply and not as an outage.
         Err(Failure::TimedOut)
     }
 
-    /// Does an errand at one node. If the node fails while others are well, only the keys there are out
-    /// of reach.
+    /// Runs an errand on one node. If the node fails while others work, only its keys cannot be reached.
     async fn run_at(
         self: &Arc<Self>,
         target: &Arc<Pool>,
@@ -163,7 +162,7 @@ impl Cluster {
         }
     }
 
-    /// A failure of one node, as a failure of a part if another node is well.
+    /// Turns a failure of one node into [`Failure::Part`] if another node works.
     fn part_of(&self, failed: &Arc<Pool>, failure: Failure) -> Failure {
         let is_well = |node: &Arc<Pool>| {
             !Arc::ptr_eq(node, failed) && !node.standing.is_suspended() && node.ready().is_ok()
@@ -178,7 +177,7 @@ impl Cluster {
         }
     }
 
-    /// Where an error says that the key is; nothing if it says something else.
+    /// The location of the key, if the error is a redirection.
     fn elsewhere(&self, error: &str) -> Option<Elsewhere> {
         let mut words = error.split(' ');
         let kind = words.next()?;
@@ -196,7 +195,7 @@ impl Cluster {
         }
     }
 
-    /// A node that does not know its own host is where the seeds are.
+    /// The host of a node. A node that does not know its own host is at the seeds' host.
     fn host(&self, host: &str) -> String {
         match (host, self.seeds.first()) {
             ("" | "?", Some(Address::Tcp { host, .. })) => host.clone(),
@@ -230,20 +229,20 @@ impl Cluster {
         })
     }
 
-    /// Learns the slots anew in the background, unless somebody is at it.
+    /// Reads the slots again in the background, unless a task already does.
     pub(crate) fn refresh_soon(self: &Arc<Self>) {
         if !self.refreshing.swap(true, Ordering::AcqRel) {
             let cluster = Arc::clone(self);
             self.runtime.spawn(async move {
                 cluster.refresh().await;
-                // So that a cluster in pieces is not asked all the time.
+                // So that a broken cluster is not asked all the time.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 cluster.refreshing.store(false, Ordering::Release);
             });
         }
     }
 
-    /// Asks the nodes in turn which has which slots, until one knows.
+    /// Asks the nodes in turn for the owners of the slots, until one answers.
     pub(crate) async fn refresh(&self) {
         let mut known: Vec<Arc<Pool>> = self.nodes.lock().values().cloned().collect();
         known.extend(self.seeds.iter().map(|seed| self.node(seed)));
@@ -280,14 +279,14 @@ impl Cluster {
             owners.iter_mut().take(last + 1).skip(*first).for_each(|owner| *owner = Some(Arc::clone(&pool)));
         }
         *self.owners.write() = owners;
-        // Connections to nodes that have nothing any more end here.
+        // Closes the connections to nodes that own nothing any more.
         self.nodes.lock().retain(|address, _| {
             self.seeds.contains(address) || ranges.iter().any(|(.., owner)| owner == address)
         });
     }
 }
 
-/// The slot of a key: by what is between its first braces, or by all of it.
+/// The slot of a key: by the text in its first braces, or by all of it.
 pub(crate) fn slot_of(key: &str) -> u16 {
     let bytes = key.as_bytes();
     let tag = bytes.iter().position(|byte| *byte == b'{').and_then(|open| {
@@ -297,7 +296,7 @@ pub(crate) fn slot_of(key: &str) -> u16 {
     checksum(tag.unwrap_or(bytes)) % SLOTS as u16
 }
 
-/// CRC-16 as XMODEM computes it.
+/// CRC-16 (XMODEM).
 fn checksum(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc: u16, byte| {
         let mut crc = crc ^ (u16::from(*byte) << 8);

@@ -1,4 +1,4 @@
-//! Connecting: find the server, open the line, make it private, log in.
+//! Opens connections: finds the server, connects, starts TLS, logs in.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -15,43 +15,43 @@ use crate::resp::{Reply, Scanner, write_command};
 use crate::sentinel;
 use crate::settings::{Address, Settings, Topology};
 
-/// Knows how to open a line to one server.
+/// Opens connections to one server.
 pub(crate) struct Dialer {
     settings: Arc<Settings>,
     tls: Option<Arc<ClientConfig>>,
     /// The server, unless sentinels must be asked for it.
     address: Option<Address>,
-    /// How its clock stands to this process's.
+    /// The offset of its clock to this process's.
     pub(crate) offset: Arc<Offset>,
-    /// When to try again.
+    /// Decides when to reconnect.
     pub(crate) redial: Redial,
 }
 
-/// Why there is no line, in words.
+/// Why there is no connection, as text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NoLine {
     /// The server cannot be reached, or does not answer.
     Unreachable(String),
-    /// The server says that it does not serve: a wrong password, too many clients, data being loaded.
+    /// The server refuses to serve: a wrong password, too many clients, data being loaded.
     Refused(String),
 }
 
-/// An open line, ready for commands.
+/// An open connection, ready for commands.
 pub(crate) struct Line {
     pub(crate) reader: Box<dyn AsyncRead + Send + Unpin>,
     pub(crate) writer: Box<dyn AsyncWrite + Send + Unpin>,
-    /// Another way to write to it, where writing is all there is to do.
+    /// A second handle to the socket, for writing without waiting.
     pub(crate) direct: Option<Direct>,
 }
 
-/// How much of what a server says is passed on, in characters.
+/// How many characters of a server's message are reported.
 pub(crate) const MOST_SAID: usize = 200;
 
-/// A socket that takes what it can at once.
+/// A socket that accepts what it can at once.
 pub(crate) type Direct = Box<dyn Write + Send>;
 
 impl Dialer {
-    /// To the server at this address, or to the one that sentinels name.
+    /// Connects to this address, or to the master that sentinels name.
     pub(crate) fn new(
         settings: &Arc<Settings>,
         tls: Option<Arc<ClientConfig>>,
@@ -61,7 +61,7 @@ impl Dialer {
         Self { settings: Arc::clone(settings), tls, address, offset, redial }
     }
 
-    /// Opens a line, or says in words why not.
+    /// Opens a connection. The error says why that failed.
     pub(crate) async fn dial(&self) -> Result<Line, NoLine> {
         let timeout = self.settings.connect_timeout;
         let dialled = tokio::time::timeout(timeout, self.dial_patiently()).await;
@@ -86,7 +86,7 @@ impl Dialer {
         Ok(line)
     }
 
-    /// Opens a line that nobody has logged in on.
+    /// Opens a connection without logging in.
     pub(crate) async fn open(&self, address: &Address) -> Result<Line, String> {
         let failed = |error: std::io::Error| format!("cannot connect to {address}: {error}");
         match (address, &self.tls) {
@@ -130,7 +130,8 @@ impl Dialer {
             line.order(&["SELECT", &settings.database.to_string()]).await?;
         }
         line.order(&["PING"]).await?;
-        // Known before anything is asked, so that even the first take is refused when it comes late.
+        // The server's time is known before the first command, so that even the first take is refused if it
+        // arrives late.
         if let Reply::List(time) = line.ask(&["TIME"]).await?
             && let [Some(secs), Some(micros)] = [0, 1].map(|part| time.get(part).and_then(Reply::text))
             && let (Ok(secs), Ok(micros)) = (secs.parse::<u32>(), micros.parse::<u32>())
@@ -151,7 +152,7 @@ impl Line {
             Ok(()) => self.writer.flush().await,
             Err(error) => Err(error),
         };
-        // A server that turns a connection down says why, and closes it before it is asked anything.
+        // A server that refuses a connection may say why and close it before the first command.
         match (self.receive().await, sent) {
             (Ok(reply), _) => Ok(reply),
             (Err(_), Err(error)) => Err(error.to_string()),
@@ -174,10 +175,10 @@ impl Line {
         }
     }
 
-    /// Sends a command that must not fail.
+    /// Sends a command that must succeed.
     async fn order(&mut self, words: &[&str]) -> Result<(), NoLine> {
         match self.ask(words).await? {
-            // What the server says of a login does not repeat the password.
+            // The server's message about a login does not repeat the password.
             Reply::Error(error) => {
                 let error: String = error.chars().take(MOST_SAID).collect();
                 Err(NoLine::Refused(format!("{} was refused: {error}", words[0])))
@@ -188,7 +189,7 @@ impl Line {
 }
 
 impl NoLine {
-    /// The same, with the server that it is about.
+    /// Adds the server's address to the text.
     fn at(self, address: &Address) -> Self {
         match self {
             Self::Unreachable(reason) => Self::Unreachable(format!("{address}: {reason}")),

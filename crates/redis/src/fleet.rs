@@ -1,4 +1,4 @@
-//! The servers, however they stand to each other.
+//! The servers of a store, in any topology.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,22 +18,22 @@ use crate::sentinel;
 use crate::settings::{Settings, Topology};
 use crate::wire::Failure;
 
-/// The servers.
+/// The servers of a store.
 pub(crate) enum Fleet {
-    /// One that has all keys. Under sentinels somebody watches whether it is still the master.
+    /// One server with all keys. Under Sentinel, a task checks that it is still the master.
     One {
         pool: Arc<Pool>,
-        /// Held so that it ends with this.
+        /// Held so that the task ends with this value.
         _watch: Option<Watch>,
     },
     /// A cluster.
     Many(Arc<Cluster>),
 }
 
-/// Ends a task with this value.
+/// Ends a task when it is dropped.
 pub(crate) struct Watch(AbortHandle);
 
-/// How often sentinels are asked whether the master is another.
+/// How often sentinels are asked for the master.
 const SENTINEL_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Fleet {
@@ -53,7 +53,7 @@ impl Fleet {
         }
     }
 
-    /// Whether every server that is needed can be reached, or why not.
+    /// Whether every necessary server can be reached; the error says why not.
     pub(crate) fn ready(&self) -> Result<(), Failure> {
         match self {
             Self::One { pool, .. } => pool.ready(),
@@ -61,7 +61,7 @@ impl Fleet {
         }
     }
 
-    /// Waits until the servers can be reached, or the deadline has come.
+    /// Waits until the servers can be reached or the deadline passes.
     pub(crate) async fn wait_until_up(&self, deadline: Instant) {
         while self.ready().is_err() && Instant::now() < deadline {
             if let Self::Many(cluster) = self {
@@ -71,7 +71,7 @@ impl Fleet {
         }
     }
 
-    /// Sorts keys into groups of which each lives on one server, in one order for all.
+    /// Groups keys by slot, in an order that is the same for all nodes. Each group is on one server.
     pub(crate) fn groups(&self, keys: &[String]) -> Vec<Vec<usize>> {
         let Self::Many(_) = self else { return vec![(0..keys.len()).collect()] };
         let mut slots: Vec<(u16, Vec<usize>)> = Vec::new();
@@ -86,12 +86,12 @@ impl Fleet {
         slots.into_iter().map(|(_, group)| group).collect()
     }
 
-    /// Whether keys of any kind can be used together in one script.
+    /// Whether one script may use any keys together.
     pub(crate) fn is_whole(&self) -> bool {
         matches!(self, Self::One { .. })
     }
 
-    /// How the clock of the server that has a key stands to this process's, if the server is known.
+    /// The clock offset of the server that owns a key, if that server is known.
     pub(crate) fn offset(&self, key: &str) -> Option<Arc<Offset>> {
         match self {
             Self::One { pool, .. } => Some(Arc::clone(&pool.offset)),
@@ -99,7 +99,7 @@ impl Fleet {
         }
     }
 
-    /// Runs a script where its first key is.
+    /// Runs a script on the server of its first key.
     pub(crate) async fn run(
         &self,
         script: &Script,
@@ -111,7 +111,7 @@ impl Fleet {
         self.do_at(first, Errand::Script(script, keys, words), deadline).await
     }
 
-    /// Sends a command to where a key is.
+    /// Sends a command to the server of a key.
     pub(crate) async fn call(&self, key: &str, words: &[&[u8]], deadline: Instant) -> Result<Reply, Failure> {
         let mut command = Vec::new();
         write_command(&mut command, words);
@@ -133,7 +133,7 @@ impl Fleet {
         }
     }
 
-    /// How many slots of a Cluster have no server.
+    /// The number of slots of a Cluster without a server.
     pub(crate) fn unowned(&self) -> usize {
         match self {
             Self::One { .. } => 0,
@@ -141,7 +141,7 @@ impl Fleet {
         }
     }
 
-    /// A key that a server has, of those that are made for numbers.
+    /// A key that this server owns, among the names for the numbers from 0.
     pub(crate) fn key_at(&self, server: &Arc<Pool>, name: impl Fn(usize) -> String) -> Option<String> {
         match self {
             Self::One { .. } => Some(name(0)),
@@ -149,14 +149,14 @@ impl Fleet {
         }
     }
 
-    /// Looks for servers that cannot be reached, where they may have moved.
+    /// Searches for servers that may have moved.
     pub(crate) fn look_again(&self) {
         if let Self::Many(cluster) = self {
             cluster.refresh_soon();
         }
     }
 
-    /// What is known about the servers may be wrong by now.
+    /// Discards what is known about the servers, because it may be outdated.
     pub(crate) fn distrust(&self) {
         match self {
             Self::One { pool, .. } => pool.hang_up(),
@@ -165,7 +165,8 @@ impl Fleet {
     }
 }
 
-/// Hangs up when the sentinels name another master: the old one may not know yet that it is none.
+/// Closes the connections when the sentinels name another master. The old one may not know that it was
+/// replaced.
 async fn watch_master(dialer: Dialer, settings: Arc<Settings>, pool: Arc<Pool>) {
     let Topology::Sentinel { sentinels, service } = &settings.topology else { return };
     let mut last = None;

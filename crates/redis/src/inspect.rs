@@ -1,8 +1,8 @@
-//! Looks at the servers of a store from outside: whether they can be used, how far away they are, and
-//! whether they are set up to keep limits.
+//! Inspects the servers of a store from outside: whether they can be used, their latency, and whether they
+//! are configured to keep limits.
 //!
-//! It opens lines of its own, so it works beside a running store and while the store does not. It
-//! writes only under names that no counter has, which expire in a moment and are deleted.
+//! It opens its own connections, so it works beside a running store and during an outage. It writes only to
+//! keys that no counter uses; these expire soon and are deleted.
 
 mod arrangement;
 mod commands;
@@ -27,10 +27,10 @@ pub(crate) use judge::what_eviction_means;
 pub use facts::{ClockOffset, Facts, KeyCount, Memory, Persistence, RoundTrip, ScriptRun};
 use gather::Gatherer;
 
-/// What was found.
+/// The result of an inspection.
 #[derive(Clone, Debug, Default)]
 pub struct Inspection {
-    /// What concerns the servers as a whole: Sentinels, the slots of a Cluster.
+    /// Findings about the servers as a whole: Sentinels, the slots of a Cluster.
     pub findings: Vec<Finding>,
     /// Every server that has keys.
     pub servers: Vec<ServerReport>,
@@ -39,20 +39,20 @@ pub struct Inspection {
 /// One server.
 #[derive(Clone, Debug)]
 pub struct ServerReport {
-    /// Where it is.
+    /// Its address.
     pub address: Address,
-    /// What it says of itself, and what was measured.
+    /// What it reports of itself, and what was measured.
     pub facts: Facts,
-    /// What that means.
+    /// What the facts mean.
     pub findings: Vec<Finding>,
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// How good or bad it is.
+    /// How serious it is.
     pub grade: Grade,
-    /// What was looked at, in a word.
+    /// The subject, in a word.
     pub about: &'static str,
     /// What was found.
     pub message: String,
@@ -60,7 +60,7 @@ pub struct Finding {
     pub remedy: Option<String>,
 }
 
-/// How good or bad a finding is.
+/// How serious a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Grade {
     /// As it should be.
@@ -84,25 +84,25 @@ impl Finding {
         Self { grade: Grade::Note, ..Self::fine(about, message) }
     }
 
-    /// Something that makes promises weaker.
+    /// Weakens a promise.
     pub fn warning(about: &'static str, message: impl Into<String>) -> Self {
         Self { grade: Grade::Warning, ..Self::fine(about, message) }
     }
 
-    /// Something that keeps the store from being used.
+    /// Prevents the use of the store.
     pub fn problem(about: &'static str, message: impl Into<String>) -> Self {
         Self { grade: Grade::Problem, ..Self::fine(about, message) }
     }
 
-    /// With what to do about it.
+    /// Adds what to do about it.
     #[must_use]
     pub fn remedy(self, remedy: impl Into<String>) -> Self {
         Self { remedy: Some(remedy.into()), ..self }
     }
 }
 
-/// Looks at the servers of a store. Nothing is waited for without end; what cannot be looked at is a
-/// finding. `clock` is this machine's, which the servers' are compared with.
+/// Inspects the servers of a store. Every wait has a time-out. A check that fails is a finding. The servers'
+/// clocks are compared with `clock`, this machine's.
 pub async fn inspect(settings: &Settings, clock: &dyn Clock) -> Inspection {
     let tls = match settings.tls.as_ref().map(tls::configuration).transpose() {
         Ok(tls) => tls,

@@ -1,35 +1,35 @@
-//! What keys that must not be read are hashed with: the secret that is configured, else the store's own.
+//! Hashes secret keys, with the configured secret or else the store's own.
 
 use parking_lot::RwLock;
 use ring::hmac::{self, HMAC_SHA256};
 
 use crate::settings::Password;
 
-/// Hashes keys that must not be read.
+/// Hashes the keys of secret rules.
 pub(crate) struct KeyHash {
-    /// What to hash with, if that is configured.
+    /// The configured secret, if there is one.
     configured: Option<hmac::Key>,
-    /// The secret of the store, once it is known.
+    /// The store's secret, once it is known.
     stored: RwLock<Option<Stored>>,
 }
 
-/// The secret of the store, made ready.
+/// The store's secret, ready for use.
 struct Stored {
     secret: [u8; 32],
     key: hmac::Key,
 }
 
-/// Whatever else the store's secret is used for is never begun like this.
+/// Separates this use of the store's secret from all others.
 const PURPOSE: &[u8] = b"tollgate key\0";
 
 impl KeyHash {
-    /// With this secret, or else with that of the store, which is to be learned.
+    /// Uses the configured secret, or else the store's, which must be learned.
     pub(crate) fn new(configured: Option<&Password>) -> Self {
         let configured = configured.map(|secret| hmac::Key::new(HMAC_SHA256, secret.0.as_bytes()));
         Self { configured, stored: RwLock::new(None) }
     }
 
-    /// Takes note of the store's secret.
+    /// Stores the store's secret.
     pub(crate) fn learn(&self, secret: [u8; 32]) {
         if self.stored() != Some(secret) {
             *self.stored.write() = Some(Stored { secret, key: hmac::Key::new(HMAC_SHA256, &secret) });
@@ -46,8 +46,8 @@ impl KeyHash {
         self.stored.read().as_ref().map(|stored| stored.secret)
     }
 
-    /// What stands for a key of a rule: equal keys of two rules do not look alike. `None` as long as it
-    /// is not known what to hash with.
+    /// The hash of a rule's key. Equal keys of two rules have different hashes. `None` while no secret is
+    /// known.
     pub(crate) fn digest(&self, rule: &str, key: &str) -> Option<[u8; 32]> {
         match &self.configured {
             Some(secret) => Some(sign(secret, rule, key)),
@@ -58,7 +58,7 @@ impl KeyHash {
 
 fn sign(secret: &hmac::Key, rule: &str, key: &str) -> [u8; 32] {
     let mut context = hmac::Context::with_key(secret);
-    // No rule has a zero in its name, so that rule and key cannot be told apart in two ways.
+    // No rule has a zero byte in its name, so rule and key are unambiguous.
     for part in [PURPOSE, rule.as_bytes(), b"\0", key.as_bytes()] {
         context.update(part);
     }

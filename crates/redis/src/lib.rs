@@ -1,7 +1,7 @@
 //! Counters that several nodes share on Redis or Valkey.
 //!
-//! One script settles all charges of an attempt in one round trip, by the server's own clock. It
-//! says what `Charges::settle` would: the contract's tests hold it to that.
+//! One script settles all charges of an attempt in one round trip, by the server's own clock. The contract
+//! tests compare it with `Charges::settle`.
 
 mod cluster;
 mod dial;

@@ -1,9 +1,9 @@
-//! Under which keys things are kept.
+//! The names of keys in Redis.
 //!
-//! A counter's key is `prefix:{rule:key}`, readable and escaped; the braces make a cluster keep
-//! everything about it in one place. Records are under `prefix/…`, so that deleting `prefix:*` deletes
-//! counters and nothing else. A key that is too long to read is hashed. One that must not be
-//! read is hashed with a secret, or whoever sees the names could try out what they stand for.
+//! A counter's key is `prefix:{rule:key}`, readable and escaped. The braces make a cluster keep everything
+//! about a counter in one slot. Records are under `prefix/…`, so that deleting `prefix:*` deletes only
+//! counters. A key that is too long is hashed. A secret key is hashed with a secret; otherwise a reader of
+//! the names could guess keys and compare.
 
 use std::collections::HashMap;
 
@@ -19,11 +19,11 @@ use crate::settings::Settings;
 pub(crate) struct Names {
     prefix: String,
     tags: HashMap<String, String>,
-    /// What keys that must not be read are hashed with.
+    /// Hashes secret keys.
     pub(crate) key_hash: KeyHash,
 }
 
-/// A key that must not be read, and cannot be hashed: what it is hashed with is not known yet.
+/// A secret key that cannot be named, because the secret for its hash is not known yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unnamed;
 
@@ -37,14 +37,13 @@ impl From<Unnamed> for StoreError {
 }
 
 impl Names {
-    /// Names as these settings have them: they begin with its prefix, and keys of tagged rules live
-    /// together.
+    /// The names for these settings: they have its prefix, and keys of tagged rules share a slot.
     pub(crate) fn new(settings: &Settings) -> Self {
         let key_hash = KeyHash::new(settings.key_secret.as_ref());
         Self { prefix: escaped(&settings.prefix), tags: settings.tags.clone(), key_hash }
     }
 
-    /// Where the numbers of a rule at a key are.
+    /// The name of a counter.
     pub(crate) fn counter(&self, plan: &Plan, key: &str) -> Result<String, Unnamed> {
         if !plan.is_secret() {
             return Ok(self.plain(plan.rule(), key));
@@ -53,7 +52,7 @@ impl Names {
         Ok(self.hashed(plan.rule(), &digest))
     }
 
-    /// As [`Names::counter`], of a rule whose keys may be read.
+    /// As [`Names::counter`], for a rule whose keys are not secret.
     pub(crate) fn plain(&self, rule: &str, key: &str) -> String {
         if key.len() > MOST_READABLE {
             return self.hashed(rule, &Sha256::digest(key.as_bytes()));
@@ -72,7 +71,7 @@ impl Names {
         name
     }
 
-    /// What the keys of a rule begin with.
+    /// The start of the names of a rule's counters.
     fn rule(&self, rule: &str) -> String {
         let mut name = String::with_capacity(96);
         name.push_str(&self.prefix);
@@ -90,54 +89,56 @@ impl Names {
 
     /// A pattern that matches all counters of a rule, or of all rules.
     pub(crate) fn pattern(&self, rule: Option<&str>) -> String {
-        // Escaped text has no character that means something in a pattern.
+        // Escaped text has no character that is special in a pattern.
         match rule {
             Some(rule) => format!("{}*", self.rule(rule)),
             None => format!("{}:{{*", self.prefix),
         }
     }
 
-    /// Where it is kept up to when rules were forgotten.
+    /// The name of the times until which rules were forgotten.
     pub(crate) fn forgotten(&self) -> String {
         format!("{}/forgotten", self.prefix)
     }
 
-    /// Where the secret is.
+    /// The name of the hash with the secret.
     pub(crate) fn records(&self) -> String {
         format!("{}/records", self.prefix)
     }
 
-    /// Where the entries of a namespace are, with their latest changes, and where the ends of its entries
-    /// are. The braces make a cluster keep both in one place.
+    /// The names of a namespace: its entries and latest changes, and the expiry of its entries. The braces
+    /// make a cluster keep both in one slot.
     pub(crate) fn map(&self, space: Namespace) -> [String; 2] {
         let hash = format!("{}/{{{}}}", self.prefix, space.name());
         let ends = format!("{hash}:ends");
         [hash, ends]
     }
 
-    /// Where the first layout kept lists and locks.
+    /// The name under which the first layout kept lists and locks.
     pub(crate) fn old_ledger(&self) -> String {
         format!("{}/ledger", self.prefix)
     }
 
-    /// A key that probes write to, which expires at once. Different numbers are in different slots.
+    /// A key that probes write to, with an immediate expiry. Different numbers are in different slots.
     pub(crate) fn probe(&self, number: usize) -> String {
         format!("{}/probe:{number}", self.prefix)
     }
 }
 
-/// Where a limit keeps more than numbers, if it does: beside the numbers of its counter.
+/// The further key of a limit that keeps more than numbers, in the slot of its counter.
 pub(crate) fn beside(counter: &str, limit: &Limit) -> Option<String> {
     match limit {
         Limit::Sliding(limit) => Some(format!("{counter}:log:{}", limit.period())),
         Limit::Slotted(limit) => Some(format!("{counter}:slots:{}:{}", limit.period(), limit.slot())),
         Limit::InFlight(_) => Some(format!("{counter}:holds")),
         Limit::Ladder(limit) => Some(format!("{counter}:failures:{}", limit.forget())),
-        _ => None,
+        Limit::Window(_) | Limit::Calendar(_) | Limit::Bucket(_) | Limit::Total(_) | Limit::PerAttempt(_) => {
+            None
+        }
     }
 }
 
-/// Where it is marked that what a ticket took at a counter was given back: beside the counter.
+/// The marker that a ticket's charge at a counter was refunded, in the slot of the counter.
 pub(crate) fn spent(counter: &str, ticket: Ticket) -> String {
     format!("{counter}:given:{ticket}")
 }
@@ -148,7 +149,7 @@ fn escaped(text: &str) -> String {
     out
 }
 
-/// Appends a text with everything that is not plainly readable as `%` and two digits.
+/// Appends a text, with every special character as `%` and two digits.
 fn escape(text: &str, out: &mut String) {
     for byte in text.bytes() {
         match byte {

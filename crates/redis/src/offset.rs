@@ -1,29 +1,28 @@
-//! How far a server's clock is ahead of this process: what is asked with a deadline is asked with one
-//! by the server's clock.
+//! The offset of a server's clock to this process's. Scripts get their deadline by the server's clock.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use tokio::time::Instant;
 
-/// The distance to one server's clock, as its latest word had it.
+/// The offset of one server's clock, by its latest reply.
 pub(crate) struct Offset {
-    /// How far it is ahead of `started`, in microseconds; 0 while that is not known.
+    /// How far it is ahead of `started`, in microseconds; 0 while unknown.
     ahead: AtomicI64,
     started: Instant,
 }
 
 impl Offset {
-    /// Nothing is known yet.
+    /// An unknown offset.
     pub(crate) fn new() -> Self {
         Self { ahead: AtomicI64::new(0), started: Instant::now() }
     }
 
-    /// It is this time at the server, in microseconds, or was a moment ago.
+    /// Sets the server's current time, in microseconds.
     pub(crate) fn learn(&self, micros: i64) {
         self.ahead.store(micros - self.started.elapsed().as_micros() as i64, Ordering::Relaxed);
     }
 
-    /// A moment by the server's clock, in microseconds; 0 if it is not known.
+    /// A moment by the server's clock, in microseconds; 0 if the offset is unknown.
     pub(crate) fn there(&self, moment: Instant) -> u64 {
         match self.ahead.load(Ordering::Relaxed) {
             0 => 0,

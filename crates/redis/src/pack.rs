@@ -1,4 +1,4 @@
-//! A little of MessagePack: what a script is asked with.
+//! Encodes the few types of MessagePack that scripts read.
 
 /// Appends the header of a list of this many values.
 pub(crate) fn list(out: &mut Vec<u8>, length: usize) {
@@ -37,7 +37,7 @@ pub(crate) fn bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// Appends the word for nothing of its kind.
+/// Appends `false`, which stands for an absent value.
 pub(crate) fn no(out: &mut Vec<u8>) {
     out.push(0xc2);
 }

@@ -1,4 +1,4 @@
-//! A few connections to one server, and what its errors mean.
+//! The connections to one server, and the meaning of its errors.
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
@@ -24,35 +24,35 @@ use crate::wire::{Failure, Wire};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Straight,
-    /// To a node that does not have the key yet, though another sent us there.
+    /// To a node that does not own the key yet, after an `ASK` redirection.
     Asking,
 }
 
-/// What a server is asked to do.
+/// Work for a server.
 #[derive(Clone, Copy)]
 pub(crate) enum Errand<'e> {
-    /// A command as it is sent.
+    /// An encoded command.
     Command(&'e [u8]),
-    /// A script over keys, with what it is told.
+    /// A script with its keys and arguments.
     Script(&'e Script, [&'e [String]; 2], &'e [&'e [u8]]),
 }
 
-/// Connections to one server.
+/// The connections to one server.
 pub(crate) struct Pool {
     wires: Vec<Arc<Wire>>,
     supervisors: Vec<AbortHandle>,
     next: AtomicUsize,
     runtime: Handle,
-    /// How the server's clock stands to this process's.
+    /// The offset of the server's clock.
     pub(crate) offset: Arc<Offset>,
-    /// How the server has done lately. Only a Cluster looks at it.
+    /// The server's circuit breaker. Only a Cluster uses it.
     pub(crate) standing: Standing,
-    /// Where the server is, if that is known before it is asked for.
+    /// The server's address, if it is fixed.
     pub(crate) address: Option<Address>,
 }
 
 impl Pool {
-    /// Starts to connect, to the address or to whatever the settings lead to.
+    /// Starts to connect to the address, or to the server of the settings.
     pub(crate) fn start(
         settings: &Arc<Settings>,
         tls: Option<Arc<ClientConfig>>,
@@ -69,7 +69,7 @@ impl Pool {
         Self { wires, supervisors, next, runtime: runtime.clone(), offset, standing, address }
     }
 
-    /// Whether some connection is up, or why none is.
+    /// Whether a connection is up; the error says why none is.
     pub(crate) fn ready(&self) -> Result<(), Failure> {
         let mut reason = Err(Failure::NotSent("no connection".into()));
         for wire in &self.wires {
@@ -81,7 +81,7 @@ impl Pool {
         reason
     }
 
-    /// Waits until some connection is up, or the deadline has come.
+    /// Waits until a connection is up or the deadline passes.
     pub(crate) async fn wait_until_up(&self, deadline: Instant) {
         while self.ready().is_err() && Instant::now() < deadline {
             let timer = {
@@ -92,12 +92,12 @@ impl Pool {
         }
     }
 
-    /// Gives all connections up, because they lead to the wrong server.
+    /// Closes all connections, because they lead to the wrong server.
     pub(crate) fn hang_up(&self) {
         self.wires.iter().for_each(|wire| wire.hang_up());
     }
 
-    /// Does an errand, and waits for the reply until the deadline.
+    /// Runs an errand, and waits for the reply until the deadline.
     pub(crate) async fn run(
         &self,
         way: Way,
@@ -110,7 +110,7 @@ impl Pool {
         };
         let reply = self.call(way, &run_command(script, Known::Yes, keys, words), deadline).await?;
         match &reply {
-            // The server says that it ran nothing, so it may be asked again.
+            // The server ran nothing, so a retry is safe.
             Reply::Error(error) if error.starts_with("NOSCRIPT") => {
                 self.call(way, &run_command(script, Known::No, keys, words), deadline).await
             }
@@ -118,8 +118,8 @@ impl Pool {
         }
     }
 
-    /// Which connection to try first. Calls of one task go out on the same one, so that the server gets
-    /// to them in their order however many are in flight.
+    /// The connection to try first. Calls of one task use the same one, so that the server runs them in their
+    /// order.
     fn first_wire(&self) -> usize {
         match tokio::task::try_id() {
             Some(task) => BuildHasherDefault::<DefaultHasher>::default().hash_one(task) as usize,
@@ -131,7 +131,7 @@ impl Pool {
         let start = self.first_wire();
         let mut failure = Failure::NotSent("no connection".into());
         for offset in 0..self.wires.len() {
-            // What was not sent on one connection may go out on another.
+            // A command that was not sent on one connection may go to another.
             match self.wires[start.wrapping_add(offset) % self.wires.len()].send(way, command) {
                 Err(not_sent) => failure = not_sent,
                 Ok(receiver) => {

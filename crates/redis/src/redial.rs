@@ -1,5 +1,4 @@
-//! When to try to connect again: soon at first, then once a second for all connections to one server
-//! together.
+//! Decides when to reconnect: soon at first, then once a second for all connections to one server together.
 
 use std::time::Duration;
 
@@ -7,31 +6,31 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// The pace at which the connections to one server are made.
+/// The back-off of the connections to one server.
 pub(crate) struct Redial {
     pace: Mutex<Pace>,
-    /// A connection has lasted: the others need not wait.
+    /// Notified when a connection has lasted, so that the others need not wait.
     lasted: Notify,
 }
 
 struct Pace {
-    /// Attempts that failed since a connection last lasted.
+    /// Failed attempts since a connection last lasted.
     failures: u32,
     /// When the next attempt may begin.
     next: Option<Instant>,
 }
 
-/// The pauses after the first failures.
+/// The back-off after the first failures.
 const FIRST: [Duration; 4] = [
     Duration::from_millis(50),
     Duration::from_millis(100),
     Duration::from_millis(200),
     Duration::from_millis(400),
 ];
-/// The pause after all further ones.
+/// The back-off after all further failures.
 const LATER: Duration = Duration::from_secs(1);
-/// How long a connection must last to count as made: a server that accepts connections and closes them
-/// at once is not there.
+/// How long a connection must last to count as established. A server that accepts connections and closes them
+/// at once does not work.
 pub(crate) const LASTS: Duration = Duration::from_secs(1);
 
 impl Redial {
@@ -48,12 +47,12 @@ impl Redial {
         }
     }
 
-    /// An attempt failed, or its connection did not last.
+    /// Records that an attempt failed, or that its connection did not last.
     pub(crate) fn failed(&self) {
         self.pace.lock().fail(Instant::now(), fastrand::f64());
     }
 
-    /// A connection has lasted.
+    /// Records that a connection has lasted.
     pub(crate) fn lasted(&self) {
         *self.pace.lock() = Pace { failures: 0, next: None };
         self.lasted.notify_waiters();
@@ -61,7 +60,7 @@ impl Redial {
 }
 
 impl Pace {
-    /// When the next attempt begins; the one after it begins later.
+    /// When the next attempt may begin. Delays the one after it.
     fn reserve(&mut self, now: Instant, chance: f64) -> Instant {
         let at = self.next.map_or(now, |next| next.max(now));
         self.next = Some(at + self.pause(chance));
@@ -74,8 +73,8 @@ impl Pace {
         self.next = Some(self.next.map_or(next, |reserved| reserved.max(next)));
     }
 
-    /// The pause after this many failures. The first ones are spread, so that nodes that lost a server
-    /// together do not come back to it together.
+    /// The back-off after this many failures. The first ones have jitter, so that nodes that lost a server
+    /// together do not reconnect together.
     fn pause(&self, chance: f64) -> Duration {
         match self.failures.checked_sub(1) {
             None => Duration::ZERO,

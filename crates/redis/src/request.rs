@@ -1,4 +1,4 @@
-//! What a script is asked: the charges of one attempt in the form that scripts read.
+//! Encodes the charges of one attempt for a script.
 
 use smallvec::SmallVec;
 use tollgate_core::limit::Ladder;
@@ -10,68 +10,68 @@ use crate::resp::{write_header, write_word};
 use crate::row::{Adoption, heading, width};
 use crate::script::Script;
 
-/// What is to be done with the charges.
+/// What to do with the charges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Peek = 0,
     Take = 1,
     Give = 2,
     Retract = 3,
-    /// As `Give`, where it is known which charges were not forgotten since.
+    /// As `Give`, if it is known which charges were forgotten since.
     GiveKnown = 4,
-    /// As `Take`, of a part of the charges whose ids are known not to be held by all.
+    /// As `Take`, for a part of the charges, when not all of their ids are already held.
     TakePart = 5,
     /// Undoes a `TakePart`, because another part was refused.
     Undo = 6,
 }
 
-/// When a script is asked, by the server's clock.
+/// The times of a call, by the server's clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Timing {
-    /// From when on nobody waits for the answer; 0 if that is not known.
+    /// When the caller stops waiting for the reply; 0 if unknown.
     pub(crate) deadline: u64,
-    /// The time to go by instead of the server's; 0 for the server's.
+    /// The time to use instead of the server's; 0 for the server's.
     pub(crate) time: u64,
-    /// How much longer than they matter keys are kept, in milliseconds.
+    /// How much longer than necessary keys are kept, in milliseconds.
     pub(crate) slack: u64,
 }
 
-/// The charges of one attempt, or those of them whose keys live together.
+/// The charges of one attempt, or those of them that share a slot.
 pub(crate) struct Request<'r, 'c> {
     pub(crate) charges: &'r Charges<'c>,
-    /// Which of the charges these are.
+    /// The indices of these charges in the attempt.
     pub(crate) chosen: Vec<usize>,
     list: SmallVec<[&'r Charge<'c>; 6]>,
-    /// The main key of each charge, and behind them those of logs and holds.
+    /// The main key of each charge, followed by those of logs and holds.
     pub(crate) keys: Vec<String>,
-    /// Keys that a script looks for at the end of all.
+    /// Further keys, which a script reads at the end.
     pub(crate) last: Vec<String>,
-    /// Which charges were not forgotten since they were taken, if somebody looked.
+    /// Which charges were not forgotten since they were taken, if that was checked.
     pub(crate) known: Option<Vec<bool>>,
-    /// How the limits of each charge are written.
+    /// The text of each charge's limits.
     headings: Vec<String>,
     logs: bool,
 }
 
-/// What a script is asked about charges.
+/// What a script does with charges.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ask {
     pub(crate) mode: Mode,
-    /// When what is given back was taken.
+    /// When the charges to refund were taken.
     pub(crate) moment: Timestamp,
-    /// How long it is remembered that it was given back.
+    /// How long the refund is remembered.
     pub(crate) spent_for: Span,
 }
 
 impl Ask {
-    /// Asks for something that needs no more to be known.
+    /// A request without further arguments.
     pub(crate) fn to(mode: Mode) -> Self {
         Self { mode, moment: Timestamp::ZERO, spent_for: Span::ZERO }
     }
 }
 
 impl<'r, 'c> Request<'r, 'c> {
-    /// A request about some of the charges.
+    /// A request about these charges of an attempt.
     pub(crate) fn new(charges: &'r Charges<'c>, chosen: Vec<usize>, names: &Names) -> Result<Self, Unnamed> {
         let (keys, last, headings) = (Vec::new(), Vec::new(), Vec::new());
         let list = chosen.iter().filter_map(|index| charges.iter().nth(*index)).collect();
@@ -92,20 +92,21 @@ impl<'r, 'c> Request<'r, 'c> {
         Ok(request)
     }
 
-    /// The charges asked about.
+    /// The charges of the request.
     pub(crate) fn chosen(&self) -> impl Iterator<Item = &'r Charge<'c>> + use<'r, 'c> {
         self.list.clone().into_iter()
     }
 
-    /// Whether some limit keeps a log or holds.
+    /// Whether a limit keeps a log or holds.
     pub(crate) fn has_logs(&self) -> bool {
         self.logs
     }
 
-    /// The heading and the bucket of a request about one bucket that decides alone.
+    /// The heading and the bucket, if the request is for a single bucket.
     pub(crate) fn lone_bucket(&self) -> Option<(&str, Vec<u8>)> {
         let [charge] = &*self.list else { return None };
-        let [Limit::Bucket(bucket)] = charge.plan.limits() else { return None };
+        let [limit] = charge.plan.limits() else { return None };
+        let bucket = limit.bucket()?;
         if !charge.enforced || charge.cost == 0 {
             return None;
         }
@@ -114,7 +115,7 @@ impl<'r, 'c> Request<'r, 'c> {
         Some((&self.headings[0], packed(&numbers)))
     }
 
-    /// The request as a script reads it.
+    /// Encodes the request.
     pub(crate) fn body(&self, ask: Ask, timing: Timing) -> Vec<u8> {
         let charges = self.charges;
         let mut values = Vec::with_capacity(256);
@@ -160,8 +161,8 @@ impl<'r, 'c> Request<'r, 'c> {
         body
     }
 
-    /// What was worked out for charges that were kept under other limits. Their keys that are not
-    /// needed any more are added to the request's.
+    /// Encodes the converted counters of charges that were kept under other limits. Keys that are no longer
+    /// needed are added to the request's.
     pub(crate) fn adoptions(&mut self, adoptions: &[(usize, Vec<u8>, Adoption)]) -> Vec<u8> {
         let mut out = Vec::new();
         pack::list(&mut out, adoptions.len());
@@ -196,7 +197,7 @@ impl<'r, 'c> Request<'r, 'c> {
 }
 
 impl Request<'_, '_> {
-    /// Whether a charge is enforced; of one that is given back, what becomes of it.
+    /// Whether a charge is enforced; for a refund, what happens to it.
     fn flag(&self, index: usize, charge: &Charge<'_>, mode: Mode) -> u64 {
         let known = self.known.as_ref().is_none_or(|known| known[index]);
         match (mode, charge.fate) {
@@ -208,7 +209,7 @@ impl Request<'_, '_> {
         }
     }
 
-    /// Where in its row, and under which key, a charge has its holds, if it has any; both from 1 on.
+    /// The index of a charge's holds in its row, and of their key; both from 1. 0 if it has none.
     fn place_of_holds(&self, index: usize) -> (usize, usize) {
         let mut key = self.chosen.len();
         for (position, charge) in self.chosen().enumerate() {
@@ -225,7 +226,7 @@ impl Request<'_, '_> {
     }
 }
 
-/// How much of what a charge took comes back if it is given back.
+/// How much of a charge a refund returns.
 fn back(charge: &Charge<'_>) -> u64 {
     match charge.fate {
         Fate::Part(part) => part.min(charge.cost),
@@ -233,7 +234,7 @@ fn back(charge: &Charge<'_>) -> u64 {
     }
 }
 
-/// Appends a limit as a kind and what that kind needs; answers how many values that were.
+/// Appends a limit: its kind and the values of that kind. Returns the number of values.
 fn write_limit(out: &mut Vec<u8>, limit: &Limit, charges: &Charges<'_>, key: &mut u64) -> usize {
     let mut next_key = || {
         *key += 1;
@@ -251,7 +252,7 @@ fn write_limit(out: &mut Vec<u8>, limit: &Limit, charges: &Charges<'_>, key: &mu
         }
         Limit::Calendar(limit) => {
             let page = charges.calendar.iter().find(|page| page.period == *limit.period());
-            // Without a page no time is covered, and the script says so.
+            // Without a page no time is covered, and the script answers that it is stale.
             let edges = page.map_or([0; 3], |page| page.edges.map(Timestamp::as_micros));
             put(&[3, limit.max(), edges[0], edges[1], edges[2]])
         }
@@ -278,7 +279,7 @@ fn write_limit(out: &mut Vec<u8>, limit: &Limit, charges: &Charges<'_>, key: &mu
     }
 }
 
-/// The steps of a ladder that pause, as a script reads them: failures and microseconds in turn.
+/// The pausing steps of a ladder for a script: failures and microseconds in turn.
 fn pauses(ladder: &Ladder) -> String {
     let pausing = ladder.steps().iter().filter(|step| step.pause.span() > Span::ZERO);
     let texts: Vec<String> =
@@ -286,12 +287,12 @@ fn pauses(ladder: &Ladder) -> String {
     texts.join(" ")
 }
 
-/// Numbers as a script unpacks them.
+/// Numbers in the form that a script unpacks.
 pub(crate) fn packed(numbers: &[u64]) -> Vec<u8> {
     numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
 }
 
-/// The command that runs a script the server knows, or brings it along.
+/// Encodes a call of a script, by its hash or in full.
 pub(crate) fn run_command(script: &Script, known: Known, keys: [&[String]; 2], words: &[&[u8]]) -> Vec<u8> {
     let mut out = Vec::with_capacity(512);
     let count = keys[0].len() + keys[1].len();
@@ -312,7 +313,7 @@ pub(crate) fn run_command(script: &Script, known: Known, keys: [&[String]; 2], w
     out
 }
 
-/// Whether the server is held to know a script.
+/// Whether the server is expected to know a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
     Yes,

@@ -1,4 +1,4 @@
-//! The wire format of Redis: commands as arrays of byte strings, and replies, within bounds.
+//! The wire protocol of Redis (RESP): encodes commands, and parses replies within bounds.
 
 use std::fmt;
 
@@ -7,40 +7,40 @@ use std::fmt;
 pub(crate) enum Reply {
     /// A short word, such as `OK`.
     Status(String),
-    /// What went wrong, beginning with a word for its kind.
+    /// An error; its first word is the kind.
     Error(String),
     /// A number.
     Number(i64),
     /// Bytes.
     Bytes(Vec<u8>),
-    /// Nothing there.
+    /// Null.
     Nil,
     /// Several replies.
     List(Vec<Reply>),
 }
 
-/// Finds the end of a reply in what has arrived so far, looking at every byte once.
+/// Finds the end of a reply in the bytes so far, and reads every byte once.
 #[derive(Debug)]
 pub(crate) struct Scanner {
     at: usize,
-    /// How many values are still to come.
+    /// How many values are still missing.
     missing: usize,
     values: usize,
 }
 
-/// Bytes that no server of this kind sends, or more of them than anybody asked for.
+/// A malformed or oversized reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Nonsense(&'static str);
 
 const TOO_LONG: Nonsense = Nonsense("a reply of more than 1 MiB");
 
-/// The longest reply. A connection buffers no more than one, so this bounds its memory. What could be
-/// longer is asked for in pages: [`PAGE`].
+/// The longest reply. A connection buffers no more than one, so this bounds its memory. Longer lists are read
+/// in pages: [`PAGE`].
 pub(crate) const MOST_BYTES: usize = 1 << 20;
 /// The most values in a reply, and the longest line.
 const MOST_VALUES: usize = 1 << 16;
 const MOST_LINE: usize = 64 << 10;
-/// How deep lists may lie in lists.
+/// The deepest nesting of lists.
 const MOST_DEPTH: usize = 6;
 /// How many bytes of names and values a page holds, unless the first of them is longer.
 pub(crate) const PAGE: usize = 256 << 10;
@@ -60,7 +60,7 @@ pub(crate) fn write_word(out: &mut Vec<u8>, word: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends the mark and the length that lead a command or a word.
+/// Appends the type and the length at the start of a command or a word.
 pub(crate) fn write_header(out: &mut Vec<u8>, mark: u8, length: usize) {
     out.push(mark);
     out.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
@@ -74,7 +74,7 @@ impl Default for Scanner {
 }
 
 impl Scanner {
-    /// The length of the reply that `bytes` begins with, if all of it is there.
+    /// The length of the reply at the start of `bytes`, if it is complete.
     pub(crate) fn find_end(&mut self, bytes: &[u8]) -> Result<Option<usize>, Nonsense> {
         let end = self.scan(bytes)?;
         if end.unwrap_or(bytes.len()) > MOST_BYTES {
@@ -117,7 +117,7 @@ impl Scanner {
 }
 
 impl Reply {
-    /// Reads a whole reply.
+    /// Parses a complete reply.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Nonsense> {
         let (reply, _) = parse_at(bytes, 0, 0)?;
         Ok(reply)
@@ -128,7 +128,7 @@ impl Reply {
         if let Self::Number(number) = self { Some(*number) } else { None }
     }
 
-    /// The bytes, if it is bytes or a word.
+    /// The bytes, if it is bytes or a status.
     pub(crate) fn bytes(&self) -> Option<&[u8]> {
         match self {
             Self::Bytes(bytes) => Some(bytes),
@@ -137,12 +137,12 @@ impl Reply {
         }
     }
 
-    /// The text, if it is bytes that are one.
+    /// The text, if it is valid UTF-8.
     pub(crate) fn text(&self) -> Option<&str> {
         std::str::from_utf8(self.bytes()?).ok()
     }
 
-    /// The replies in it, if it is a list.
+    /// The items, if it is a list.
     pub(crate) fn list(&self) -> Option<&[Self]> {
         if let Self::List(list) = self { Some(list) } else { None }
     }
@@ -186,10 +186,10 @@ fn parse_list(bytes: &[u8], mut at: usize, length: usize, depth: usize) -> Resul
     Ok((Reply::List(list), at))
 }
 
-/// The mark and the rest of a line, and where the next one begins.
+/// The type and the rest of a line, and the offset of the next one.
 type RespLine<'b> = (u8, &'b [u8], usize);
 
-/// The line that begins here, if all of it is there.
+/// The line at this offset, if it is complete.
 fn line_at(bytes: &[u8], at: usize) -> Result<Option<RespLine<'_>>, Nonsense> {
     let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) else { return Ok(None) };
     let window = &rest[..rest.len().min(MOST_LINE)];
@@ -203,7 +203,7 @@ fn line_at(bytes: &[u8], at: usize) -> Result<Option<RespLine<'_>>, Nonsense> {
     }
 }
 
-/// A length, or nothing for -1.
+/// A length; `None` for -1.
 fn length(line: &[u8], most: usize) -> Result<Option<usize>, Nonsense> {
     if line == b"-1" {
         return Ok(None);

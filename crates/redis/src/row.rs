@@ -1,7 +1,6 @@
-//! The numbers that stand for the states of a counter: how they are kept, read, and carried over to
-//! other limits.
+//! The numbers of a counter: how they are stored, read, and converted to other limits.
 //!
-//! A counter is kept as the text of its limits, a line break, and the numbers of each limit in turn.
+//! A counter is stored as the text of its limits, a line break, and the numbers of each limit in turn.
 
 use smallvec::SmallVec;
 use tollgate_core::limit::{Draft, Entry, Failure, Hold, Level, Tally};
@@ -10,18 +9,18 @@ use tollgate_core::{Limit, MAX_EXACT, Plan, Reading, State, Ticket, Timestamp, W
 /// The numbers of one counter.
 pub(crate) type Row = SmallVec<[u64; 8]>;
 
-/// A counter kept under other limits, carried over to those that hold now.
+/// A counter that was stored under other limits, converted to the current ones.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Adoption {
-    /// What is to be kept now.
+    /// The new value to store.
     pub(crate) kept: Vec<u8>,
-    /// The lease that its holds had, in microseconds; 0 if none.
+    /// The former lease of its holds, in microseconds; 0 if none.
     pub(crate) lease: u64,
-    /// The limits it was kept under.
+    /// The former limits.
     pub(crate) old: Plan,
 }
 
-/// How many numbers a limit keeps.
+/// How many numbers a limit stores.
 pub(crate) fn width(limit: &Limit) -> usize {
     match limit {
         Limit::Window(_) | Limit::Calendar(_) | Limit::Bucket(_) | Limit::Ladder(_) => 2,
@@ -32,7 +31,7 @@ pub(crate) fn width(limit: &Limit) -> usize {
     }
 }
 
-/// The text that leads what is kept.
+/// The text before the numbers.
 pub(crate) fn heading(plan: &Plan) -> String {
     let mut heading = String::with_capacity(48);
     for (index, (_, text)) in plan.written().enumerate() {
@@ -45,8 +44,8 @@ pub(crate) fn heading(plan: &Plan) -> String {
     heading
 }
 
-/// The numbers that a script answers, of a counter under these limits; all 0 if there are none. `None`
-/// if they are not ours.
+/// The numbers in a script's reply, for a counter with these limits; all 0 if there is none. `None` if they
+/// are damaged.
 pub(crate) fn read(plan: &Plan, numbers: &[u8]) -> Option<Row> {
     let wanted: usize = plan.limits().iter().map(width).sum();
     if numbers.is_empty() {
@@ -62,18 +61,18 @@ pub(crate) fn read(plan: &Plan, numbers: &[u8]) -> Option<Row> {
     numbers.filter(|numbers| numbers.len() == wanted && plausible(plan, numbers))
 }
 
-/// Whether the numbers of slots are moments that exact numbers can tell.
+/// Whether the times of slots are valid numbers.
 fn plausible(plan: &Plan, numbers: &[u64]) -> bool {
     let mut start = 0;
     plan.limits().iter().all(|limit| {
         let own = &numbers[start..start + width(limit)];
         start += own.len();
-        let Limit::Slotted(limit) = limit else { return true };
+        let Some(limit) = limit.slotted() else { return true };
         own[1..3].iter().all(|slot| *slot <= MAX_EXACT / limit.slot().as_micros())
     })
 }
 
-/// Carries what is kept under other limits of the same rule over to these, as the core does.
+/// Converts a counter that was stored under other limits of the same rule, as the core does.
 pub(crate) fn adopt(plan: &Plan, kept: &[u8], now: Timestamp) -> Option<Adoption> {
     let end = kept.iter().position(|byte| *byte == b'\n')?;
     let limits = std::str::from_utf8(&kept[..end]).ok()?;
@@ -93,14 +92,14 @@ pub(crate) fn adopt(plan: &Plan, kept: &[u8], now: Timestamp) -> Option<Adoption
                 continue;
             }
             numbers.copy_from_slice(&row[range]);
-            if let (Limit::Bucket(_), [full_at, rest]) = (limit, &mut *numbers)
+            if let (Some(_), [full_at, rest]) = (limit.bucket(), &mut *numbers)
                 && *full_at > 0
                 && let State::Level(level) = limit.adopt(other, level(*full_at, *rest), now)
             {
                 (*full_at, *rest) = (level.full_at.as_micros(), level.rest);
             }
-            // The same limit, made anew, leaves its state alone.
-            if let Limit::InFlight(leased) = other
+            // A limit that is equal keeps its state.
+            if let Some(leased) = other.in_flight()
                 && other != limit
             {
                 lease = leased.lease().map_or(0, |lease| lease.as_micros());
@@ -111,7 +110,7 @@ pub(crate) fn adopt(plan: &Plan, kept: &[u8], now: Timestamp) -> Option<Adoption
     Some(Adoption { kept: out, lease, old })
 }
 
-/// What a limit shows, from its numbers. Logs and holds come with how long they ask to wait.
+/// The reading of a limit from its numbers. For logs and holds the script also returns the wait.
 pub(crate) fn reading(
     limit: &Limit,
     numbers: &[u64],
@@ -127,12 +126,14 @@ pub(crate) fn reading(
     limit.read(&state, when, draft)
 }
 
-/// A state that shows what the numbers say: a log, slots, holds or failures are summed up as one.
+/// A state with the same reading as the numbers: a log, slots, holds or failures are summed up in one entry.
 fn state(limit: &Limit, numbers: &[u64]) -> State {
     let moment = |index: usize| Timestamp::from_micros(numbers[index]);
+    if numbers.first().is_none_or(|first| *first == 0) {
+        return State::Fresh;
+    }
     match limit {
-        Limit::PerAttempt { .. } => State::Fresh,
-        _ if numbers[0] == 0 => State::Fresh,
+        Limit::PerAttempt(_) => State::Fresh,
         Limit::Window(_) | Limit::Calendar(_) => State::Tally(Tally { edge: moment(0), count: numbers[1] }),
         Limit::Bucket(_) => level(numbers[0], numbers[1]),
         Limit::Total { .. } => State::Total(numbers[0]),

@@ -1,9 +1,9 @@
-//! The scripts that settle inside the server. Each is made of parts that it shares with others.
+//! The Lua scripts that settle inside the server. They are assembled from shared parts.
 
 use data_encoding::HEXLOWER;
 use sha1_smol::Sha1;
 
-/// A script and the name the server knows it by.
+/// A script and its hash, by which the server knows it.
 pub(crate) struct Script {
     pub(crate) source: String,
     pub(crate) name: String,
@@ -11,29 +11,29 @@ pub(crate) struct Script {
 
 /// All scripts.
 pub(crate) struct Scripts {
-    /// Takes from one bucket that decides alone.
+    /// Takes from a single bucket.
     pub(crate) lone: Script,
     /// Settles charges whose limits are a few numbers each.
     pub(crate) plain: Script,
     /// Settles any charges.
     pub(crate) full: Script,
-    /// Gives back.
+    /// Refunds.
     pub(crate) refund: Script,
-    /// Looks at holds, or changes them.
+    /// Reads or changes holds.
     pub(crate) holds: Script,
-    /// Notes what was forgotten.
+    /// Records that counters were forgotten.
     pub(crate) forget: Script,
     /// Changes records of a namespace.
     pub(crate) change: Script,
-    /// Tells what has changed in a namespace.
+    /// Returns the changes of a namespace.
     pub(crate) changes: Script,
-    /// Reads a part of a hash.
+    /// Reads a page of a hash.
     pub(crate) page: Script,
-    /// Shows that scripts run.
+    /// Tests that scripts run.
     pub(crate) probe: Script,
 }
 
-/// What begins a script that frees more than it writes: it runs though the server's memory is full.
+/// The first line of a script that frees more memory than it uses, so that it runs on a full server.
 const FREES: &str = "#!lua flags=allow-oom\n";
 
 macro_rules! part {
@@ -43,7 +43,7 @@ macro_rules! part {
 }
 
 impl Script {
-    fn of(parts: &[&str]) -> Self {
+    pub(crate) fn of(parts: &[&str]) -> Self {
         let source = parts.concat();
         let name = HEXLOWER.encode(&Sha1::from(&source).digest().bytes());
         Self { source, name }

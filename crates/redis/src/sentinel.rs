@@ -1,10 +1,10 @@
-//! Sentinels: who is the master now.
+//! Asks Sentinels for the current master.
 
 use crate::dial::{Dialer, Line};
 use crate::resp::Reply;
 use crate::settings::Address;
 
-/// Asks the sentinels in turn where the master is.
+/// Asks the sentinels in turn for the master's address.
 pub(crate) async fn master(dialer: &Dialer, sentinels: &[Address], service: &str) -> Result<Address, String> {
     let mut reason = String::from("no sentinel is named");
     for sentinel in sentinels {
@@ -32,7 +32,7 @@ async fn ask(dialer: &Dialer, sentinel: &Address, service: &str) -> Result<Addre
     }
 }
 
-/// A server that was a master a moment ago may be none by now.
+/// Checks that a server is the master, since it may have been replaced a moment ago.
 pub(crate) async fn insist_on_master(line: &mut Line, address: &Address) -> Result<(), String> {
     match line.ask(&["ROLE"]).await? {
         Reply::List(parts) if parts.first().and_then(Reply::text) == Some("master") => Ok(()),

@@ -1,5 +1,4 @@
-//! What a Redis or Valkey store is told: where it is, who asks, and how long that may take; and how
-//! it is read from an address.
+//! The settings of a Redis or Valkey store: servers, login and time-outs; and how they are parsed from a URL.
 //!
 //! | address | what is there |
 //! | --- | --- |
@@ -8,9 +7,8 @@
 //! | `redis+sentinel://[…@]host[:port],…/service[/database]` | the master that Sentinels know by this name |
 //! | `redis+cluster://[…@]host[:port],…` | a Cluster, found through any of these nodes |
 //!
-//! `rediss` instead of `redis` is with TLS; `valkey` and `valkeys` mean the same. What would mean
-//! something else in a user or a password is written as `%` and two digits. No error repeats what
-//! may be a password.
+//! `rediss` instead of `redis` means TLS; `valkey` and `valkeys` mean the same. Special characters in a user
+//! or a password are written as `%` and two digits. No error repeats a text that may be a password.
 
 mod error;
 #[cfg(test)]
@@ -23,89 +21,88 @@ use std::time::Duration;
 
 pub use error::UrlError;
 
-/// What a store in Redis or Valkey is told.
+/// The settings of a store on Redis or Valkey.
 ///
 /// # Defaults
 ///
-/// What an address leaves out: port 6379 (26379 for a Sentinel), database 0, keys that begin with
-/// `tollgate`, one second to connect, 50 milliseconds for a command, two connections, and a look at
-/// the server's health every ten seconds.
+/// Port 6379 (26379 for a Sentinel), database 0, the key prefix `tollgate`, one second to connect, 50
+/// milliseconds for a command, two connections, and a health check every ten seconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Where it is.
+    /// The servers.
     pub topology: Topology,
-    /// How it is encrypted, if it is.
+    /// TLS, if it is used.
     pub tls: Option<Tls>,
-    /// Who asks; the server's default user if nobody is named.
+    /// The user; the server's default user if absent.
     pub user: Option<String>,
-    /// The password, if one is asked for.
+    /// The password, if one is required.
     pub password: Option<Password>,
-    /// Which of its databases.
+    /// The number of the database.
     pub database: u32,
-    /// What every key begins with, without the colon after it.
+    /// The prefix of every key, without the colon after it.
     pub prefix: String,
-    /// What keys of secret rules are hashed with; the store's own secret if nothing is said. All who share
-    /// the store say the same.
+    /// The secret that hashes the keys of secret rules; by default the store's own. All nodes that share the
+    /// store must have the same.
     pub key_secret: Option<Password>,
-    /// How long making a connection may take.
+    /// The time-out of a connection.
     pub connect_timeout: Duration,
-    /// How long a command may take.
+    /// The time-out of a command.
     pub command_timeout: Duration,
-    /// How often the server is asked for its health.
+    /// How often the server's health is checked.
     pub health_check_interval: Duration,
-    /// How many connections there are, to each server.
+    /// The number of connections to each server.
     pub connections: usize,
-    /// The rules whose keys are tagged, each with its tag, so that a Cluster keeps them together.
+    /// The rules with a hash tag, and the tag, which makes a Cluster keep their keys in one slot.
     pub tags: HashMap<String, String>,
 }
 
-/// How the servers are arranged.
+/// The arrangement of the servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Topology {
     /// One server.
     Single(Address),
-    /// A master that Sentinels know.
+    /// A master behind Sentinels.
     Sentinel {
-        /// Where the Sentinels are; at least one.
+        /// The addresses of the Sentinels; at least one.
         sentinels: Vec<Address>,
-        /// What they call the master.
+        /// Their name for the master.
         service: String,
     },
     /// A Cluster.
     Cluster {
-        /// Where some of its nodes are; at least one.
+        /// The addresses of some of its nodes; at least one.
         seeds: Vec<Address>,
     },
 }
 
-/// Where a server listens.
+/// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Address {
-    /// At a port of a host.
+    /// A host and a port.
     Tcp {
         /// Its name or address, an IPv6 address without brackets.
         host: String,
         /// The port.
         port: u16,
     },
-    /// At a socket of this machine.
+    /// A Unix socket.
     Unix(PathBuf),
 }
 
-/// How a connection is encrypted.
+/// TLS settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tls {
-    /// The file with the authorities that vouch for the server; those of the system if there is none.
+    /// The file with the trusted certificate authorities; the system's if absent.
     pub authorities: Option<PathBuf>,
-    /// Whether whoever answers is believed, without anybody vouching.
+    /// Whether any certificate is accepted without verification.
     pub unverified: bool,
 }
 
-/// A password, or another secret. It does not show itself.
+/// A password or another secret. It is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Password(pub String);
 
-/// What a scheme says.
+/// The meaning of a URL scheme.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
     Single,
@@ -118,11 +115,10 @@ const PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
 
 impl Settings {
-    /// The settings that an address stands for.
+    /// Parses a URL.
     ///
     /// # Errors
-    ///
-    /// If it is none. Nothing that may be a password is in the error.
+    /// If it is invalid. The error never contains a text that may be a password.
     pub fn parse(url: &str) -> Result<Self, UrlError> {
         let (scheme, rest) = url.split_once(':').ok_or(UrlError::NoScheme)?;
         let rest = match (rest.strip_prefix("//"), scheme) {
@@ -138,7 +134,7 @@ impl Settings {
         }
     }
 
-    /// The defaults for servers that are arranged like this.
+    /// The defaults for this topology.
     #[must_use]
     pub fn new(topology: Topology) -> Self {
         Self {
@@ -159,7 +155,7 @@ impl Settings {
 
     fn of_socket(rest: &str) -> Result<Self, UrlError> {
         let (rest, query) = rest.split_once('?').map_or((rest, None), |(rest, query)| (rest, Some(query)));
-        // A path may have an `@` in it; what is before one that begins a path is a login.
+        // A path may contain an `@`. A login ends at the first `@/`.
         let (login, path) = match rest.split_once("@/") {
             Some((login, _)) if !rest.starts_with(['/', '.']) => (Some(login), &rest[login.len() + 1..]),
             _ => (None, rest),
@@ -176,7 +172,8 @@ impl Settings {
     fn of_network(rest: &str, shape: Shape, tls: bool) -> Result<Self, UrlError> {
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (authority, tail) = rest.split_at(end);
-        // Then one of these was part of a password, and everything after it would be misread.
+        // An `@` here means that the login had an unescaped character, and everything after it would be
+        // misread.
         if tail.contains('@') {
             return Err(UrlError::UnescapedLogin);
         }
@@ -258,7 +255,7 @@ impl Address {
             None => default,
             Some(text) => match text.parse() {
                 Ok(port @ 1..) => port,
-                // Where a host was forgotten, this may be a password.
+                // If the host was forgotten, this may be a password.
                 _ => return Err(UrlError::BadPort { port: after_login.then(|| text.to_owned()) }),
             },
         };
@@ -314,7 +311,7 @@ fn read_database(text: &str) -> Result<u32, UrlError> {
     text.parse().map_err(|_| UrlError::BadDatabase)
 }
 
-/// Reads `%` and two hexadecimal digits as the byte they stand for.
+/// Decodes `%` and two hexadecimal digits.
 fn decode(text: &str) -> Result<String, UrlError> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

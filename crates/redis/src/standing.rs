@@ -1,10 +1,9 @@
-//! Whether one server of a Cluster is asked: a circuit breaker for that server alone, so that the others
-//! are used while it cannot be.
+//! A circuit breaker for one server of a Cluster, so that the other servers are used while it is down.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// How one server has done lately. Up to [`FAILURES`] it is the number of failures in a row; above that
-/// the server is suspended, and the rest is the number of probes that must succeed.
+/// The breaker's state. Up to [`FAILURES`] it is the number of failures in a row. Above that the server is
+/// suspended, and the rest is the number of probes that must succeed.
 #[derive(Debug, Default)]
 pub(crate) struct Standing(AtomicU32);
 
@@ -14,12 +13,12 @@ const FAILURES: u32 = 3;
 const PROBES: u32 = 3;
 
 impl Standing {
-    /// Whether only probes are sent to it.
+    /// Whether the server gets only probes.
     pub(crate) fn is_suspended(&self) -> bool {
         self.0.load(Ordering::Relaxed) > FAILURES
     }
 
-    /// It answered a call.
+    /// Records that it answered a call.
     pub(crate) fn answered(&self) {
         let strikes = self.0.load(Ordering::Relaxed);
         if (1..=FAILURES).contains(&strikes) {
@@ -27,7 +26,7 @@ impl Standing {
         }
     }
 
-    /// It failed a call.
+    /// Records that it failed a call.
     pub(crate) fn failed(&self) {
         self.step(|strikes| match strikes {
             0..FAILURES if strikes + 1 < FAILURES => strikes + 1,
@@ -36,7 +35,7 @@ impl Standing {
         });
     }
 
-    /// It answered a probe.
+    /// Records that it answered a probe.
     pub(crate) fn probe_answered(&self) {
         self.step(|strikes| match strikes.checked_sub(FAILURES) {
             None | Some(0 | 1) => 0,
@@ -44,7 +43,7 @@ impl Standing {
         });
     }
 
-    /// It failed a probe.
+    /// Records that it failed a probe.
     pub(crate) fn probe_failed(&self) {
         self.0.store(FAILURES + PROBES, Ordering::Relaxed);
     }

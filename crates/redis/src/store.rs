@@ -1,4 +1,4 @@
-//! The store: what the engine asks becomes a script, and its reply an outcome.
+//! The store: turns calls of the engine into scripts, and replies into outcomes.
 
 mod deciding;
 mod forgetting;
@@ -31,25 +31,25 @@ pub struct RedisStore {
     fleet: Fleet,
     names: Names,
     scripts: Scripts,
-    /// Whether the records of the first layout were looked for and moved.
+    /// Whether the records of the first layout were migrated.
     old_moved: AtomicBool,
-    /// Goes before the server's clock, where tests move time.
+    /// Replaces the server's clock in tests.
     clock: Option<Arc<dyn Clock>>,
 }
 
-/// The head of a script's reply: the server's time, what came of it, and the rest.
+/// The head of a script's reply: the server's time, the status, and the rest.
 pub(crate) struct Head<'r> {
     pub(crate) now: Timestamp,
     pub(crate) status: i64,
     pub(crate) rest: &'r [Reply],
 }
 
-/// How long keys outlive their use where tests move time: time that passes meanwhile is another.
+/// How much longer keys are kept in tests with a moved clock, since real time passes differently.
 const TEST_SLACK: Duration = Duration::from_secs(3_600);
 
 impl RedisStore {
-    /// A store on these servers. It connects by itself, now and whenever it has to; until then its
-    /// answers are that it cannot be used. Fails only where the settings cannot be followed.
+    /// A store on these servers. It connects in the background and reconnects when necessary; until then its
+    /// calls fail. It fails here only if the settings are invalid.
     pub async fn start(settings: Settings) -> Result<Self, String> {
         let settings = Arc::new(settings);
         let tls = settings.tls.as_ref().map(tls::configuration).transpose()?;
@@ -67,13 +67,13 @@ impl RedisStore {
         Ok(store)
     }
 
-    /// The same store by another clock than the server's. For tests.
+    /// Uses another clock than the server's. For tests.
     #[must_use]
     pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
         Self { clock: Some(clock), ..self }
     }
 
-    /// Learns what secret keys are hashed with, unless that is known or there are none.
+    /// Reads the secret for the hashes of secret keys, if it is needed and not known yet.
     pub(crate) async fn know_secret(&self, mut plans: impl Iterator<Item = &Plan>) -> Result<(), StoreError> {
         if plans.any(Plan::is_secret) && !self.names.key_hash.is_ready() {
             Box::pin(self.read_secret(self.deadline())).await?;
@@ -85,8 +85,8 @@ impl RedisStore {
         Instant::now() + self.settings.command_timeout
     }
 
-    /// When a script is asked at a key. The server refuses what it gets to when nobody waits any
-    /// more; twice the time-out allows for what is not known of its clock.
+    /// The times of a call at a key. The server refuses a call that it reaches after the deadline. The
+    /// deadline is twice the time-out, to allow for the error of the clock offset.
     fn timing(&self, key: &str, deadline: Instant) -> Timing {
         if let Some(clock) = &self.clock {
             let slack = TEST_SLACK.as_millis() as u64;
@@ -119,7 +119,7 @@ impl RedisStore {
         Ok(reply)
     }
 
-    /// Sends a plain command to where a key is.
+    /// Sends a command to the server of a key.
     async fn command(&self, key: &str, words: &[&[u8]]) -> Result<Reply, StoreError> {
         self.command_until(key, words, self.patience()).await
     }
@@ -138,7 +138,7 @@ impl RedisStore {
         Ok(reply)
     }
 
-    /// The time of the server that keeps the records.
+    /// The time of the server with the records.
     async fn ask_time(&self) -> Result<Timestamp, StoreError> {
         if let Some(clock) = &self.clock {
             return Ok(clock.now());
@@ -151,12 +151,12 @@ impl RedisStore {
         time.filter(|time| *time <= MAX_EXACT).map(Timestamp::from_micros).ok_or_else(nonsense)
     }
 
-    /// Until when to wait for what nobody's decision waits for.
+    /// The deadline for calls that no decision waits for.
     fn patience(&self) -> Instant {
         Instant::now() + self.settings.command_timeout.max(Duration::from_secs(1))
     }
 
-    /// What an error of the server means.
+    /// The meaning of an error from the server.
     fn refused(&self, error: &str, keys: &[String]) -> StoreError {
         let error: String = error.chars().take(MOST_SAID).collect();
         let mut words = error.split(' ');
@@ -176,7 +176,7 @@ impl RedisStore {
     }
 }
 
-/// Takes the reply of a script apart.
+/// Splits the reply of a script.
 fn head(reply: &Reply) -> Result<Head<'_>, StoreError> {
     let [now, status, rest @ ..] = reply.list().ok_or_else(nonsense)? else { return Err(nonsense()) };
     let micros = now.number().and_then(|now| u64::try_from(now).ok()).filter(|now| *now <= MAX_EXACT);
@@ -184,14 +184,14 @@ fn head(reply: &Reply) -> Result<Head<'_>, StoreError> {
     Ok(Head { now: Timestamp::from_micros(micros), status, rest })
 }
 
-/// What an error means that is not about one key: whether it is about one call or about the server.
+/// The meaning of an error that is not about one key: it concerns one call or the whole server.
 fn meaning(error: String) -> StoreError {
     if let Some(rest) = error.strip_prefix("FORBIDDEN ") {
         let command = rest.split(' ').next().unwrap_or_default();
         return StoreError::Forbidden { reason: format!("this user may not run {command}") };
     }
     let in_script = error.contains("ACL failure in script") || error.contains("can't run this command");
-    // Without these nothing runs at all.
+    // Without these commands nothing runs at all.
     let is_script = ["'eval' command", "'evalsha' command"].iter().any(|words| error.contains(words));
     let is_command = error.starts_with("NOPERM") && error.contains("' command") && !is_script;
     if error.starts_with("OOM") {
@@ -205,7 +205,7 @@ fn meaning(error: String) -> StoreError {
     }
 }
 
-/// The limits that charges are about.
+/// The limits of the charges.
 fn plans<'c>(charges: &'c Charges<'_>) -> impl Iterator<Item = &'c Plan> {
     charges.iter().map(|charge| &**charge.plan)
 }

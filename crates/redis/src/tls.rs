@@ -1,4 +1,4 @@
-//! What a server's certificate is held against.
+//! Verifies the certificates of servers.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use rustls_platform_verifier::BuilderVerifierExt;
 
 use crate::settings::Tls;
 
-/// The configuration of private lines, or in words what is wrong with it.
+/// The TLS configuration. The error text says what is wrong.
 pub(crate) fn configuration(tls: &Tls) -> Result<Arc<ClientConfig>, String> {
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -39,7 +39,7 @@ pub(crate) fn configuration(tls: &Tls) -> Result<Arc<ClientConfig>, String> {
     Ok(Arc::new(config))
 }
 
-/// Takes any certificate, because somebody asked for it.
+/// Accepts any certificate, because the settings say so.
 #[derive(Debug)]
 struct AnyServer(Arc<CryptoProvider>);
 

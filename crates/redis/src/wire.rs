@@ -1,7 +1,7 @@
-//! One connection: commands of many callers go out together, replies come back in their order.
+//! One connection: commands of many callers are sent together, and replies arrive in their order.
 //!
-//! A supervisor keeps the connection up. While it is down, calls fail at once; what was in flight
-//! when it went down fails with it. Nothing is ever sent twice.
+//! A supervisor keeps the connection up. While it is down, calls fail at once, and so do calls that were in
+//! flight. Nothing is ever sent twice.
 
 use std::collections::VecDeque;
 use std::future::pending;
@@ -22,20 +22,20 @@ use crate::resp::{Reply, Scanner, write_command};
 /// A connection that is kept up.
 pub(crate) struct Wire {
     shared: Mutex<Shared>,
-    /// Something is to be sent.
+    /// Notified when there is something to send.
     to_send: Notify,
-    /// The connection is to be given up.
+    /// Notified when the connection must be closed.
     to_drop: Notify,
 }
 
 struct Shared {
-    /// Why there is no connection, while there is none.
+    /// Why the connection is down, while it is.
     down: Option<Failure>,
-    /// A way to send without waking anybody.
+    /// Sends without waking the writer task.
     direct: Option<Direct>,
-    /// Whether something is being sent.
+    /// Whether the writer task is sending.
     sending: bool,
-    /// Whether the last caller had company.
+    /// Whether other calls were in flight at the last call.
     crowded: bool,
     out: Vec<u8>,
     waiting: VecDeque<Waiting>,
@@ -49,25 +49,25 @@ struct Waiting {
 /// Why there is no reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// It was not sent, so it did not run.
+    /// The command was not sent, so it did not run.
     NotSent(Arc<str>),
-    /// The server refuses connections, so the command did not run. This is what it said.
+    /// The server refuses connections, so the command did not run. This is its message.
     Refused(Arc<str>),
-    /// One server of several did not answer, while others do; whether it ran is not known.
+    /// One server of several did not answer, while others do. The command may have run.
     Part(Arc<str>),
-    /// No reply came; whether it ran is not known.
+    /// The connection failed before the reply. The command may have run.
     Lost(Arc<str>),
-    /// No reply came in time; whether it ran, or will, is not known.
+    /// No reply arrived in time. The command may have run, or may still run.
     TimedOut,
 }
 
 /// The most commands in flight on one connection.
 const MOST_WAITING: usize = 16_384;
-/// How long the oldest command may wait before the connection is given up.
+/// How long the oldest command may wait before the connection is closed.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Failure {
-    /// What happened.
+    /// The reason as text.
     pub(crate) fn words(&self) -> Arc<str> {
         match self {
             Self::NotSent(reason) | Self::Refused(reason) | Self::Part(reason) | Self::Lost(reason) => {
@@ -79,11 +79,11 @@ impl Failure {
 }
 
 impl Shared {
-    /// Sends all there is to send, if that can be done at once. One caller alone is answered sooner
-    /// this way; many do better when one write carries them all.
+    /// Sends the whole buffer, if the socket accepts it at once. A single caller gets its reply sooner this
+    /// way; many are faster in one write.
     fn send_now(&mut self) -> bool {
         let written = self.direct.as_mut().and_then(|direct| direct.write(&self.out).ok()).unwrap_or(0);
-        // What is left goes the ordinary way, and so does what failed: there it is told.
+        // The writer task sends the rest, and reports an error.
         self.out.drain(..written);
         self.out.is_empty()
     }
@@ -103,12 +103,12 @@ impl Wire {
         Arc::new(Self { shared: Mutex::new(shared), to_send: Notify::new(), to_drop: Notify::new() })
     }
 
-    /// Whether commands can be sent, or why not.
+    /// Whether commands can be sent; the error says why not.
     pub(crate) fn ready(&self) -> Result<(), Failure> {
         self.shared.lock().down.clone().map_or(Ok(()), Err)
     }
 
-    /// Sends a command; the reply comes through the receiver.
+    /// Sends a command. The receiver gets the reply.
     pub(crate) fn send(
         &self,
         way: Way,
@@ -124,12 +124,12 @@ impl Wire {
         }
         let first = shared.out.is_empty() && !shared.sending;
         if way == Way::Asking {
-            // Its reply goes nowhere.
+            // The reply to `ASKING` is ignored.
             write_command(&mut shared.out, &[b"ASKING"]);
             shared.waiting.push_back(Waiting { since: Instant::now(), answer: oneshot::channel().0 });
         }
         shared.out.extend_from_slice(command);
-        // Where several asked at once a moment ago, they will again.
+        // After concurrent calls, more are likely.
         let alone = first && shared.waiting.is_empty() && !shared.crowded;
         shared.crowded = !shared.waiting.is_empty();
         shared.waiting.push_back(Waiting { since: Instant::now(), answer });
@@ -143,7 +143,7 @@ impl Wire {
         Ok(receiver)
     }
 
-    /// Gives the connection up; the supervisor makes another.
+    /// Closes the connection; the supervisor opens another.
     pub(crate) fn hang_up(&self) {
         self.to_drop.notify_one();
     }
@@ -175,7 +175,7 @@ impl Wire {
     }
 
     fn come_up(&self, direct: Option<Direct>) {
-        // Whoever wanted the last connection given up has got it.
+        // Consumes an order to close the previous connection.
         let _ = pin!(self.to_drop.notified()).enable();
         let mut shared = self.shared.lock();
         (shared.down, shared.direct, shared.sending) = (None, direct, false);
@@ -192,7 +192,7 @@ impl Wire {
         }
     }
 
-    /// Sends and receives until something goes wrong; answers what.
+    /// Sends and receives until an error, which it returns.
     async fn carry(&self, reader: impl AsyncRead + Unpin, writer: impl AsyncWrite + Unpin) -> String {
         tokio::select! {
             reason = self.receive(reader) => reason,
@@ -212,7 +212,7 @@ impl Wire {
             }
             if batch.is_empty() {
                 self.to_send.notified().await;
-                // Whoever else is ready to ask comes first, so that one write carries them all.
+                // Other ready callers run first, so that one write carries all commands.
                 tokio::task::yield_now().await;
                 continue;
             }
@@ -260,15 +260,15 @@ impl Wire {
         }
     }
 
-    /// Hands a reply to the caller that waits for it, or back if none does.
+    /// Hands a reply to its caller. Returns it if no caller waits.
     fn answer(&self, reply: Reply) -> Result<(), Reply> {
         let Some(waiting) = self.shared.lock().waiting.pop_front() else { return Err(reply) };
-        // The caller may have gone.
+        // The caller may be gone.
         let _ = waiting.answer.send(Ok(reply));
         Ok(())
     }
 
-    /// Gives up when nothing comes back: a host that vanished closes nothing.
+    /// Ends when no reply arrives: a host that vanished closes nothing.
     async fn watch(&self) -> String {
         loop {
             tokio::time::sleep(PATIENCE / 4).await;
@@ -280,7 +280,7 @@ impl Wire {
     }
 }
 
-/// What a reply without a command says: a server that closes a connection may say why.
+/// The message of an unexpected reply: a server that closes a connection may say why.
 fn unasked_for(reply: &Reply) -> String {
     match reply {
         Reply::Error(error) => {

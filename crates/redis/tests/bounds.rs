@@ -1,5 +1,5 @@
-//! Replies have at most 1 MiB. Longer lists are read in pages, and a value that another program made longer
-//! costs its key alone.
+//! Replies have at most 1 MiB. Longer lists are read in pages. A value that another program made longer
+//! affects only its key.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod stage;

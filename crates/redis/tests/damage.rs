@@ -1,5 +1,5 @@
-//! Keys under our names that somebody else wrote: that key alone cannot be used, nothing in it is
-//! overwritten, and all is well once it is deleted.
+//! Keys with tollgate's names that another program wrote: only that key cannot be used, its value is not
+//! overwritten, and it works again once it is deleted.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod stage;
@@ -8,23 +8,24 @@ use stage::{Ask, Node, plan, shared};
 use tollgate_core::StoreError;
 use tollgate_testbed::Server;
 
-/// Writes something under a key by hand.
+/// Writes a value by hand.
 fn write(server: &Server, command: &[&[u8]]) {
     let _ = server.command(command).ok();
 }
 
-/// What is under a key, whatever it is.
+/// The value of a key, of any type.
 fn dump(server: &Server, key: &str) -> String {
     format!("{:?}", server.command(&["DUMP", key]))
 }
 
-/// The numbers of a counter behind its heading.
+/// A stored counter: its heading and its numbers.
 fn counter(heading: &str, numbers: &[u64]) -> Vec<u8> {
     let numbers = numbers.iter().flat_map(|number| number.to_le_bytes());
     heading.bytes().chain(*b"\n").chain(numbers).collect()
 }
 
-/// Takes at a damaged key fail for it alone and leave it as it is; it heals when it is deleted.
+/// Takes at a damaged key fail, leave it unchanged, and work again once it is deleted. Other keys are not
+/// affected.
 #[track_caller]
 fn is_damaged_until_deleted(node: &Node, limits: &str, rule: &str, damaged: &str) {
     let (plan, other) = (plan(rule, limits), plan("other", "10/min"));

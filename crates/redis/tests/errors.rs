@@ -1,5 +1,5 @@
-//! What servers say when they cannot serve: callers see the outage mode or a right answer, nothing is
-//! admitted too often, and all is well soon after the cause has ended.
+//! Errors of servers: callers see an outage or a correct answer, limits are never exceeded, and the store
+//! recovers soon after the cause has ended.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod stage;
@@ -13,7 +13,7 @@ use stage::{Ask, Node, is_outage, plan};
 use tollgate_core::{Plan, StoreError};
 use tollgate_testbed::{Cluster, Server, pause, slot_of, wait_until};
 
-/// How often a limit is asked while something is wrong, and what came of it.
+/// Traffic during trouble, and its results.
 struct Traffic {
     stop: AtomicBool,
     admitted: AtomicUsize,
@@ -22,7 +22,7 @@ struct Traffic {
 }
 
 impl Traffic {
-    /// Asks two limits of fifty without pause, while something goes wrong.
+    /// Sends takes at two limits of fifty without pause, during `trouble`.
     fn during<T>(node: &Node, plans: &[&Arc<Plan>], trouble: impl FnOnce(&Self) -> T) -> (Self, T) {
         let traffic = Self {
             stop: AtomicBool::new(false),
@@ -60,7 +60,7 @@ impl Traffic {
         counter.load(Ordering::Relaxed)
     }
 
-    /// Waits until so much more has come of it.
+    /// Waits until a counter has grown by `more`.
     fn wait_for(&self, counter: impl Fn(&Self) -> &AtomicUsize, more: usize) {
         let before = Self::count(counter(self));
         wait_until("traffic goes on", || Self::count(counter(self)) >= before + more);
@@ -83,8 +83,8 @@ fn refused(traffic: &Traffic) -> &AtomicUsize {
     &traffic.refused
 }
 
-/// Makes trouble under traffic, ends it, and sees that the store comes back by itself and that no more
-/// than the limits was admitted in all.
+/// Causes trouble under traffic, ends it, and checks that the store recovers by itself and that no limit was
+/// exceeded.
 fn survives(
     server: &Server,
     node: &Node,
@@ -101,7 +101,7 @@ fn survives(
         traffic.wait_for(refused, 10);
         recovered
     });
-    // An answer that was lost may have been counted, so it may be fewer.
+    // A lost reply may have been counted, so it may be fewer.
     let admitted = Traffic::count(&traffic.admitted);
     assert!(admitted <= 100, "{admitted} were admitted");
     for plan in [&sliding, &total] {
@@ -199,7 +199,7 @@ fn a_password_that_is_asked_for_from_now_on_is_an_outage_until_it_is_not() {
             let mut wire = server.wire();
             let set = wire.command(&["CONFIG", "SET", "requirepass", "secret"]);
             assert!(!set.expect("the server answers").is_error());
-            // Who is logged in stays so; who comes anew is asked.
+            // Connections stay logged in; only new ones must log in.
             let _ = wire.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
             std::mem::forget(wire);
         },
@@ -298,7 +298,7 @@ fn what_has_several_keys_in_a_slot_that_moves_is_an_outage_at_worst() {
     println!("{admitted} admitted, {outages} without the store");
     assert!(admitted <= 99);
     assert!(node.used(&sliding, "k") <= 50);
-    // A key that nobody has yet, in a slot that moves, is on neither side.
+    // A key that does not exist yet, in a slot that migrates, is on neither side.
     let fresh = (0..)
         .map(|number| format!("k{number}"))
         .find(|key| slot_of(&format!("several:{{fresh:{key}}}")) == slot);
@@ -306,7 +306,7 @@ fn what_has_several_keys_in_a_slot_that_moves_is_an_outage_at_worst() {
     let plan = plan("fresh", "50/day sliding");
     let migration = cluster.migrate(slot, (cluster.owner_of_slot(slot) + 1) % 3);
     let answer = node.take(&Ask::one(&plan, &fresh));
-    // One slot on the move does not mean that the store is gone.
+    // One migrating slot is not an outage.
     assert_eq!(answer, Err(StoreError::TimedOut));
     migration.finish();
     node.recovers();

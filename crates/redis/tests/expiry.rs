@@ -1,5 +1,5 @@
-//! A key lives exactly as long as what it keeps matters: nothing is forgotten too early, nothing is
-//! kept for ever that ages, and an idle store ends empty.
+//! A key lives exactly as long as its content matters: nothing is forgotten early, nothing that ages is kept
+//! for ever, and an idle store ends empty.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod stage;
@@ -13,7 +13,7 @@ use tollgate_core::versioned_map::{Edit, Namespace};
 use tollgate_core::{Limit, Records, Span, Store, Timestamp};
 use tollgate_testbed::{Server, wait_until};
 
-/// When a key goes, by the server's clock; `None` for never. It must be there.
+/// When a key expires, by the server's clock; `None` for never. The key must exist.
 fn goes_at(server: &Server, key: &str) -> Option<Timestamp> {
     match server.command(&["PEXPIRETIME", key]).number() {
         -1 => None,
@@ -22,12 +22,12 @@ fn goes_at(server: &Server, key: &str) -> Option<Timestamp> {
     }
 }
 
-/// A key goes when it is no longer needed, within a few milliseconds.
+/// Checks that a key expires when it is no longer needed, within a few milliseconds.
 #[track_caller]
 fn goes(server: &Server, key: &str, needed: Timestamp) {
     let at = goes_at(server, key).unwrap_or_else(|| panic!("{key} stays for ever"));
-    // The script's time and the one that the expiry counts from are apart by as long as the server is
-    // kept from running between them.
+    // The script's time and the start of the expiry differ by as long as the server is descheduled between
+    // them.
     let early = needed.as_micros().saturating_sub(at.as_micros());
     let late = at.as_micros().saturating_sub(needed.as_micros());
     assert!(early <= 15_000 && late <= 15_000, "{key} goes {early} us too early or {late} us too late");
@@ -204,7 +204,7 @@ fn an_idle_store_ends_empty_but_for_what_never_ages() {
     ];
     assert_eq!(for_ever, expected);
     wait_until("everything that ages is gone", || server.command(&["DBSIZE"]).number() == 4);
-    // What is given back or forgotten goes too, and only what must be remembered of that stays.
+    // Refunded and forgotten counters expire too; only the memory of that stays.
     for limits in ["10 at once", "10 in total"] {
         let plan = plan(limits, limits);
         wait(node.store.forget(Forget::Key(Counter { plan: &plan, key: "k" }))).unwrap();

@@ -1,4 +1,4 @@
-//! Failovers: what was not replicated is forgotten, so each may let a limit pass once more, and never
+//! Failovers: what was not replicated is lost. So each failover may admit the limit once more, and never
 //! twice.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -12,7 +12,7 @@ use tollgate_testbed::{Cluster, ClusterOptions, Flavour, Sentinel, Server, wait_
 
 const LIMIT: usize = 20;
 
-/// How many pass until one is refused. What fails on the way is asked again, as another attempt.
+/// How many takes pass until one is refused. A failed one is repeated as another attempt.
 fn admitted(node: &Node, plan: &Arc<Plan>) -> usize {
     let mut admitted = 0;
     node.recovers();
@@ -28,7 +28,7 @@ fn admitted(node: &Node, plan: &Arc<Plan>) -> usize {
     }
 }
 
-/// Keeps replicas from hearing of what comes: they may not log in any more.
+/// Stops replication: replicas can no longer log in.
 fn cut_off(master: &Server) {
     let mut wire = master.wire();
     for order in
@@ -78,7 +78,7 @@ fn each_failover_in_a_cluster_lets_a_sliding_limit_pass_at_most_once_more() {
     let owner = owner(&cluster);
     let mut all = admitted(&node, &plan);
     assert_eq!(all, LIMIT);
-    // Both run and nothing is lost.
+    // Both servers run, so nothing is lost.
     cluster.fail_over(owner);
     all += admitted(&node, &plan);
     assert_eq!(all, LIMIT, "a failover that loses nothing lets nothing pass again");

@@ -1,5 +1,5 @@
-//! What is done to one hold costs the same however many there are: the server is not kept busy with the
-//! others, and everybody else waits for it no longer.
+//! An operation on one hold costs the same however many there are, so it does not delay other clients of the
+//! server.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod stage;
@@ -9,7 +9,7 @@ use tollgate_core::store::{Counter, HoldsOrder, Refunded};
 use tollgate_core::{Store, Ticket};
 use tollgate_testbed::Server;
 
-/// How often the server did each command since it was told to begin anew.
+/// How often the server ran a command since its statistics were reset.
 fn calls(server: &Server, command: &str) -> u64 {
     let told = server.command(&["INFO", "commandstats"]).text();
     let name = format!("cmdstat_{command}:calls=");

@@ -1,5 +1,5 @@
-//! Servers that are none, or the wrong one: the outage mode, no panic, bounded memory, and all is well
-//! once the real one is there.
+//! Servers that do not speak Redis, or the wrong server: an outage, no panic, bounded memory, and recovery
+//! once the real server is there.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod stage;
@@ -26,7 +26,7 @@ const KINDS: [Kind; 7] = [
     Kind::HangUp,
 ];
 
-/// Everything that a node asks of a store is an outage, and soon.
+/// Checks that every call fails soon, as an outage.
 fn is_out(node: &Node, what: &str) {
     let (window, sliding) = (plan("window", "10/min"), plan("sliding", "10/min sliding"));
     for _ in 0..3 {
@@ -39,7 +39,7 @@ fn is_out(node: &Node, what: &str) {
     }
     let given = node.refund(&Ask::one(&window, "k"), tollgate_core::Timestamp::from_micros(1));
     assert!(given.as_ref().is_err_and(is_outage), "{what}: {given:?}");
-    // Nonsense may be taken for no records, or for no secret, but never for one.
+    // Garbage may be read as no records or no secret, but never as a secret.
     let _ = wait(node.store.changes(Namespace::Config, None));
     assert!(wait(node.store.secret()).is_err(), "{what}");
 }
@@ -76,7 +76,7 @@ fn nonsense_is_an_outage_until_the_real_server_is_there() {
     assert!(grown < 64 << 20, "{grown} bytes more");
 }
 
-/// A port that leads to another, which can change. It stays for as long as this process.
+/// A port that forwards to another one, which can change. It lasts as long as this process.
 struct Signpost {
     url: String,
     target: Arc<AtomicU16>,
@@ -101,7 +101,7 @@ impl Signpost {
     }
 }
 
-/// Carries everything one way, until one of both hangs up.
+/// Copies bytes in one direction until one side closes.
 fn carry(from: &TcpStream, to: &TcpStream) {
     let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
     thread::spawn(move || {
@@ -113,7 +113,7 @@ fn carry(from: &TcpStream, to: &TcpStream) {
 
 #[test]
 fn replies_of_absurd_size_are_cut_off_whatever_they_are_made_of() {
-    // Each part is small enough; all of them together never end.
+    // Each part is small enough, but there are infinitely many.
     let sent = Arc::new(AtomicU64::new(0));
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let url = format!("redis://{}", listener.local_addr().unwrap());
@@ -147,7 +147,7 @@ fn replies_of_absurd_size_are_cut_off_whatever_they_are_made_of() {
     let Err(StoreError::Unavailable { reason }) = &answer else { panic!("{answer:?}") };
     assert!(reason.contains("more than 1 MiB"), "{reason}");
     println!("cut off after {} MiB and {:?}", sent.load(Ordering::Relaxed) >> 20, start.elapsed());
-    // 1 MiB is read; the rest is what the buffers of both sockets take.
+    // 1 MiB is read; the rest is in the buffers of both sockets.
     assert!(sent.load(Ordering::Relaxed) < 24 << 20);
 }
 

@@ -1,5 +1,5 @@
-//! A call takes effect at most once: whatever becomes of the reply, nothing is sent again, and what
-//! nobody waits for any more does not count.
+//! A call takes effect at most once: whatever happens to the reply, nothing is sent again, and a call whose
+//! caller gave up is not counted.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod stage;
@@ -10,7 +10,7 @@ use tollgate_core::store::HoldsOrder;
 use tollgate_core::{Store, StoreError};
 use tollgate_testbed::{Proxy, Server, pause, wait_until};
 
-/// Kinds whose takes stay counted, by three different scripts.
+/// Kinds whose takes stay counted, in three different scripts.
 const KINDS: [&str; 4] = ["1000/hour", "1/hour burst 1000", "1000/hour sliding", "1000 in total"];
 
 #[test]
@@ -37,7 +37,7 @@ fn swallowed_replies_are_counted_once_each() {
 #[test]
 fn a_connection_cut_after_the_request_was_delivered_is_not_asked_again() {
     let (direct, proxy) = (Node::patient(&shared().url(), "cut"), Proxy::to(shared().port()));
-    // It waits, so that it is the cut that ends the call.
+    // A long time-out, so that the cut ends the call.
     let patient = stage::settings(&proxy.url(), "cut", stage::PATIENT);
     let node = Node::with(patient);
     for limits in KINDS {
@@ -48,7 +48,7 @@ fn a_connection_cut_after_the_request_was_delivered_is_not_asked_again() {
             let asked = scope.spawn(|| node.take(&Ask::one(&plan, "k")));
             wait_until("the request has come", || direct.used(&plan, "k") == 2);
             proxy.close_all();
-            // Whoever would ask again can.
+            // A retry would now succeed.
             proxy.heal();
             let answer = asked.join().unwrap();
             assert!(matches!(answer, Err(StoreError::Unavailable { .. })), "{limits}: {answer:?}");
@@ -76,15 +76,15 @@ fn a_reply_torn_at_any_byte_is_counted_once() {
     assert!(admitted < 45, "some replies were torn");
 }
 
-/// Pauses a server under takes of two nodes, one of which it has never answered anything but its
-/// login; then resumes it, and says what each of four kinds has counted.
+/// Pauses a server during takes of two nodes, one of which has only logged in. Then resumes it and returns
+/// the counts of four kinds.
 fn counted_after_a_pause(server: &Server) -> Vec<u64> {
     let direct = Node::patient(&server.url(), "paused");
     let nodes = [Node::hasty(&server.url(), "paused"), Node::hasty(&server.url(), "paused")];
     nodes[0].recovers();
     let plans = KINDS.map(|limits| plan(limits, limits));
     for plan in &plans {
-        // The server is to know the scripts, or it would not run them anyway.
+        // The server must know the scripts; otherwise it would not run them anyway.
         direct.take(&Ask::one(plan, "other")).unwrap();
     }
     server.pause();
@@ -94,7 +94,7 @@ fn counted_after_a_pause(server: &Server) -> Vec<u64> {
             assert!(is_outage(&answer.unwrap_err()));
         }
     }
-    // What was asked last may be counted for twice the time that it was waited for.
+    // A late call may count for twice its time-out.
     pause(HASTY * 3);
     server.resume();
     for node in &nodes {

@@ -1,5 +1,5 @@
-//! Waiting for a turn where two nodes share the limits: never more than they allow, and on each node in
-//! the order of arrival; and what stands still on one stands still on the other.
+//! Waiting where two nodes share the limits: the limits are never exceeded, each node keeps the order of
+//! arrival, and a pause on one node pauses the other.
 
 mod stage;
 
@@ -54,7 +54,7 @@ async fn node(prefix: &str) -> (Arc<Engine>, Pacer) {
     (Arc::clone(&engine), Pacer::new(engine, options))
 }
 
-/// Who passed: node, chat, number, and when by the server's clock.
+/// The passed attempts: node, chat, number, and the time by the server's clock.
 type Passes = Arc<Mutex<Vec<(usize, usize, usize, Timestamp)>>>;
 
 #[test]
@@ -75,7 +75,7 @@ fn two_nodes_keep_to_the_limits_and_each_to_its_order() {
                     };
                     pacer.acquire_with(Ask::from(attempt), see).await.unwrap();
                 };
-                // Each takes its place before the next one comes. Whoever has passed by then is done.
+                // Each takes its place before the next one starts. One that has already passed is done.
                 let mut task = Box::pin(task);
                 let pending = std::future::poll_fn(|context| {
                     std::task::Poll::Ready(task.as_mut().poll(context).is_pending())

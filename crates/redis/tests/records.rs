@@ -1,5 +1,5 @@
-//! Records in Redis: a change that comes too late is not made, and a node that follows a namespace knows what
-//! is in it, whatever became of its keys.
+//! Records in Redis: a late change is refused, and a node that follows a namespace knows its entries,
+//! whatever happened to the keys.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod stage;

@@ -1,5 +1,4 @@
-//! Keys that must not be read: hashed with a secret, by all nodes with the same, and never before it is
-//! known.
+//! Secret keys: all nodes hash them with the same secret, and never before they know it.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod stage;
@@ -22,7 +21,7 @@ fn names(server: &Server, prefix: &str) -> Vec<String> {
     keys.parts().iter().map(tollgate_testbed::Reply::text).collect()
 }
 
-/// A node that hashes with this secret.
+/// A node with this secret.
 fn with_secret(prefix: &str, secret: &str) -> Node {
     let key_secret = Some(Password(secret.to_owned()));
     Node::with(Settings { key_secret, ..settings(&shared().url(), prefix, PATIENT) })
@@ -43,7 +42,7 @@ fn nodes_that_were_never_told_a_secret_agree_on_one() {
 fn whatever_is_done_with_a_secret_key_finds_it() {
     let held = hidden("deals", "3 at once");
     let counted = hidden("user", "5/day, 9/week sliding");
-    // Each is done by a node that has named no key before.
+    // Each call is made by a node that has not named a key before.
     let node = || Node::patient(&shared().url(), "found");
     let ask = Ask::one(&held, "ada").and(&counted, "ada").id("deal");
     let taken = node().take(&ask).unwrap();
@@ -111,12 +110,12 @@ fn who_deletes_everything_does_not_set_nodes_apart() {
     let secret = wait(old.store.secret()).unwrap();
     let _ = server.command(&["FLUSHALL"]).ok();
     assert_eq!(take(&old), 4);
-    // The first that follows the records puts the secret back before anybody makes another.
+    // The first node that follows the records restores the secret before another is created.
     wait(old.store.changes(Namespace::Config, None)).unwrap();
     let new = node();
     assert_eq!((wait(new.store.secret()).unwrap(), take(&new)), (secret, 3));
     let _ = server.command(&["FLUSHALL"]).ok();
-    // Here somebody was faster, and the others follow.
+    // Here a new node was faster, and the others follow.
     let newest = node();
     let other = wait(newest.store.secret()).unwrap();
     assert_ne!(other, secret);

@@ -45,7 +45,7 @@ fn rules_with_a_common_tag_are_settled_by_one_script_and_others_by_several() {
             runtime.block_on(async { store.take(&charges, &mut outcome).await }).unwrap();
             assert!(outcome.allowed && outcome.taken == 0b1111, "{outcome:?}");
         };
-        // The first one also brings the script.
+        // The first take also loads the script.
         take(1);
         let before = scripts_run(&cluster);
         take(2);

@@ -1,5 +1,4 @@
-//! The server's clock is the one truth: whatever a node's own clock shows, and however the server's
-//! jumps.
+//! Only the server's clock counts, whatever a node's own clock shows and however the server's jumps.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod stage;
@@ -11,12 +10,12 @@ use stage::{Ask, Node, plan};
 use tollgate_core::{Outcome, Plan};
 use tollgate_testbed::Server;
 
-/// How many of so many attempts pass.
+/// How many of `attempts` pass.
 fn admitted(node: &Node, plan: &Arc<Plan>, attempts: usize) -> usize {
     (0..attempts).filter(|_| node.take(&Ask::one(plan, "k")).unwrap().allowed).count()
 }
 
-/// Every kind that ages, with what a jump forward frees.
+/// Every kind that ages; a jump forward frees it.
 const KINDS: [&str; 6] = [
     "10/hour",
     "10/hour calendar",
@@ -29,7 +28,7 @@ const KINDS: [&str; 6] = [
 #[test]
 fn a_server_whose_clock_jumps_forward_frees_once_what_ages_and_is_understood_at_once() {
     let server = Server::redis().faketime(0).start();
-    // Far less time than the clock jumps: a deadline by the old clock has passed for ever.
+    // A deadline by the old clock is far in the past.
     let node = Node::patient(&server.url(), "forward");
     let plans = KINDS.map(|limits| plan(limits, limits));
     let holds = plan("holds", "10 at once for 1h");
@@ -112,7 +111,7 @@ fn a_jump_costs_one_more_round_trip_and_no_decision() {
     node.take(&Ask::one(&plan, "k")).unwrap();
     let before = calls();
     server.shift_clock(100);
-    // The first is refused by the server as too late, learns the time from that, and is asked again.
+    // The server refuses the first call as too late; the store learns the time from that and repeats it.
     node.take(&Ask::one(&plan, "k")).unwrap();
     assert_eq!(calls() - before, 2);
     for _ in 0..10 {

@@ -1,4 +1,4 @@
-//! The ways to a server: TLS, a socket, a user of its own, a database, and what is refused.
+//! Ways to reach a server: TLS, a socket, a user, a database, and what is refused.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod stage;

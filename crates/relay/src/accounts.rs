@@ -1,11 +1,20 @@
 //! Accounts: where mail is handed on, and which of them can be used.
 
+mod book;
+mod draft;
+mod fault;
+mod record;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
 use tollgate_core::{Span, Timestamp};
+
+pub use book::AccountBook;
+pub use draft::{AccountDraft, AccountView, Existing, Put, Secret, SecretKey, Source, check_name, fresh_id};
+pub use fault::AccountFault;
 
 use crate::client::Destination;
 

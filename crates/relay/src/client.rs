@@ -2,6 +2,7 @@
 
 mod connection;
 mod handshake;
+mod lines;
 mod reply;
 mod stuffing;
 mod tls;
@@ -18,6 +19,7 @@ use tokio::time::Instant;
 
 pub use connection::{Connection, Extensions};
 pub use reply::Reply;
+pub use tls::authorities;
 pub use transaction::{Answer, Delivery, Progress, Reason};
 
 /// Where mail is handed on.
@@ -167,10 +169,13 @@ impl Client {
         let Some(pool) = pools.get_mut(destination) else { return Err(permit) };
         let idle = self.options.idle;
         pool.idle.retain(|(since, _)| since.elapsed() < idle);
-        match pool.idle.pop() {
-            Some((_, connection)) => Ok(Connection { permit: Some(permit), ..connection }),
-            None => Err(permit),
+        while let Some((_, mut connection)) = pool.idle.pop() {
+            // A server that closed it, or said goodbye, does not take another message.
+            if connection.interruption().is_none() {
+                return Ok(Connection { permit: Some(permit), ..connection });
+            }
         }
+        Err(permit)
     }
 
     /// A new connection. Waits while the destination has as many as it gets.
@@ -189,7 +194,8 @@ impl Client {
 
     /// Keeps a connection for the next transaction, if it is good for one.
     pub fn give_back(&self, mut connection: Connection) {
-        if !connection.reusable || connection.used >= self.options.per_connection {
+        let spent = connection.used >= self.options.per_connection;
+        if !connection.reusable || spent || connection.interruption().is_some() {
             return;
         }
         // Unused connections need no permit: a new one is made only where none is unused.

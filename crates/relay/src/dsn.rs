@@ -5,7 +5,7 @@ use std::fmt::Write;
 use jiff::tz::TimeZone;
 use tollgate_core::Timestamp;
 
-use crate::message::{Envelope, MessageId, Needs, Notify, Recipient, ReportWish};
+use crate::message::{Envelope, MessageId, Needs, Notify, Origin, Recipient, ReportWish};
 use crate::queue::Final;
 
 /// A recipient that failed, and why.
@@ -66,11 +66,14 @@ pub fn compose(
         id,
         tenant: envelope.tenant.clone(),
         account: envelope.account.clone(),
+        priority: envelope.priority,
         sender: None,
         recipients: vec![recipient],
         accepted: now,
         needs: Needs { eight_bit: !bytes.is_ascii(), utf8 },
         report: ReportWish::default(),
+        message_id: None,
+        origin: Origin::default(),
         idempotency: None,
     };
     Some((report, bytes))
@@ -184,6 +187,7 @@ fn date(at: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lanes::Priority;
 
     fn envelope(sender: Option<&str>) -> Envelope {
         let recipient = |address: &str| Recipient {
@@ -196,11 +200,14 @@ mod tests {
             id: MessageId(7),
             tenant: "acme".to_owned(),
             account: None,
+            priority: Priority::Normal,
             sender: sender.map(str::to_owned),
             recipients: vec![recipient("gone@there.example"), recipient("full@there.example")],
             accepted: Timestamp::from_micros(1_800_000_000_000_000),
             needs: Needs::default(),
             report: ReportWish { full: false, envelope_id: Some("QQ314159".to_owned()) },
+            message_id: None,
+            origin: Origin::default(),
             idempotency: None,
         }
     }

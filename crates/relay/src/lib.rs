@@ -2,6 +2,7 @@
 //!
 //! The limits are rules of the engine like any others. Nothing about limiting is written a second time here.
 
+pub mod acceptance;
 pub mod accounts;
 pub mod client;
 pub mod direct;
@@ -9,7 +10,11 @@ pub mod dsn;
 pub mod lanes;
 pub mod limits;
 pub mod message;
+pub mod meters;
 pub mod queue;
+mod relay;
 pub mod sender;
 pub mod server;
 pub mod session;
+
+pub use relay::{DirectSettings, Relay, RelayParts, RelaySettings, StartError};

@@ -111,6 +111,13 @@ impl Limits {
         self.engine.remove_override(ACCOUNT, &key).await.map(drop)
     }
 
+    /// The limits of an account that are in force; none means unlimited.
+    pub fn of_account(&self, tenant: &str, account: &str) -> Vec<Limit> {
+        let Ok(key) = self.account_key(tenant, account) else { return Vec::new() };
+        let pinned = self.engine.pin();
+        pinned.policies.rule(ACCOUNT).map_or_else(Vec::new, |rule| rule.plan_at(&key).limits().to_vec())
+    }
+
     /// The key of an account at rule `account`, which must be by tenant and account.
     fn account_key(&self, tenant: &str, account: &str) -> Result<Box<str>, ChangeFault> {
         let unknown = || ChangeFault::Unknown { name: ACCOUNT.to_owned() };

@@ -2,9 +2,12 @@
 
 use std::fmt;
 use std::future::Future;
+use std::net::IpAddr;
 use std::pin::Pin;
 
 use tollgate_core::Timestamp;
+
+use crate::lanes::Priority;
 
 /// Names a message. Ids sort by the time at which they were made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -19,6 +22,8 @@ pub struct Envelope {
     pub tenant: String,
     /// The account to send it through, if the sender named one.
     pub account: Option<String>,
+    /// Which messages of its tenant it goes before.
+    pub priority: Priority,
     /// The sender's address; `None` is the null sender, `<>`.
     pub sender: Option<String>,
     /// Who gets it; at least one.
@@ -29,8 +34,23 @@ pub struct Envelope {
     pub needs: Needs,
     /// What a delivery report quotes and how much it returns (RFC 3461).
     pub report: ReportWish,
+    /// The value of its `Message-ID` field, cut if it is long.
+    pub message_id: Option<String>,
+    /// Where it came from.
+    pub origin: Origin,
     /// Makes sure that the same submission is accepted once.
     pub idempotency: Option<Idempotency>,
+}
+
+/// Where a message came from. Empty for a message of the relay's own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// The client's address.
+    pub client: Option<IpAddr>,
+    /// The user who logged in.
+    pub user: Option<String>,
+    /// The name of the API key.
+    pub api_key: Option<String>,
 }
 
 /// One recipient.
@@ -90,12 +110,17 @@ pub struct Idempotency {
     pub key: String,
     /// A hash of everything that was submitted under it.
     pub digest: [u8; 32],
+    /// Whether the queue knew the name when the submission began, so that it was not charged. Set by the acceptance.
+    pub repeated: bool,
 }
 
 /// A place that keeps messages.
 pub trait Intake: Send + Sync {
     /// Makes room for a text of about this size.
     fn begin(&self, size: Option<u64>) -> Later<'_, Result<Box<dyn Incoming>, IntakeError>>;
+
+    /// Whether a submission of this name was accepted and is remembered.
+    fn remembers<'a>(&'a self, scope: &'a str, key: &'a str) -> Later<'a, Result<bool, IntakeError>>;
 }
 
 /// A text on its way in. Dropped before it is committed, it leaves nothing behind.

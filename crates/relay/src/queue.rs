@@ -24,7 +24,7 @@ use redb::{ReadTransaction, ReadableDatabase};
 use tokio::sync::{mpsc, oneshot};
 use tollgate_core::{Clock, Span};
 
-use codec::Row;
+use codec::{Row, Used};
 use disk::Disk;
 use fullness::Fullness;
 pub use item::{
@@ -34,7 +34,7 @@ pub use item::{
 pub use recovery::{Damage, OpenError, Opened};
 use settle::Reporting;
 pub use tables::Waiting;
-use tables::{EVENTS, ITEMS, MESSAGES, TEXTS, Tables, file_name};
+use tables::{EVENTS, ITEMS, MESSAGES, TEXTS, Tables, USED, file_name};
 use writer::{Shared, Write, Writer};
 
 use crate::message::MessageId;
@@ -244,6 +244,13 @@ impl Queue {
             Place::Gone => return Err(gone()),
         };
         Ok(Text { bytes, size: kept.size, checksum: kept.checksum })
+    }
+
+    /// Whether a submission under this idempotency key is remembered.
+    fn is_used(&self, scope: &str, key: &str) -> Result<bool, QueueError> {
+        let row = self.read()?.open_table(USED)?.get((scope, key))?;
+        let used = row.and_then(|row| Used::decode(row.value()));
+        Ok(used.is_some_and(|used| used.until > self.shared.clock.now()))
     }
 
     fn read(&self) -> Result<ReadTransaction, QueueError> {

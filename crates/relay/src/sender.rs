@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use tokio::task::{Id, JoinError, JoinSet};
 use tollgate_core::{Clock, Timestamp};
 
-use crate::accounts::Accounts;
+use crate::accounts::{Account, Accounts, Pause};
 use crate::client::Client;
 use crate::direct::Direct;
 use crate::lanes::{Cause, End, LaneOptions, LaneView, Lanes, Priority, Retry, Turn};
@@ -170,6 +170,20 @@ impl Sender {
         self.parts.accounts.resume(tenant, account);
         self.lanes.lock().wake(tenant, Cause::Paused, self.now());
         self.nudge();
+    }
+
+    /// Tries the lanes of a tenant again that wait for an account or a limit, because accounts or limits have changed.
+    pub fn reconsider(&self, tenant: &str) {
+        let now = self.now();
+        for cause in [Cause::Paused, Cause::Limit] {
+            self.lanes.lock().wake(tenant, cause, now);
+        }
+        self.nudge();
+    }
+
+    /// Why an account is not used now, if it is not.
+    pub fn paused(&self, account: &Account) -> Option<Pause> {
+        self.parts.accounts.paused(account, self.now())
     }
 
     /// All lanes as they are.

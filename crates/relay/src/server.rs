@@ -1,6 +1,6 @@
 //! The SMTP server: listeners, connections, and where they meet the engine and the queue.
 //!
-//! The server knows the queue only as an [`Intake`]. The program that runs it also runs `Leases::run`, which renews and
+//! Messages go through [`Acceptances`], like those of other doors. The program that runs it also runs `Leases::run`, which renews and
 //! releases what connections hold, and `Engine::tend`, which makes refunds that a shared store did not take at once.
 
 mod admission;
@@ -20,14 +20,13 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, Semaphore, watch};
-use tollgate_core::Clock;
-use tollgate_engine::{Admissions, PacedLog};
+use tollgate_engine::PacedLog;
 
 pub use settings::{Settings, Timeouts, tls};
 pub use users::{BadUsers, PasswordHash, User, Users};
 pub use wire::Io;
 
-use crate::message::Intake;
+use crate::acceptance::Acceptances;
 use crate::session::reply::Reply;
 
 /// The protocol of a listener.
@@ -39,16 +38,6 @@ pub enum Kind {
     Smtps,
 }
 
-/// The parts of a server.
-pub struct Parts {
-    /// The engine and the leases.
-    pub admissions: Admissions,
-    /// Where messages go.
-    pub intake: Arc<dyn Intake>,
-    /// The wall clock: for dates and ids.
-    pub clock: Arc<dyn Clock>,
-}
-
 /// An SMTP server.
 #[derive(Clone)]
 pub struct Server {
@@ -57,9 +46,7 @@ pub struct Server {
 
 /// The state that all connections share.
 struct Shared {
-    admissions: Admissions,
-    intake: Arc<dyn Intake>,
-    clock: Arc<dyn Clock>,
+    doors: Arc<Acceptances>,
     settings: ArcSwap<Settings>,
     /// Whether the server ends: nothing new begins.
     ending: watch::Sender<bool>,
@@ -89,12 +76,9 @@ const MOST_HASHING: usize = 2;
 
 impl Server {
     /// A server that listens nowhere yet.
-    pub fn new(settings: Settings, parts: Parts) -> Self {
-        let Parts { admissions, intake, clock } = parts;
+    pub fn new(settings: Settings, doors: Arc<Acceptances>) -> Self {
         let shared = Shared {
-            admissions,
-            intake,
-            clock,
+            doors,
             settings: ArcSwap::from_pointee(settings),
             ending: watch::Sender::new(false),
             count: Arc::default(),
@@ -129,7 +113,7 @@ impl Server {
                     self.start(Box::new(stream), peer, kind);
                 }
                 Err(error) => {
-                    if let Some(held_back) = self.shared.complaints.admit(self.shared.clock.now()) {
+                    if let Some(held_back) = self.shared.complaints.admit(self.shared.doors.clock.now()) {
                         tracing::warn!(component = "relay", %error, held_back, "a connection could not be accepted");
                     }
                     tokio::time::sleep(PAUSE).await;

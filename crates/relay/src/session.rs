@@ -85,6 +85,11 @@ impl Session {
         self.secure
     }
 
+    /// The terms of the session.
+    pub fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
     /// The client's identity, if it has one.
     pub fn identity(&self) -> Option<&Identity> {
         self.user.as_ref().or(self.network.as_ref())
@@ -239,9 +244,8 @@ impl Session {
         }
         let Some(identity) = self.identity() else { return self.unknown_client() };
         if let Some(sender) = &mail.sender {
-            if !identity.senders.is_empty() && !identity.senders.contains(&sender.domain) {
-                let text = format!("You may not send as {}", sender.domain);
-                return self.wrong(Reply::new(550, "5.7.1", text));
+            if !identity.may_send_as(sender) {
+                return self.wrong(Self::sender_refused(&sender.domain));
             }
             if sender.needs_utf8() && !mail.utf8 {
                 return self.wrong(Reply::new(553, "5.6.7", "Sender needs SMTPUTF8"));
@@ -262,6 +266,17 @@ impl Session {
             (true, false) => Reply::new(530, "5.7.0", "Begin TLS and authenticate first"),
         };
         self.wrong(reply)
+    }
+
+    /// The reply to a sender whose domain the client may not use.
+    pub(crate) fn sender_refused(domain: &str) -> Reply {
+        Reply::new(550, "5.7.1", format!("You may not send as {domain}"))
+    }
+
+    /// The reply to a recipient beyond the most.
+    pub(crate) fn too_many_recipients(most: usize) -> Reply {
+        let text = format!("Too many recipients: at most {most} in one message; send the rest in another");
+        Reply::new(452, "4.5.3", text)
     }
 
     /// The reply to a message that is too large.
@@ -286,11 +301,7 @@ impl Session {
         }
         match transaction.add(rcpt) {
             Ok(()) => Step::Reply(Reply::new(250, "2.1.5", "Ok")),
-            Err(most) => {
-                let text =
-                    format!("Too many recipients: at most {most} in one message; send the rest in another");
-                Step::Reply(Reply::new(452, "4.5.3", text))
-            }
+            Err(most) => Step::Reply(Self::too_many_recipients(most)),
         }
     }
 

@@ -65,6 +65,8 @@ fn all_levels_are_charged_together_and_the_first_exceeded_is_named() {
     stand.advance(600);
     let refused = client.message("a@x.test", &["b@y.test"]);
     assert_eq!(refused, "451 4.7.1 Rate limit exceeded: sender a@x.test, 3/hour; try again in 3000 s");
+    let journal = stand.engine.journal.latest(1);
+    assert_eq!(journal[0].correlation, client.id, "the reply names the entry of the journal");
     assert_eq!(
         stand.left("accept", &FIELDS),
         [97, 47, 0, 17],
@@ -132,7 +134,7 @@ fn recipients_per_message_are_bounded_for_each_sender_domain() {
 
 #[test]
 fn what_is_not_accepted_costs_nothing() {
-    let stand = Stand::new(levels(), |settings| settings.max_size = 1_000);
+    let stand = Stand::new(levels(), |settings| settings.terms.max_size = 1_000);
     let untouched = [100, 50, 3, 20];
     let check = |what: &str| {
         wait_until(what, || stand.intake.begun_and_open().1 == 0);
@@ -200,7 +202,7 @@ fn limits_that_are_switched_off_or_do_not_apply_let_mail_pass() {
     let stand = Stand::new(policies(rules(), &[("accept", &["user"])]), |_| {});
     assert!(stand.greeted().message("a@x.test", &["b@y.test"]).starts_with("250"), "nobody logged in");
     // A policy that is gone is the operator's fault, and temporary.
-    let stand = Stand::new(policies(rules(), &[]), |settings| settings.accept = Some("accept".into()));
+    let stand = Stand::new(policies(rules(), &[]), |settings| settings.terms.policy = Some("accept".into()));
     assert!(stand.greeted().message("a@x.test", &["b@y.test"]).starts_with("451 4.3.5"));
 }
 

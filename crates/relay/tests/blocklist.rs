@@ -24,10 +24,13 @@ fn block(stand: &Stand, target: &str, lasts: Option<u64>) {
 fn stands() -> [Stand; 2] {
     let rules = || {
         let sender = rule("sender", &["sender"], &["10/hour"]);
-        vec![rule("ip", &["ip"], &["10 at once for 60s"]), sender, rule("domain", &["domain"], &["10/hour"])]
+        let (domain, tenant) =
+            (rule("domain", &["domain"], &["10/hour"]), rule("tenant", &["tenant"], &["10/hour"]));
+        vec![rule("ip", &["ip"], &["10 at once for 60s"]), sender, domain, tenant]
     };
-    let limited = policies(rules(), &[("connect", &["ip"]), ("accept", &["sender", "domain"])]);
-    let unlimited: Policies = policies(rules(), &[("other", &["ip", "sender", "domain"])]);
+    let limited =
+        policies(rules(), &[("connect", &["ip"]), ("accept", &["sender", "domain"]), ("other", &["tenant"])]);
+    let unlimited: Policies = policies(rules(), &[("other", &["ip", "sender", "domain", "tenant"])]);
     [Stand::new(limited, |_| {}), Stand::new(unlimited, |_| {})]
 }
 
@@ -53,6 +56,9 @@ fn a_blocked_sender_is_told_so_and_others_are_not_touched() {
         let mut client = stand.greeted();
         assert_eq!(client.message("Bad@x.test", &["b@y.test"]), "550 5.7.1 Blocked");
         assert_eq!(client.message("a@slow.test", &["b@y.test"]), "451 4.7.1 Blocked for a while");
+        assert_eq!(stand.engine.journal.latest(1)[0].correlation, client.id);
         assert!(client.message("good@x.test", &["b@y.test"]).starts_with("250"));
+        block(&stand, "tenant=default", Some(60));
+        assert_eq!(client.message("good@x.test", &["b@y.test"]), "451 4.7.1 Blocked for a while");
     }
 }

@@ -118,6 +118,62 @@ async fn the_outcome_says_how_far_it_went() {
 }
 
 #[tokio::test]
+async fn a_server_that_answers_2xx_to_everything_gets_no_message_and_none_is_sent() {
+    let (delivery, server) = against(vec![("", Act::Say("250 2.0.0 ok\r\n"))]).await;
+    assert_eq!((delivery.progress, codes(&delivery)), (Progress::BeforeData, both('t', "4.5.0")));
+    assert_eq!(server.texts.lock().len(), 0);
+    let heard = server.heard.lock().clone();
+    assert_eq!(heard.last().map(String::as_str), Some("DATA"), "nothing follows on such a connection");
+}
+
+#[tokio::test]
+async fn replies_that_are_shifted_are_never_taken_for_an_answer() {
+    // One reply too many, at each place: nothing is sent, and no connection is used again.
+    for (word, act) in [
+        ("EHLO", "250 script.example\r\n250 again\r\n"),
+        ("MAIL", "250 2.1.0 ok\r\n250 2.1.0 again\r\n"),
+        ("RCPT", "250 2.1.5 ok\r\n250 2.1.5 again\r\n"),
+        ("RCPT TO:<b@", "250 2.1.5 ok\r\n354 go\r\n250 2.0.0 taken\r\n"),
+        ("DATA", "354 go\r\n250 2.0.0 taken\r\n"),
+        ("DATA", "250 2.0.0 taken\r\n354 go\r\n"),
+    ] {
+        for hello in ["250-script.example\r\n250 PIPELINING\r\n", "250 script.example\r\n"] {
+            let (delivery, server) = against(with(&[(word, Act::Say(act)), ("EHLO", Act::Say(hello))])).await;
+            assert!(delivery.progress < Progress::Answered, "{word}: {delivery:?}");
+            assert!(codes(&delivery).iter().all(|(kind, _)| *kind == 't'), "{word}: {delivery:?}");
+            assert_eq!(server.texts.lock().len(), 0, "{word}: no dot was sent");
+        }
+    }
+    let server = Scripted::start(with(&[("GREETING", Act::Say("220 a\r\n220 b\r\n"))])).await;
+    let client = Client::new(client_options(server.roots.clone()));
+    let error = client.connect(&plain(server.port)).await.unwrap_err();
+    assert!(error.reason.contains("before it was asked"), "{error}");
+}
+
+#[tokio::test]
+async fn a_connection_with_unread_bytes_is_not_used_again() {
+    for act in
+        [Act::Say("250 2.0.0 ok\r\n421 4.4.2 idle\r\n"), Act::SayAndDrop("250 2.0.0 ok\r\n421 bye\r\n")]
+    {
+        let server = Scripted::start(with(&[(".", act)])).await;
+        let client = Client::new(client_options(server.roots.clone()));
+        let envelope = envelope(1, &["a@there.example"]);
+        for _ in 0..3 {
+            let delivery = transact(&client, &plain(server.port), &envelope).await;
+            assert_eq!((delivery.progress, delivery.throttled), (Progress::Answered, false), "{delivery:?}");
+        }
+        assert_eq!((*server.connections.lock(), server.texts.lock().len()), (3, 3));
+    }
+}
+
+#[tokio::test]
+async fn an_early_refusal_of_a_text_is_believed() {
+    let (delivery, server) = against(with(&[("DATA", Act::Say("354 go\r\n552 5.3.4 too large\r\n"))])).await;
+    assert_eq!((delivery.progress, codes(&delivery)), (Progress::BeforeDot, both('p', "5.3.4")));
+    assert_eq!(server.texts.lock().len(), 0);
+}
+
+#[tokio::test]
 async fn a_server_that_dribbles_or_floods_is_cut() {
     let slow = Act::Dribble("250 2.1.0 this takes far more than the time of a command\r\n", 100);
     let (delivery, _server) = against(with(&[("MAIL", slow)])).await;

@@ -77,7 +77,7 @@ with smtplib.SMTP_SSL('localhost', secure_port, context=context) as client:
 fn smtplib_sees_the_codes() {
     let rules = vec![rule("sender", &["sender"], &["1/hour"])];
     let stand =
-        Stand::new(policies(rules, &[("accept", &["sender"])]), |settings| settings.max_recipients = 2);
+        Stand::new(policies(rules, &[("accept", &["sender"])]), |settings| settings.terms.max_recipients = 2);
     let said = python(
         &stand,
         r"

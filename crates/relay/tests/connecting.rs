@@ -23,6 +23,7 @@ fn too_many_from_one_address_are_told_so_and_let_in_again_later() {
     let refused = third.reply();
     assert!(refused.starts_with("421 4.7.0 Too many connections from your address; try again"), "{refused}");
     assert!(third.is_closed());
+    assert_eq!(stand.engine.journal.latest(1)[0].correlation, third.id);
     assert_eq!(stand.left("connect", &FIELDS), [0, 8], "a refused connection holds nothing");
     drop(one);
     wait_until("a place is free", || stand.left("connect", &FIELDS) == [1, 9]);

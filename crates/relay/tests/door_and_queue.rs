@@ -16,9 +16,10 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tollgate_core::Clock;
 use tollgate_engine::{Admissions, Leases};
+use tollgate_relay::acceptance::{AcceptTerms, Acceptances};
 use tollgate_relay::queue::disk::Directory;
 use tollgate_relay::queue::{Opened, Queue, QueueOptions};
-use tollgate_relay::server::{Kind, Parts, Server};
+use tollgate_relay::server::{Kind, Server};
 use tollgate_testbed::wait_until;
 
 fn open(directory: &Path, stand: &Stand, max_messages: u64) -> (Queue, Opened) {
@@ -32,8 +33,9 @@ fn serve(stand: &Stand, queue: &Queue) -> (Server, SocketAddr, JoinHandle<()>) {
     let clock = || Arc::clone(&stand.clock) as Arc<dyn Clock>;
     let leases = Arc::new(Leases::new(Arc::clone(&stand.engine), clock()));
     let admissions = Admissions { engine: Arc::clone(&stand.engine), pacer: None, leases };
-    let settings = tollgate_relay::server::Settings { accept: Some("accept".into()), ..support::settings() };
-    let server = Server::new(settings, Parts { admissions, intake: Arc::new(queue.clone()), clock: clock() });
+    let terms = AcceptTerms { policy: Some("accept".into()), ..AcceptTerms::new("relay.test") };
+    let doors = Acceptances::new(terms, admissions, Arc::new(queue.clone()), clock());
+    let server = Server::new(support::settings(), Arc::new(doors));
     let listener = stand.runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
     let address = listener.local_addr().unwrap();
     let listening = server.clone();

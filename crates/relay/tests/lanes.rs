@@ -26,6 +26,7 @@ fn waiting(number: u128, tenant: &str, domain: &str, recipients: u32, due: u64) 
         key: key(number),
         tenant: tenant.to_owned(),
         account: None,
+        priority: Priority::Normal,
         domain: domain.to_owned(),
         recipients,
         due: at(due),

@@ -14,6 +14,7 @@ use tokio::runtime::Runtime;
 use tollgate_core::{Clock, Policies, Records, Span, Store};
 use tollgate_engine::{Fallback, Parts};
 use tollgate_redis::{RedisStore, Settings};
+use tollgate_relay::acceptance::AcceptTerms;
 use tollgate_store::{ManualClock, MemoryStore};
 use tollgate_testbed::{Server, wait_until};
 
@@ -157,9 +158,8 @@ fn without_redis_each_rule_does_what_it_says() {
     let mut site = Site::new(limits);
     let [one, two, three] = &site.nodes;
     assert!(one.greeted().message("a@x.test", &["b@y.test"]).starts_with("250"));
-    let mut settings = support::settings();
-    settings.accept = Some("strict".into());
-    three.server.reload(settings);
+    let strict = AcceptTerms { policy: Some("strict".into()), ..AcceptTerms::new("relay.test") };
+    three.doors.reload(strict);
     assert!(three.greeted().message("a@x.test", &["b@y.test"]).starts_with("250"));
     site.redis.kill9();
     let mut client = two.greeted();

@@ -82,7 +82,8 @@ async fn an_abandoned_or_refused_text_leaves_nothing() {
     drop(incoming);
     assert_eq!(disk.drafts(), 0);
     let mut again = envelope(1, &["a@one.example"]);
-    again.idempotency = Some(Idempotency { scope: "k".into(), key: "n".into(), digest: [1; 32] });
+    again.idempotency =
+        Some(Idempotency { scope: "k".into(), key: "n".into(), digest: [1; 32], repeated: false });
     submit(&queue, again.clone(), &text_of(1, LARGE)).await.unwrap();
     again.id = MessageId(2);
     let accepted = submit(&queue, again, &text_of(1, LARGE)).await;
@@ -97,7 +98,7 @@ async fn an_idempotency_key_works_once_for_a_day() {
     let named = |id: u128, scope: &str, digest: u8, at: Timestamp| {
         let mut envelope = envelope(id, &["a@one.example"]);
         let (scope, key) = (scope.to_owned(), "order-1".to_owned());
-        envelope.idempotency = Some(Idempotency { scope, key, digest: [digest; 32] });
+        envelope.idempotency = Some(Idempotency { scope, key, digest: [digest; 32], repeated: false });
         envelope.accepted = at;
         envelope
     };

@@ -89,6 +89,7 @@ impl Bench {
             scope: "scope".to_owned(),
             key: name.to_string(),
             digest: [digest; 32],
+            repeated: false,
         });
         let accepted = submit(self.queue(), envelope, &vec![b'x'; size]).await;
         let expected = match name.and_then(|name| self.names.get(&name)) {

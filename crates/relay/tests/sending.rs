@@ -299,6 +299,38 @@ async fn a_connection_that_the_server_closed_meanwhile_costs_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_answers_2xx_to_everything_loses_no_message() {
+    let server = Scripted::start(vec![("", Act::Say("250 2.0.0 ok\r\n"))]).await;
+    let stand = Stand::start(Limited::default(), vec![account("main", server.port, 0)]).await;
+    submit(&stand.queue, envelope(1, &["a@there.example"]), b"x\r\n").await.unwrap();
+    stand.until("the failure", |stand| kinds(stand, 1).contains(&EventKind::Failed)).await;
+    stand.settle().await;
+    assert_eq!((stand.queue.len(), stand.show(1).kept.finished), (1, None), "it waits for another attempt");
+    let sink = Sink::start();
+    stand.accounts.put(account("main", sink.port(), 0));
+    stand.advance(Span::from_secs(120));
+    stand.until("the message", |_| sink.count() == 1).await;
+    stand.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_ends_a_kept_connection_with_421_costs_nothing() {
+    let full = "421 4.7.0 too many messages on this connection\r\n";
+    let server = Scripted::start(with(&[("MAIL", Act::IfReused(full))])).await;
+    let limited = Limited { domain: &["10/hour sliding"], ..Limited::default() };
+    let stand = Stand::start(limited, vec![account("main", server.port, 0)]).await;
+    for id in 0..3 {
+        submit(&stand.queue, envelope(id, &["a@there.example"]), b"x\r\n").await.unwrap();
+        stand.until("the message", |stand| stand.show(id).kept.finished.is_some()).await;
+        assert_eq!(kinds(&stand, id), [EventKind::Accepted, EventKind::Sent]);
+    }
+    assert_eq!(stand.left_at_domain("there.example").await, 7, "each was charged once");
+    assert_eq!((server.texts.lock().len(), *server.connections.lock()), (3, 3));
+    assert!(stand.sender.lanes().iter().all(|lane| lane.sleep.is_none()), "no lane is slowed");
+    stand.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_account_has_limits_of_its_own_and_a_raised_one_is_noticed() {
     let sink = Sink::start();
     let limited = Limited { account: &["100/hour sliding"], ..Limited::default() };

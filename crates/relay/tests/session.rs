@@ -22,7 +22,7 @@ impl Player {
     fn new() -> Self {
         let terms =
             Terms { hostname: "r.test".to_owned(), max_size: 50, max_recipients: 2, tls: true, users: true };
-        let network = Identity { user: None, tenant: "t".into(), senders: Arc::new([]) };
+        let network = Identity { user: None, api_key: None, tenant: "t".into(), senders: Arc::new([]) };
         let session = Session::new(Arc::new(terms), Some(network), true);
         Self { session, lines: Lines::default(), receiving: None, sent: Vec::new(), closed: false }
     }

@@ -13,7 +13,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::time::{Instant, sleep};
 use tollgate_core::{Attempt, Clock, Records, Store};
 use tollgate_engine::{Admissions, Engine, Leases, Parts};
-use tollgate_relay::server::{self, Kind, Server, Settings, Timeouts};
+use tollgate_relay::acceptance::{AcceptTerms, Acceptances};
+use tollgate_relay::server::{Kind, Server, Settings, Timeouts};
 use tollgate_store::{ManualClock, MemoryStore};
 
 struct Site {
@@ -22,7 +23,7 @@ struct Site {
     intake: Arc<MemoryIntake>,
 }
 
-async fn site(adjust: impl FnOnce(&mut Settings)) -> Site {
+async fn site(adjust: impl FnOnce(&mut Settings, &mut AcceptTerms)) -> Site {
     let clock = Arc::new(ManualClock::at(START)) as Arc<dyn Clock>;
     let store = Arc::new(MemoryStore::new(Arc::clone(&clock), 1_000));
     let parts = Parts {
@@ -37,7 +38,6 @@ async fn site(adjust: impl FnOnce(&mut Settings)) -> Site {
     let intake = Arc::new(MemoryIntake::default());
     let mut settings = Settings {
         connect: Some("connect".into()),
-        accept: Some("accept".into()),
         timeouts: Timeouts {
             handshake: Duration::from_secs(30),
             command: Duration::from_secs(300),
@@ -47,13 +47,11 @@ async fn site(adjust: impl FnOnce(&mut Settings)) -> Site {
         max_connections: 20_000,
         ..support::settings()
     };
-    adjust(&mut settings);
-    let parts = server::Parts {
-        admissions: Admissions { engine: Arc::clone(&engine), pacer: None, leases },
-        intake: Arc::clone(&intake) as Arc<_>,
-        clock,
-    };
-    Site { server: Server::new(settings, parts), engine, intake }
+    let mut terms = AcceptTerms { policy: Some("accept".into()), ..AcceptTerms::new("relay.test") };
+    adjust(&mut settings, &mut terms);
+    let admissions = Admissions { engine: Arc::clone(&engine), pacer: None, leases };
+    let doors = Acceptances::new(terms, admissions, Arc::clone(&intake) as Arc<_>, clock);
+    Site { server: Server::new(settings, Arc::new(doors)), engine, intake }
 }
 
 impl Site {
@@ -105,7 +103,7 @@ async fn rest(client: &mut DuplexStream, start: Instant) -> (String, u64) {
 
 #[tokio::test(start_paused = true)]
 async fn a_silent_client_is_told_that_its_time_is_up() {
-    let site = site(|_| {}).await;
+    let site = site(|_, _| {}).await;
     let mut client = site.connect(Kind::Smtp);
     until(&mut client, "tollgate\r\n").await;
     assert_eq!(rest(&mut client, Instant::now()).await, ("421 4.4.2 Timeout\r\n".to_owned(), 300));
@@ -115,7 +113,7 @@ async fn a_silent_client_is_told_that_its_time_is_up() {
 
 #[tokio::test(start_paused = true)]
 async fn a_command_that_comes_byte_by_byte_has_its_time_too() {
-    let site = site(|_| {}).await;
+    let site = site(|_, _| {}).await;
     let mut client = site.connect(Kind::Smtp);
     until(&mut client, "tollgate\r\n").await;
     let (mut read, mut write) = tokio::io::split(client);
@@ -133,7 +131,7 @@ async fn a_command_that_comes_byte_by_byte_has_its_time_too() {
 
 #[tokio::test(start_paused = true)]
 async fn an_unfinished_message_is_given_up_and_costs_nothing() {
-    let site = site(|_| {}).await;
+    let site = site(|_, _| {}).await;
     let mut client = site.connect(Kind::Smtp);
     announced(&mut client).await;
     assert_eq!(site.left("accept").await, 99);
@@ -145,7 +143,7 @@ async fn an_unfinished_message_is_given_up_and_costs_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_message_that_comes_byte_by_byte_has_its_time_too() {
-    let site = site(|_| {}).await;
+    let site = site(|_, _| {}).await;
     let mut client = site.connect(Kind::Smtp);
     announced(&mut client).await;
     let start = Instant::now();
@@ -165,9 +163,10 @@ async fn a_message_that_comes_byte_by_byte_has_its_time_too() {
 
 #[tokio::test(start_paused = true)]
 async fn a_handshake_that_does_not_come_ends_the_connection() {
-    let site =
-        site(|settings| settings.proxies = vec!["127.0.0.1".parse().map(tollgate_core::Net::host).unwrap()])
-            .await;
+    let site = site(|settings, _| {
+        settings.proxies = vec!["127.0.0.1".parse().map(tollgate_core::Net::host).unwrap()]
+    })
+    .await;
     let mut client = site.connect(Kind::Smtp);
     assert_eq!(rest(&mut client, Instant::now()).await, (String::new(), 30), "no PROXY header");
     let mut client = site.connect(Kind::Smtps);
@@ -178,7 +177,7 @@ async fn a_handshake_that_does_not_come_ends_the_connection() {
 
 #[tokio::test(start_paused = true)]
 async fn a_client_that_reads_no_replies_is_given_up() {
-    let site = site(|_| {}).await;
+    let site = site(|_, _| {}).await;
     let (mut ours, theirs) = duplex(256);
     site.server.start(Box::new(theirs), SocketAddr::from(([127, 0, 0, 1], 1)), Kind::Smtp);
     // More replies than fit into the connection. Nobody reads them.
@@ -189,7 +188,7 @@ async fn a_client_that_reads_no_replies_is_given_up() {
 
 #[tokio::test(start_paused = true)]
 async fn a_line_without_an_end_is_cut_off() {
-    let site = site(|_| {}).await;
+    let site = site(|_, _| {}).await;
     let mut client = site.connect(Kind::Smtp);
     until(&mut client, "tollgate\r\n").await;
     let (mut read, mut write) = tokio::io::split(client);
@@ -202,7 +201,7 @@ async fn a_line_without_an_end_is_cut_off() {
 
 #[tokio::test(start_paused = true)]
 async fn a_message_without_an_end_is_cut_off() {
-    let site = site(|settings| settings.max_size = 1_000).await;
+    let site = site(|_, terms| terms.max_size = 1_000).await;
     let mut client = site.connect(Kind::Smtp);
     announced(&mut client).await;
     let (mut read, mut write) = tokio::io::split(client);
@@ -217,7 +216,7 @@ async fn a_message_without_an_end_is_cut_off() {
 
 #[tokio::test]
 async fn a_flood_of_connections_is_bounded() {
-    let site = site(|settings| settings.max_connections = 1).await;
+    let site = site(|settings, _| settings.max_connections = 1).await;
     let mut served = site.connect(Kind::Smtp);
     until(&mut served, "tollgate\r\n").await;
     // Nobody reads what these are told, so they linger.
@@ -239,7 +238,7 @@ async fn a_flood_of_connections_is_bounded() {
 
 #[tokio::test]
 async fn ten_thousand_idle_clients_leave_room_for_a_message() {
-    let site = site(|_| {}).await;
+    let site = site(|_, _| {}).await;
     let mut idle = Vec::new();
     for _ in 0..10_000 {
         let mut client = site.connect(Kind::Smtp);

@@ -47,7 +47,7 @@ impl Player {
             tls: has("tls"),
             users: has("users"),
         };
-        let network = Identity { user: None, tenant: "local".into(), senders: Arc::new([]) };
+        let network = Identity { user: None, api_key: None, tenant: "local".into(), senders: Arc::new([]) };
         let size = terms.max_size;
         let session = Session::new(Arc::new(terms), has("network").then_some(network), has("secure"));
         let mut player = Self {
@@ -162,6 +162,7 @@ impl Player {
         let mut words = answer.split(' ');
         match words.next().unwrap() {
             "login" => LoginOutcome::Identified(Identity {
+                api_key: None,
                 user: Some(user.into()),
                 tenant: words.next().unwrap().into(),
                 senders: words.map(str::to_owned).collect(),

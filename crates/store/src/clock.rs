@@ -1,4 +1,4 @@
-//! The clocks that stores in this process go by.
+//! The clocks of stores in this process.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -7,13 +7,13 @@ use tollgate_core::{Clock, Span, Timestamp};
 
 /// The machine's wall clock, read through the processor's counter.
 ///
-/// Asking the system for the time costs more than a decision does. So the counter is read instead,
-/// and compared with the wall clock ten times a second. Small differences are slewed, so that time
-/// never runs backwards because of them; a step of more than a second is followed at once.
+/// A system call for the time costs more than a decision. So the counter is read instead, and compared with
+/// the wall clock ten times a second. Small differences are slewed, so that they never make time run
+/// backwards. A step of more than a second is followed at once.
 pub struct SystemClock {
     counter: quanta::Clock,
     start: u64,
-    /// What one step of the counter is worth, in microseconds over 2^64.
+    /// The length of one step of the counter, in microseconds over 2^64.
     step: u64,
     /// Wall clock minus counter, in microseconds.
     offset: AtomicU64,
@@ -21,14 +21,13 @@ pub struct SystemClock {
     compare_at: AtomicU64,
 }
 
-/// A clock that only ever runs forward, from its own beginning: for measuring how long something is
-/// ago. It knows nothing of the date.
+/// A monotonic clock that starts at zero, to measure durations. It knows no date.
 pub struct SteadyClock {
     counter: quanta::Clock,
     start: u64,
 }
 
-/// A clock that moves when it is told to.
+/// A clock that moves only when a test moves it.
 #[derive(Debug, Default)]
 pub struct ManualClock(AtomicU64);
 
@@ -69,7 +68,7 @@ impl SystemClock {
 }
 
 impl SteadyClock {
-    /// A clock that begins now.
+    /// A clock that starts now.
     pub fn new() -> Self {
         let counter = quanta::Clock::new();
         let start = counter.raw();
@@ -113,12 +112,12 @@ fn wall_micros() -> u64 {
 }
 
 impl ManualClock {
-    /// A clock that stands at this moment.
+    /// A clock that stands at this time.
     pub fn at(now: Timestamp) -> Self {
         Self(AtomicU64::new(now.as_micros()))
     }
 
-    /// Moves the clock to a moment, which may be in the past.
+    /// Moves the clock to a time, which may be in the past.
     pub fn set(&self, now: Timestamp) {
         self.0.store(now.as_micros(), Ordering::SeqCst);
     }

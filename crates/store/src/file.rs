@@ -1,8 +1,8 @@
-//! Counters in memory, with a file beside them.
+//! Counters in memory that are saved to a file.
 //!
-//! Decisions are made in memory, exactly as [`MemoryStore`] makes them. A thread of its own saves what
-//! has changed, at intervals or before anybody is answered, and reads it all back at the start.
-//! Absent on purpose: logging. What there is to tell is told to whoever opened the store.
+//! Decisions are made in memory, exactly as [`MemoryStore`] makes them. A writer thread saves the changes, at
+//! intervals or before a call returns, and the store reads them back at the start. Absent on purpose:
+//! logging. Events are reported to the caller that opened the store.
 
 mod board;
 mod codec;
@@ -45,34 +45,33 @@ pub struct FileStore {
 
 /// How a store is saved.
 pub struct FileOptions {
-    /// How long a change stays unsaved, at most.
+    /// The longest time that a change stays unsaved.
     pub flush_interval: Span,
-    /// Whether anybody waits for it.
+    /// Whether calls wait until their change is saved.
     pub sync: Syncing,
-    /// About how many keys are remembered.
+    /// About how many keys are kept.
     pub max_keys: usize,
-    /// Who is told when saving begins to fail, and when it works again.
+    /// Called when saving starts to fail, and when it works again.
     pub on_event: Listener,
 }
 
-/// Somebody who is told what happens. Called from the thread that saves, which waits for the return.
+/// Receives events. The writer thread calls it and waits for its return.
 pub type Listener = Box<dyn Fn(FileEvent) + Send + Sync>;
 
 /// When a change is saved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Syncing {
-    /// At every interval: a crash loses what changed since the last one.
+    /// At every interval: a crash loses the changes since the last one.
     Interval,
-    /// Before the answer: a crash loses nothing that was answered. Changes of the same time share a
-    /// write.
+    /// Before the call returns: a crash loses nothing that was returned. Concurrent changes share a write.
     Always,
 }
 
-/// What happened while saving.
+/// An event of saving.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileEvent {
-    /// The file cannot be written, after it could. Nothing is lost unless the process ends: saving is
-    /// tried again at every interval.
+    /// The file can no longer be written. Nothing is lost unless the process ends: saving is retried at every
+    /// interval.
     Failed {
         /// Why.
         reason: String,
@@ -82,9 +81,9 @@ pub enum FileEvent {
 }
 
 impl FileStore {
-    /// Opens the file at a path, and begins one if there is none. A damaged state file is set aside, never
-    /// touched again, and a new one begun: the report says so. Everything that is not a state file is
-    /// refused and left as it is.
+    /// Opens the file at a path, and creates one if there is none. A damaged state file is set aside, never
+    /// written again, and replaced by a new one; the report says so. A file that is not a state file is
+    /// refused and left unchanged.
     pub fn open(
         path: impl AsRef<Path>,
         clock: Arc<dyn Clock>,
@@ -132,32 +131,32 @@ impl FileStore {
         Ok((Self { memory, board, sync: options.sync, writer: Some(writer) }, opened.report))
     }
 
-    /// Saves everything that has changed, and forgets idle keys. Returns when it is in the file.
+    /// Saves all changes and removes idle keys. Returns when the file has them.
     pub fn flush(&self) -> Result<(), StoreError> {
         self.board.flush()
     }
 
-    /// How saving has gone so far.
+    /// Statistics of saving.
     pub fn flush_stats(&self) -> FlushStats {
         self.board.stats()
     }
 
-    /// Random bytes that last as long as the file does, for whoever signs what refers to it.
+    /// Random bytes that last as long as the file, for signatures that refer to it.
     pub fn secret(&self) -> [u8; 32] {
         self.memory.secret()
     }
 
-    /// How many keys are remembered.
+    /// The number of keys.
     pub fn len(&self) -> usize {
         self.memory.len()
     }
 
-    /// Whether nothing is remembered.
+    /// Whether there are no keys.
     pub fn is_empty(&self) -> bool {
         self.memory.is_empty()
     }
 
-    /// Answers: at once, or when what was changed is in the file.
+    /// Returns a value at once, or when the changes are in the file.
     fn answer<'a, T: Send + Unpin + 'a>(&'a self, value: T, trace: Trace) -> Answer<'a, T> {
         if self.sync == Syncing::Interval || trace == Trace::None {
             return Answer::ready(Ok(value));
@@ -222,7 +221,7 @@ impl Records for FileStore {
     fn changes(&self, space: Namespace, since: Option<u64>) -> Answer<'_, Changes> {
         let maps = self.memory.record_maps();
         let changes = maps.changes(space, since, self.memory.now());
-        // A reader must not act on what a crash could take back.
+        // A reader must not act on a change that a crash could undo.
         if maps.is_saved(space, changes.version) {
             return Answer::ready(Ok(changes));
         }
@@ -234,12 +233,12 @@ impl Records for FileStore {
     }
 }
 
-/// Saves what is left, and ends the thread.
+/// Saves the last changes and ends the thread.
 impl Drop for FileStore {
     fn drop(&mut self) {
         self.board.stop();
         if let Some(writer) = self.writer.take() {
-            // A writer that panicked has nothing left to say.
+            // A writer that panicked reports nothing more.
             let _ = writer.join();
         }
     }

@@ -1,7 +1,7 @@
-//! Where counters live: in memory, or in memory with a file beside it.
+//! Counters in memory, with or without a file.
 //!
 //! Stores in this process call [`tollgate_core::Charges::settle`] under locks taken in one order.
-//! Absent on purpose: policies, verdicts, and every kind of outage handling.
+//! Absent on purpose: policies, verdicts, and all handling of outages.
 
 pub mod clock;
 pub mod file;

@@ -1,4 +1,4 @@
-//! Counters in memory: shards of packed states, settled under locks taken in one order.
+//! Counters in memory: shards of packed states, settled under locks that are taken in a fixed order.
 
 mod footprint;
 mod hash;
@@ -44,27 +44,27 @@ pub struct MemoryStore {
     max_keys: usize,
 }
 
-/// How many shards there are: enough that two threads seldom meet, few enough to cost nothing.
+/// The number of shards: enough that two threads seldom collide, few enough to cost nothing.
 const SHARDS: usize = 256;
 
-/// What charges are about to do.
+/// The purpose of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Aim {
-    /// They may put in keys that are not there, and so need room for them.
+    /// Take: may insert keys, and so needs room for them.
     Take,
     Look,
-    /// They give back what they took at this moment, unless it may have been forgotten since.
+    /// Refund charges that were taken at this time, unless they may have been forgotten since.
     Give(Timestamp),
 }
 
-/// What is known once the states are there.
+/// What is known once the states are loaded.
 struct Scene {
     now: Timestamp,
-    /// Bit `i` is set if what charge `i` took may have been forgotten since.
+    /// Bit `i` is set if charge `i` may have been forgotten since it was taken.
     lost: u32,
 }
 
-/// Whether a call changed anything that would have to be saved.
+/// Whether a call changed anything that must be saved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trace {
     Left,
@@ -75,16 +75,16 @@ type Locked<'s> = MutexGuard<'s, Shard>;
 type Guards<'s> = ArrayVec<Locked<'s>, { Charges::MOST }>;
 type Stops = ArrayVec<Stop, { Charges::MOST }>;
 
-/// One charge on its way to its shard.
+/// One charge and its shard.
 struct Stop {
     key: KeyHash,
-    /// Which of the guards holds its shard.
+    /// The index of the guard that locks its shard.
     guard: usize,
     place: Option<Place>,
 }
 
 impl MemoryStore {
-    /// An empty store for about `max_keys` keys that goes by this clock.
+    /// An empty store for about `max_keys` keys, with this clock.
     pub fn new(clock: Arc<dyn Clock>, max_keys: usize) -> Self {
         let secret = random_bytes();
         Self::with(clock, max_keys, random_seeds(), secret, Saving::Off)
@@ -109,17 +109,17 @@ impl MemoryStore {
         }
     }
 
-    /// Random bytes that last as long as the counters do, for whoever signs what refers to them.
+    /// Random bytes that last as long as the counters, for signatures that refer to them.
     pub fn secret(&self) -> [u8; 32] {
         self.secret
     }
 
-    /// How many keys are remembered.
+    /// The number of keys.
     pub fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().len()).sum()
     }
 
-    /// Whether nothing is remembered.
+    /// Whether there are no keys.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -129,11 +129,11 @@ impl MemoryStore {
         self.secrets.hash(plan, key)
     }
 
-    /// Locks the shards of all stops, in ascending order, each once. The guards are written where they
-    /// stay: they are too large to be handed on.
+    /// Locks the shards of all stops, in ascending order, each once. The guards are written in place, since
+    /// they are too large to move.
     #[inline(always)]
     fn lock<'s>(&'s self, stops: &mut [Stop], guards: &mut Guards<'s>) {
-        // Sorted by insertion: most attempts have a few charges, and many have one.
+        // An insertion sort: most attempts have a few charges, and many have one.
         let mut order = ArrayVec::<usize, { Charges::MOST }>::new();
         for (index, stop) in stops.iter().enumerate() {
             let later = |other: &&usize| shard_of(stops[**other].key) > shard_of(stop.key);
@@ -150,7 +150,7 @@ impl MemoryStore {
         }
     }
 
-    /// Runs `settle` over the states of all charges, with every shard they touch locked.
+    /// Runs `settle` over the states of all charges, with all their shards locked.
     #[inline]
     fn with_states<T>(
         &self,
@@ -189,9 +189,9 @@ impl MemoryStore {
         settled.map(|(value, _)| value)
     }
 
-    /// Finds the place of every charge, after making room for those that have none yet. Starts over
-    /// whenever a key was moved or forgotten, because that moves others: at most once for each
-    /// charge's move, and otherwise with a key less each time.
+    /// Finds the place of every charge, and makes room for new keys. It starts over whenever a key was moved
+    /// or removed, because that moves others: at most once for the move of each charge, and otherwise with
+    /// one key less each time.
     #[inline(always)]
     fn locate(
         &self,
@@ -229,7 +229,7 @@ impl MemoryStore {
         aim == Aim::Take && shard.len() >= self.max_keys.div_ceil(SHARDS) && pack::keeps_state(plan)
     }
 
-    /// Forgets a key for the sake of a new one, though none of those to be kept.
+    /// Removes a key to make room for a new one, but none in `keep`.
     #[cold]
     fn make_room(&self, shard: &mut Shard, now: Timestamp, keep: &[KeyHash]) -> Result<(), StoreError> {
         if shard.make_room(now, keep) { Ok(()) } else { Err(StoreError::Full { max_keys: self.max_keys }) }
@@ -324,22 +324,22 @@ impl MemoryStore {
         }
     }
 
-    /// Notes that counters were forgotten, once they are: what was taken before can no longer be
-    /// given back, or it would come out of what is taken from now on.
+    /// Records that counters were forgotten, once they are. Earlier charges can then no longer be refunded;
+    /// otherwise a refund would reduce later counts.
     fn forgot(&self, rule: Option<&str>) {
         self.spent.lock().forget(rule, self.clock.now());
     }
 }
 
 impl Aim {
-    /// Whether it is too late to give back to a key of this plan.
+    /// Whether it is too late for a refund to a key of this plan.
     #[inline]
     fn is_late(self, shard: &Shard, plan: &Plan) -> bool {
         matches!(self, Self::Give(taken_at) if shard.may_have_lost(plan, taken_at))
     }
 }
 
-/// Touches the slots of all keys in one go, so that they come from far memory side by side.
+/// Reads the slots of all keys at once, so that their cache misses overlap.
 #[inline]
 fn fetch(charges: &Charges<'_>, stops: &[Stop], guards: &[Locked<'_>]) {
     let stops = charges.iter().zip(stops);
@@ -347,8 +347,8 @@ fn fetch(charges: &Charges<'_>, stops: &[Stop], guards: &[Locked<'_>]) {
     black_box(touched.fold(false, |touched, slot| touched | slot));
 }
 
-/// Writes the states back: first where there is a place, then those of new keys, because putting a
-/// key in may move others.
+/// Writes the states back: first those with a place, then those of new keys, because an insertion may move
+/// others.
 #[inline(always)]
 fn put_back(
     charges: &Charges<'_>,
@@ -375,7 +375,7 @@ fn put_back(
     }
 }
 
-/// Puts in the keys of these charges, which are not there yet.
+/// Inserts the new keys of these charges.
 #[cold]
 fn put_in(
     charges: &Charges<'_>,
@@ -432,13 +432,13 @@ fn stale(stale: tollgate_core::charge::Stale) -> StoreError {
     StoreError::Stale { now: stale.now }
 }
 
-/// Seeds that nobody can guess.
+/// Random seeds.
 pub(crate) fn random_seeds() -> [u64; 2] {
     let random = || getrandom::u64().expect("the system gives random numbers");
     [random(), random()]
 }
 
-/// Bytes that nobody can guess.
+/// Random bytes.
 pub(crate) fn random_bytes() -> [u8; 32] {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).expect("the system gives random numbers");

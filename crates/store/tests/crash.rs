@@ -1,7 +1,7 @@
-//! Kill −9 in the middle of writing: what was saved is there, and what was not is a suffix.
+//! Kills the process while it writes: saved takes are kept, and lost takes are the latest ones.
 //!
-//! The test starts itself again as a process that takes and tells, and kills it at random moments.
-//! `TOLLGATE_LONG=1` kills two hundred times.
+//! The test starts itself again as a process that takes and reports, and kills it at random times.
+//! `TOLLGATE_LONG=1` kills it two hundred times.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -23,12 +23,12 @@ const THREADS: usize = 3;
 const KEYS: usize = 40;
 const CHILD: &str = "TOLLGATE_CRASH_CHILD";
 
-/// What the killed process had told of one key.
+/// What the killed process reported of one key.
 #[derive(Clone, Copy, Debug, Default)]
 struct Told {
-    /// How much was taken and answered.
+    /// How much was taken and returned.
     answered: u64,
-    /// How much of that was answered before a saving began that is known to have succeeded.
+    /// How much of that was returned before a saving began that is known to have succeeded.
     durable: u64,
 }
 
@@ -70,8 +70,8 @@ fn key(thread: usize, number: usize) -> String {
     format!("thread {thread} key {number}")
 }
 
-/// Takes for ever, and tells after each take: whose it was, how many savings had begun by then, and
-/// which one was the last to succeed.
+/// Takes for ever, and reports after each take: the key, how many savings had begun by then, and which one
+/// was the last to succeed.
 fn take_and_tell(path: &Path, sync: Syncing) {
     let (store, plan) = (open(path, sync), plan());
     std::thread::scope(|scope| {
@@ -106,13 +106,13 @@ fn takes_until_it_is_killed() {
 /// When the process is killed.
 #[derive(Clone, Copy, Debug)]
 enum Killed {
-    /// As soon as it has told of so many takes, saved or not.
+    /// After it has reported this many takes, saved or not.
     After(usize),
-    /// As soon as it has told of a saving that succeeded, however slow the disk is.
+    /// After it has reported a successful saving, however slow the disk is.
     Saved,
 }
 
-/// Runs the process until its time has come, kills it, and adds up all it told.
+/// Runs the process until it must be killed, kills it, and adds up its reports.
 fn run_and_kill(path: &Path, sync: &str, killed: Killed, told: &mut HashMap<(usize, usize), Told>) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["takes_until_it_is_killed", "--exact", "--nocapture", "--test-threads=1"])
@@ -125,14 +125,14 @@ fn run_and_kill(path: &Path, sync: &str, killed: Killed, told: &mut HashMap<(usi
     let mut takes: Vec<[u64; 4]> = Vec::new();
     let mut line = String::new();
     while output.read_line(&mut line).unwrap() > 0 {
-        // The last line may be cut short.
+        // The last line may be incomplete.
         let words: Vec<u64> = line.split(' ').filter_map(|word| word.trim_end().parse().ok()).collect();
         if let (true, Ok(take)) = (line.contains("took ") && line.ends_with('\n'), words.try_into()) {
             takes.push(take);
         }
         let due = match killed {
             Killed::After(count) => takes.len() == count,
-            // The takes that come before the first saving begins are those that it covers.
+            // The takes before the first saving are those that it covers.
             Killed::Saved => takes.last().is_some_and(|take| take[3] > 0 && takes[0][2] < take[3]),
         };
         if due {
@@ -167,7 +167,7 @@ fn survives_kills(sync: &str) {
     for round in 0..kills() {
         dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let mut told: HashMap<(usize, usize), Told> = HashMap::new();
-        // Those who wait for the disk come to a tenth as much in the same time.
+        // Takes that wait for the disk are about ten times slower.
         let most = if sync == "always" { 300 } else { 3_000 };
         let killed = match round % 5 {
             4 => Killed::Saved,
@@ -176,7 +176,7 @@ fn survives_kills(sync: &str) {
         run_and_kill(&path, sync, killed, &mut told);
         let store = open(&path, Syncing::Interval);
         for thread in 0..THREADS {
-            // Each thread may have taken one that it did not come to tell of.
+            // Each thread may have made one take that it did not report.
             let mut untold = 1;
             for number in 0..KEYS {
                 let before = kept.get(&(thread, number)).copied().unwrap_or(0);

@@ -1,5 +1,4 @@
-//! The store with a file: what survives a restart, and what becomes of files that are not as they
-//! should be.
+//! The store with a file: what survives a restart, and what happens to damaged or foreign files.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -21,7 +20,7 @@ const STATES: TableDefinition<&[u8; 16], &[u8]> = TableDefinition::new("states")
 const PLANS: TableDefinition<u32, (&str, &str)> = TableDefinition::new("plans");
 const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
 
-/// A directory with a state file in it, and the clock of the stores that are opened there.
+/// A directory with a state file, and the clock of the stores opened there.
 struct Place {
     directory: TempDir,
     clock: Arc<ManualClock>,
@@ -96,7 +95,7 @@ fn put(store: &FileStore, name: &str, value: &[u8]) {
     let Answer::Later(mut saved) = store.change(Namespace::Config, &edits) else {
         panic!("a record waits for the file")
     };
-    // Another saving makes the one that was asked for before it over.
+    // A later saving completes the one that was requested before it.
     store.flush().unwrap();
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     assert_eq!(saved.as_mut().poll(&mut context), std::task::Poll::Ready(Ok(vec![true])));
@@ -124,7 +123,7 @@ fn every_kind_of_limit_survives_a_restart() {
         store.flush().unwrap();
     }
     drop(store);
-    // Plans are made anew when the configuration is read: their contents count, not their identity.
+    // A new configuration makes new plans: their content counts, not their identity.
     let store = place.open();
     assert_eq!(store.len(), KINDS.len());
     for kind in KINDS {
@@ -173,7 +172,7 @@ fn what_a_crash_lost_cannot_be_given_back() {
     take(&store, &plan, "ada", 5, 1);
     store.flush().unwrap();
     take(&store, &plan, "ada", 4, 2);
-    // As the file is now, it is when the process is killed.
+    // The file as it would be if the process were killed now.
     let left = place.directory.path().join("left.redb");
     fs::copy(place.path(), &left).unwrap();
     drop(store);
@@ -229,7 +228,7 @@ fn what_is_idle_leaves_the_file() {
     take(&store, &long, "ada", 1, 1);
     store.flush().unwrap();
     place.clock.advance(Span::from_secs(3_600));
-    // Closing the gaps of what is taken out may carry a key past the sweep; the next one meets it.
+    // Closing gaps may carry a key past the sweep; the next sweep meets it.
     (0..3).for_each(|_| store.flush().unwrap());
     drop(store);
     let file = Database::open(place.path()).unwrap().begin_read().unwrap();
@@ -371,7 +370,7 @@ fn a_directory_that_is_not_there_is_an_error() {
     assert!(matches!(error, OpenError::Foreign { what: "a directory", .. }), "{error}");
 }
 
-/// Opens a damaged file, and checks that it was set aside exactly as it was.
+/// Opens a damaged file, and checks that it was set aside unchanged.
 fn sets_aside(place: &Place, name: &str) -> FileStore {
     let damaged = fs::read(place.path()).unwrap();
     let (store, report) = place.try_open(&place.path()).unwrap();
@@ -422,7 +421,7 @@ fn a_garbled_row_is_damage() {
     drop(sets_aside(&place, "state.redb.damaged-1"));
 }
 
-/// A file with some of everything in it.
+/// A file with all kinds of content.
 fn sound_file() -> (Place, Vec<u8>) {
     let place = Place::new();
     let store = place.open();
@@ -442,7 +441,7 @@ fn rounds(short: u64) -> u64 {
     if std::env::var("TOLLGATE_LONG").is_ok() { short * 20 } else { short }
 }
 
-/// Opens a file with these bytes. Either it is read, or it is set aside as it was.
+/// Opens a file with these bytes. Checks that it is read, or set aside unchanged.
 fn opens_or_sets_aside(place: &Place, bytes: &[u8], what: &str) -> bool {
     fs::write(place.path(), bytes).unwrap();
     let (store, report) = place.try_open(&place.path()).unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -469,7 +468,7 @@ fn flipped_bytes_never_stop_the_start_nor_lose_the_file() {
     for round in 0..rounds(150) {
         let mut bytes = sound.clone();
         let flips = 1 + roll(4);
-        // Half of them among the first pages, where it hurts most.
+        // Half of them in the first pages, where damage is worst.
         let within = if round % 2 == 0 { bytes.len() } else { 16_384 };
         let spots: Vec<(usize, u8)> = (0..flips).map(|_| (roll(within), 1 << roll(8))).collect();
         spots.iter().for_each(|(at, bit)| bytes[*at] ^= bit);
@@ -480,7 +479,7 @@ fn flipped_bytes_never_stop_the_start_nor_lose_the_file() {
 
 #[test]
 fn a_flipped_bit_that_leaves_a_possible_number_is_noticed_all_the_same() {
-    // Seven bits to a byte, lowest first, and a mark on all but the last.
+    // Seven bits to a byte, lowest first, and a flag on all but the last.
     const WRITTEN: [u8; 7] = [0x91, 0x92, 0x93, 0x94, 0x95, 0x96, 0x17];
     let taken = WRITTEN.iter().rev().fold(0, |number: u64, byte| number << 7 | u64::from(byte & 0x7f));
     let place = Place::new();
@@ -494,7 +493,7 @@ fn a_flipped_bit_that_leaves_a_possible_number_is_noticed_all_the_same() {
         let spots = (0..sound.len() - what.len()).filter(|at| sound[*at..].starts_with(what));
         let spots: Vec<usize> = spots.collect();
         assert!(!spots.is_empty(), "it is in the file");
-        // Older versions of a page may lie about in the file: all of them are damaged.
+        // The file may contain older versions of a page: all of them are damaged.
         let mut bytes = sound.clone();
         spots.iter().for_each(|at| bytes[at + what.len() / 2] ^= 1);
         assert!(opens_or_sets_aside(&place, &bytes, "a bit in a value"), "it was used as if it were sound");
@@ -511,7 +510,7 @@ fn truncated_files_never_stop_the_start_nor_lose_the_file() {
         // Four bytes or fewer do not show that the file was a state file.
         let length = 5 + (dice >> 33) as usize % (sound.len() - 5);
         let aside = opens_or_sets_aside(&place, &sound[..length], &format!("round {round}, {length} bytes"));
-        // What is cut off may have been free.
+        // The truncated part may have been free.
         assert!(aside || length > sound.len() / 8, "{length} bytes");
     }
     assert!(!opens_or_sets_aside(&place, &sound, "the sound file"));

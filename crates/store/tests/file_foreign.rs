@@ -1,5 +1,4 @@
-//! Files that are not ours: they are refused as they are. And what is told of files that are ours, but
-//! not as they should be.
+//! Foreign files are refused and left unchanged. Also: what is reported of state files with a problem.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -37,7 +36,7 @@ fn take(store: &FileStore, key: &str) {
     store.flush().unwrap();
 }
 
-/// Every name in a directory, and what a regular file there contains.
+/// Every name in a directory, and the content of regular files.
 fn contents(directory: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
     let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     let content =
@@ -173,7 +172,7 @@ fn an_empty_file_and_wide_permissions_are_told() {
     assert_eq!(inspect(&directory.path().join("missing")).unwrap(), None);
 }
 
-/// A copy of the file of a store that runs, as a crash of the machine would leave it.
+/// A copy of a running store's file, as a crash of the machine would leave it.
 fn crashed() -> (TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let (path, copy) = (directory.path().join("state.redb"), directory.path().join("copy.redb"));

@@ -1,4 +1,4 @@
-//! State files of an older format are read, and written in the format of today.
+//! State files of an older format are read and converted to the current one.
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use std::path::Path;

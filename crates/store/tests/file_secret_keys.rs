@@ -1,4 +1,4 @@
-//! Rules with secret keys, in a file: they are counted on after any number of restarts.
+//! Rules with secret keys, in a file: their counts survive any number of restarts.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -21,13 +21,13 @@ fn open(path: &Path) -> (FileStore, OpenReport) {
     FileStore::open(path, clock, options).unwrap()
 }
 
-/// The limits of a rule, as they are configured anew at every start.
+/// The limits of a rule, as every start makes them anew.
 fn plan() -> Arc<Plan> {
     let plan = Plan::new("account".into(), vec!["100 in total".parse().unwrap()]).unwrap();
     Arc::new(plan.with_secret_keys())
 }
 
-/// Takes one, and says how many are left.
+/// Takes one. Returns how many are left.
 fn take(store: &FileStore, plan: &Arc<Plan>, key: &str) -> u64 {
     let mut charges = Charges::new(Ticket(1), 1, None);
     charges.push(plan, key, true);
@@ -48,7 +48,7 @@ fn a_rule_with_secret_keys_counts_on_after_any_number_of_restarts() {
         assert_eq!(report.set_aside, None, "round {round}");
         let plan = plan();
         assert_eq!(take(&store, &plan, "ada"), 99 - round, "round {round}");
-        // Others come and go, so that not every row is written under the plan of the day.
+        // Other keys come and go, so that some rows have an older plan.
         assert_eq!(take(&store, &plan, &format!("other {round}")), 99);
         store.flush().unwrap();
     }

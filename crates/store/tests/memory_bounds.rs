@@ -1,4 +1,4 @@
-//! What a store in memory does when it is full, and whom it forgets first.
+//! What a full store in memory does, and which keys it evicts first.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -11,7 +11,7 @@ use tollgate_store::{ManualClock, MemoryStore};
 
 const START: Timestamp = Timestamp::from_micros(1_760_000_045_000_000);
 const MAX_KEYS: usize = 10_000;
-/// Shards fill unevenly by nothing: each has its own part of the room, rounded up.
+/// Each shard has its own part of the room, rounded up.
 const SLACK: usize = 256;
 
 struct Full {
@@ -39,14 +39,14 @@ impl Full {
         self.try_take(plan, key, cost).unwrap()
     }
 
-    /// Gives back what a ticket took of a key at the start.
+    /// Refunds a ticket's take of a key at the start.
     fn refund(&mut self, plan: &Arc<Plan>, key: &str, cost: u64, ticket: u64) -> Refunded {
         let mut charges = Charges::new(Ticket(ticket), cost, None);
         charges.push(plan, key, true);
         ready(self.store.refund(&charges, START)).unwrap()
     }
 
-    /// Asks for one of each of so many keys.
+    /// Takes one of each of these keys.
     fn flood(&mut self, plan: &Arc<Plan>, keys: std::ops::Range<usize>) {
         let mut key = String::new();
         for number in keys {
@@ -85,13 +85,13 @@ fn idle_keys_are_forgotten_before_live_ones() {
     full.flood(&long, 0..live);
     full.flood(&short, 0..MAX_KEYS * 3 / 4);
     full.clock.advance(Span::from_secs(120));
-    // As many new keys as idle ones: a search that met a live key first took it, if rarely.
+    // As many new keys as idle ones: a search that met a live key first evicted it, but rarely.
     full.flood(&plan("new", &["10/hour"]), 0..MAX_KEYS / 2);
     let kept = (0..live).filter(|number| !full.take(&long, &format!("flood {number}"), 10)).count();
     assert!(kept > live * 95 / 100, "{kept} of {live} live keys were kept");
 }
 
-/// Blocks so many keys, floods the store with others, and finds every one still blocked.
+/// Blocks keys, floods the store with others, and checks that every one is still blocked.
 fn blocked_keys_survive(blocked_by: &[&str], flooded_by: &[&str], max_keys: usize, flood: usize) {
     let blocked = max_keys * 2 / 5;
     let mut full = Full::new(max_keys);
@@ -106,7 +106,7 @@ fn blocked_keys_survive(blocked_by: &[&str], flooded_by: &[&str], max_keys: usiz
 
 #[test]
 fn no_blocked_key_is_forgotten_while_fewer_than_half_are_blocked() {
-    // Narrow, wide and deep slots live in different places.
+    // Narrow, wide and deep slots are in different tables.
     let (narrow, wide, deep) = (["10/hour"], ["10/hour", "20/day"], ["10/hour sliding"]);
     let ladder = ["ladder 10 lock 1h"];
     let pairs: [(&[&str], &[&str]); 6] = [
@@ -124,7 +124,7 @@ fn no_blocked_key_is_forgotten_while_fewer_than_half_are_blocked() {
 
 #[test]
 fn blocked_keys_that_fill_one_table_are_passed_over_for_open_ones_in_the_other() {
-    // Large enough that the blocked keys of a shard are more than a search reaches.
+    // Large enough that a shard has more blocked keys than a search reaches.
     blocked_keys_survive(&["10/hour"], &["10/hour", "20/day"], 700_000, 450_000);
 }
 
@@ -228,7 +228,7 @@ fn a_store_full_of_what_must_not_be_forgotten_says_so() {
     assert!((2_000..=2_000 + SLACK).contains(&admitted), "{admitted}");
     let refused = Err(StoreError::Full { max_keys: 2_000 });
     assert_eq!(answers.iter().filter(|answer| **answer == refused).count(), 8_000 - admitted);
-    // What needs no room is answered as ever.
+    // A call that needs no room still succeeds.
     let ip = plan("ip", &["10/hour"]);
     assert_eq!(full.try_take(&ip, "new", 1), refused);
     assert_eq!(full.try_take(&ip, "new", 0), Ok(true));
@@ -247,13 +247,13 @@ fn a_store_full_of_what_must_not_be_forgotten_says_so() {
 
 #[test]
 fn one_key_that_may_go_is_found_among_all_that_may_not() {
-    // Large enough that the keys of a shard are more than a search reaches.
+    // Large enough that a shard has more keys than a search reaches.
     let mut full = Full::new(300_000);
     let (pinned, ip) = (plan("pinned", &["1 in total"]), plan("ip", &["10/hour"]));
     full.flood(&ip, 0..2_560);
     let keys = (0..).map(|number: u64| number.to_string());
     let refused: Vec<String> = keys.filter(|key| full.try_take(&pinned, key, 1).is_err()).take(100).collect();
-    // Had an open key been left in a shard that refused, there would be room now.
+    // If an open key had been left in a shard that refused, there would be room now.
     ready(full.store.forget(Forget::Rule("ip"))).unwrap();
     assert!(refused.iter().all(|key| full.try_take(&pinned, key, 1).is_err()));
 }
@@ -288,7 +288,7 @@ fn an_idle_store_ends_empty() {
         full.flood(&plan(limits[0], limits), 0..2_000);
     }
     full.clock.advance(Span::from_secs(86_400));
-    // Closing the gaps of what is taken out may carry a key past the sweep; the next one meets it.
+    // Closing gaps may carry a key past the sweep; the next sweep meets it.
     for _ in 0..3 {
         full.store.sweep();
     }

@@ -1,6 +1,6 @@
-//! How much memory a key of each kind takes, and each entry of a log, slot or hold in it: what
-//! `check-config` reckons with, measured. Each kind is measured in a process of its own, with the allocator
-//! of the program, so that the process's memory is the store's.
+//! Measures the memory of a key of each kind, and of each entry of a log, slot or hold: the numbers that
+//! `check-config` uses. Each kind is measured in its own process, with the program's allocator, so that the
+//! process's memory is the store's.
 //!
 //! `cargo test -p tollgate-store --test memory_kinds -- --nocapture` prints them;
 //! `TOLLGATE_MEASURED_TAKES=4000000` measures larger stores.
@@ -21,10 +21,10 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const KIND: &str = "TOLLGATE_MEASURED_KIND";
 const ENTRIES: &str = "TOLLGATE_MEASURED_ENTRIES";
-/// What a process has besides, and what the allocator keeps ready.
+/// The memory of the process itself, and what the allocator keeps.
 const BYTES_BESIDE: u64 = 4 << 20;
 
-/// Limits, and how many entries a key of them is given.
+/// Limits, and how many entries their keys get.
 const MEASURED: [(&str, &[u64]); 10] = [
     ("1000/hour", &[1]),
     ("10/s burst 50", &[1]),
@@ -38,7 +38,7 @@ const MEASURED: [(&str, &[u64]); 10] = [
     ("ladder 20 lock 15m", &[1, 20]),
 ];
 
-/// How many keys are measured: fewer, the more entries each has.
+/// The number of measured keys: fewer, the more entries each has.
 #[expect(clippy::disallowed_methods, reason = "more keys are asked for by environment")]
 fn keys(entries: u64) -> u64 {
     let takes = std::env::var("TOLLGATE_MEASURED_TAKES").map_or(160_000, |takes| takes.parse().unwrap());
@@ -50,7 +50,7 @@ fn plan(limits: &str) -> Arc<Plan> {
     Arc::new(Plan::new("rule".into(), limits).unwrap())
 }
 
-/// Fills a store in this process, and says how much memory each key took.
+/// Fills a store in this process, and prints how much memory each key took.
 #[expect(clippy::disallowed_methods, reason = "the process is told what to measure by its environment")]
 #[test]
 fn measures_what_its_environment_says() {
@@ -61,7 +61,7 @@ fn measures_what_its_environment_says() {
     let before = resident_bytes();
     let store = MemoryStore::new(clock.clone(), keys as usize * 2);
     let (mut key, mut id) = (String::new(), String::new());
-    // By rounds, as keys grow in life: all of them a little at a time.
+    // In rounds, as keys grow in practice: each a little at a time.
     for entry in 0..entries {
         for number in 0..keys {
             key.clear();

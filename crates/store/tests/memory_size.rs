@@ -1,5 +1,5 @@
-//! How much memory a store takes when ten times as many keys come by as it may remember. Alone in its
-//! process, so that the process's memory is the store's.
+//! Measures the memory of a store that meets ten times as many keys as it may keep. Alone in its process, so
+//! that the process's memory is the store's.
 //!
 //! `TOLLGATE_LONG=1` sends ten million keys past a store of a million.
 
@@ -10,7 +10,7 @@ use tollgate_core::store::Answer;
 use tollgate_core::{Charges, Outcome, Plan, Store, Ticket, Timestamp};
 use tollgate_store::{ManualClock, MemoryStore};
 
-/// What a key with one limit may take: 96 MiB for a million of them, and something for the process.
+/// The most that a key with one limit may take: 96 MiB for a million of them, and something for the process.
 const BYTES_PER_KEY: usize = 96;
 const BYTES_BESIDE: usize = 4 << 20;
 

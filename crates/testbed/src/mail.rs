@@ -1,5 +1,5 @@
-//! Mail servers of Postfix: `smtp-sink`, which takes everything and keeps it in files, and Postfix itself as a
-//! next hop that relays to a sink.
+//! Mail servers of Postfix: `smtp-sink`, which accepts everything and keeps it in files, and Postfix itself
+//! as a next hop that relays to a sink.
 
 use std::fs::{self, File};
 use std::net::TcpStream;
@@ -16,7 +16,7 @@ use crate::guard::{self, Guarded};
 use crate::patience::{PATIENCE, now, pause, wait_until};
 use crate::port::Port;
 
-/// A server that takes every message, and keeps it in a file. It ends when this is dropped.
+/// A server that accepts every message and keeps it in a file. Dropping it stops it.
 #[derive(Debug)]
 pub struct Sink {
     process: Guarded,
@@ -24,18 +24,18 @@ pub struct Sink {
     directory: TempDir,
 }
 
-/// A message that a sink took.
+/// A message that a sink accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sunk {
-    /// What followed `MAIL FROM:`.
+    /// The text after `MAIL FROM:`.
     pub sender: String,
-    /// What followed each `RCPT TO:`.
+    /// The text after each `RCPT TO:`.
     pub recipients: Vec<String>,
     /// The text, with LF as line end.
     pub text: String,
 }
 
-/// A Postfix that relays everything from loopback to a sink. It ends when this is dropped.
+/// A Postfix that relays everything from loopback to a sink. Dropping it stops it.
 #[derive(Debug)]
 pub struct Postfix {
     process: Guarded,
@@ -80,7 +80,7 @@ impl Sink {
         self.port.number()
     }
 
-    /// How many messages it took.
+    /// How many messages it accepted.
     ///
     /// # Panics
     ///
@@ -90,7 +90,7 @@ impl Sink {
         self.messages().len()
     }
 
-    /// The messages that it took and has written to their ends.
+    /// The messages that it accepted and has written completely.
     ///
     /// # Panics
     ///
@@ -102,19 +102,19 @@ impl Sink {
         texts.filter_map(|text| Sunk::parse(&String::from_utf8_lossy(&text))).collect()
     }
 
-    /// Keeps it from doing anything: connections are made, and nothing is answered.
+    /// Pauses it: connections are accepted, but nothing is answered.
     pub fn pause(&self) {
         self.process.signal(Signal::STOP);
     }
 
-    /// Lets it go on.
+    /// Resumes it.
     pub fn resume(&self) {
         self.process.signal(Signal::CONT);
     }
 }
 
 impl Sunk {
-    /// Reads a file of the sink; `None` if it is not complete. The sink ends each one with an empty line.
+    /// Parses a file of the sink; `None` if it is incomplete. The sink ends each one with an empty line.
     fn parse(file: &str) -> Option<Self> {
         let (mut sender, mut recipients) = (None, Vec::new());
         let mut rest = file;
@@ -124,7 +124,7 @@ impl Sunk {
             } else if let Some(args) = line.strip_prefix("X-Rcpt-Args: ") {
                 recipients.push(args.to_owned());
             } else if line.starts_with("Received: ") {
-                // Two lines of its own follow.
+                // Two lines of the sink itself follow.
                 let text = more.split_inclusive('\n').skip_while(|line| line.starts_with('\t'));
                 let text: String = text.collect();
                 let text = text.strip_suffix('\n')?.to_owned();
@@ -137,14 +137,14 @@ impl Sunk {
 }
 
 impl Postfix {
-    /// Starts a Postfix that relays to a port of loopback. It offers STARTTLS. Needs root, as Postfix does.
+    /// Starts a Postfix that relays to a loopback port. It offers STARTTLS. Like Postfix, this needs root.
     ///
     /// # Panics
     ///
     /// If it does not start.
     #[must_use]
     pub fn start(relay_to: u16) -> Self {
-        // Its processes run as other users, who must get to their directories.
+        // Its processes run as other users, who must reach their directories.
         fs::set_permissions(guard::home(), fs::Permissions::from_mode(0o711)).expect("it is our directory");
         let directory = TempDir::new_in(guard::home()).expect("a directory for Postfix");
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755))
@@ -168,11 +168,11 @@ impl Postfix {
         fs::write(config.join("main.cf"), fill(MAIN)).expect("the directory can be written to");
         fs::write(config.join("master.cf"), fill(MASTER)).expect("the directory can be written to");
         let log = File::create(directory.path().join("log")).expect("the directory can be written to");
-        // Makes the directories of the queue, and looks whether all is well.
+        // Creates the directories of the queue, and checks the configuration.
         let checked = Command::new("/usr/sbin/postfix").arg("-c").arg(&config).arg("check").output();
         let checked = checked.expect("there is Postfix");
         assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
-        // `postfix start-fg` would start the same from a shell, and leave it running when it is killed itself.
+        // `postfix start-fg` would start the same from a shell, but leave it running if it is killed itself.
         let mut command = Command::new("/usr/lib/postfix/sbin/master");
         command.arg("-c").arg(&config).arg("-d").current_dir("/").stdin(Stdio::null());
         command.stderr(log.try_clone().expect("a file can be shared")).stdout(log);
@@ -187,13 +187,13 @@ impl Postfix {
         self.port.number()
     }
 
-    /// The certificate of the authority that vouches for it, as `localhost`.
+    /// The certificate of its authority, for `localhost`.
     #[must_use]
     pub fn authority(&self) -> &Path {
         &self.certificates.authority
     }
 
-    /// What it has logged.
+    /// Its log.
     #[must_use]
     pub fn log(&self) -> String {
         let path: PathBuf = self.directory.path().join("maillog");

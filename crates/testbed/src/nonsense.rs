@@ -1,4 +1,4 @@
-//! Servers that do not speak the protocol, or speak it against the client.
+//! Servers that do not speak the protocol, or abuse it.
 
 use std::io::{self, BufReader, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -8,10 +8,10 @@ use std::thread::{self, JoinHandle};
 
 use crate::reply::Reply;
 
-/// What it answers.
+/// What it responds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Bytes that are no answer.
+    /// Garbage bytes.
     Garbage,
     /// A bulk of 99,999,999,999 bytes, which it goes on sending.
     EndlessBulk,
@@ -19,15 +19,15 @@ pub enum Kind {
     DeepArrays,
     /// A line that never ends.
     EndlessLine,
-    /// Good answers, one after the other, of kinds that nobody asked for.
+    /// Valid responses of the wrong kinds, one after the other.
     WrongKinds,
     /// Nothing; requests are read.
     Silence,
-    /// Nothing; it hangs up after the first request.
+    /// Nothing; it disconnects after the first request.
     HangUp,
 }
 
-/// A server that answers nonsense. It closes when it is dropped.
+/// A server that responds with nonsense. Dropping it stops it.
 #[derive(Debug)]
 pub struct Nonsense {
     address: SocketAddr,
@@ -37,7 +37,7 @@ pub struct Nonsense {
 }
 
 impl Nonsense {
-    /// Starts one.
+    /// Starts it.
     ///
     /// # Panics
     ///
@@ -56,7 +56,7 @@ impl Nonsense {
                 }
                 let Ok(copy) = stream.try_clone() else { continue };
                 kept.lock().unwrap_or_else(PoisonError::into_inner).push(copy);
-                // It ends when the client hangs up, which is no fault.
+                // It ends when the client disconnects, which is not an error.
                 thread::spawn(move || {
                     let _ = kind.answer(&stream);
                     let _ = stream.shutdown(Shutdown::Both);
@@ -72,7 +72,7 @@ impl Nonsense {
         self.address.port()
     }
 
-    /// Its address as the configuration writes it.
+    /// Its URL for the configuration.
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://{}", self.address)
@@ -82,7 +82,7 @@ impl Nonsense {
 impl Drop for Nonsense {
     fn drop(&mut self) {
         self.closing.store(true, Ordering::SeqCst);
-        // The thread waits for somebody to come, and looks up then.
+        // The thread waits for a connection, and then sees that it must stop.
         let _ = TcpStream::connect(self.address);
         if let Some(accepting) = self.accepting.take() {
             let _ = accepting.join();

@@ -1,9 +1,9 @@
-//! Real time, which other processes live in: how long a test waits, and how it does.
+//! Real time, for waiting on other processes.
 
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// How long anything that must happen may take on a busy machine.
+/// The longest wait for an event on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 #[expect(clippy::disallowed_methods, reason = "a process of its own lives in real time")]
@@ -11,14 +11,14 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// What the clock on the wall shows.
+/// The wall clock.
 #[expect(clippy::disallowed_methods, reason = "a process of its own lives in real time")]
 pub(crate) fn real_time_secs() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is after 1970");
     i64::try_from(since.as_secs()).expect("it is before the end of time")
 }
 
-/// Lets real time pass, where another process is to notice that it does.
+/// Lets real time pass for another process.
 #[expect(clippy::disallowed_methods, reason = "a process of its own lives in real time")]
 pub fn pause(time: Duration) {
     thread::sleep(time);

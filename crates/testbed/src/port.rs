@@ -1,9 +1,8 @@
-//! Ports of loopback that nobody else takes.
+//! Loopback ports that no other process takes.
 //!
-//! A port that the kernel picks (`bind` to 0, then close) may be given to the next connection of any
-//! process before a server binds it, and a server that is stopped for a while loses it. So ports
-//! come from a range that the kernel does not hand out, and every process of these tests locks a
-//! file by the port's number for as long as it keeps the port.
+//! The kernel may give a port that it picked (`bind` to 0, then close) to another process before a server
+//! binds it, and a stopped server loses its port. So ports come from a range that the kernel does not hand
+//! out, and every test process locks a file with the port's number while it uses the port.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
@@ -14,19 +13,19 @@ use std::sync::atomic::{AtomicU32, Ordering};
 const FIRST: u32 = 20_000;
 const COUNT: u32 = 10_000;
 
-/// Where this process looks next.
+/// The next offset to try in this process.
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// A port of loopback that is this process's while this value lives, in use or not.
+/// A loopback port that belongs to this process while the value lives, used or not.
 #[derive(Debug)]
 pub struct Port {
     number: u16,
-    /// Its lock says so to other processes; it goes when the file is closed.
+    /// Its lock tells other processes; closing the file releases it.
     _claim: File,
 }
 
 impl Port {
-    /// A port that nobody listens on.
+    /// Claims a port without a listener.
     ///
     /// # Panics
     ///
@@ -36,7 +35,7 @@ impl Port {
         let user = rustix::process::getuid().as_raw();
         let directory = std::env::temp_dir().join(format!("tollgate-testbed-ports-{user}"));
         fs::create_dir_all(&directory).expect("the directory of claims can be made");
-        // Processes start at different places, so that they rarely meet.
+        // Processes start at different offsets, so that they rarely collide.
         let offset = std::process::id().wrapping_mul(97);
         for _ in 0..COUNT {
             let step = NEXT.fetch_add(1, Ordering::Relaxed);

@@ -1,6 +1,6 @@
 //! A PostgreSQL server, and a pgbouncer before one, which a test can stop, kill, pause and start again.
 //!
-//! Neither runs as root. Where the tests do, both run as Debian's user `postgres`.
+//! Neither runs as root. If the tests do, both run as Debian's user `postgres`.
 
 mod pgbouncer;
 
@@ -21,13 +21,13 @@ use crate::guard::{self, Guarded};
 use crate::patience::{PATIENCE, now, pause, wait_until};
 use crate::port::Port;
 
-/// How often another port is tried when another process took the one that was claimed.
+/// How often another port is tried if another process took the claimed one.
 const TRIES: usize = 5;
 
-/// A PostgreSQL server. It ends when this is dropped, and its directory goes with it.
+/// A PostgreSQL server. Dropping it stops it and deletes its directory.
 #[derive(Debug)]
 pub struct Postgres {
-    /// Before the directory, so that it ends before that goes.
+    /// Before the directory, so that it is dropped first.
     process: Option<Guarded>,
     port: Port,
     config: String,
@@ -35,7 +35,7 @@ pub struct Postgres {
     directory: TempDir,
 }
 
-/// The user that servers run as where the tests run as root.
+/// The user of the servers if the tests run as root.
 #[derive(Clone, Copy, Debug)]
 struct User {
     uid: u32,
@@ -43,8 +43,8 @@ struct User {
 }
 
 impl Postgres {
-    /// Starts a server with one superuser, `postgres`, who needs no password. It does not wait for the
-    /// disk, so that many tests can run beside each other.
+    /// Starts a server with one superuser, `postgres`, without a password. It does not wait for the disk, so
+    /// that many tests can run in parallel.
     ///
     /// # Panics
     ///
@@ -54,7 +54,7 @@ impl Postgres {
         Self::start_with("fsync = off\nsynchronous_commit = off\n")
     }
 
-    /// Starts a server with more lines for its `postgresql.conf`.
+    /// Starts a server with further lines for its `postgresql.conf`.
     ///
     /// # Panics
     ///
@@ -64,8 +64,7 @@ impl Postgres {
         Self::first_start(config.to_owned(), None)
     }
 
-    /// Starts a server that also encrypts, with a certificate for `localhost` and `127.0.0.1` by an
-    /// authority of its own.
+    /// Starts a server with TLS, with a certificate for `localhost` and `127.0.0.1` by its own authority.
     ///
     /// # Panics
     ///
@@ -105,7 +104,7 @@ impl Postgres {
         panic!("every port that is claimed is taken");
     }
 
-    /// Starts a replica that follows this server, and answers once it does.
+    /// Starts a replica that follows this server. Returns once it does.
     ///
     /// # Panics
     ///
@@ -128,12 +127,12 @@ impl Postgres {
         replica
     }
 
-    /// Makes a replica the server that is written to.
+    /// Promotes a replica to a primary.
     pub fn promote(&self) {
         self.sql("SELECT pg_promote()");
     }
 
-    /// Starts it again where it was stopped or killed: same port, same data.
+    /// Starts it again after it was stopped or killed: same port, same data.
     ///
     /// # Panics
     ///
@@ -188,13 +187,13 @@ impl Postgres {
         self.port.number()
     }
 
-    /// Its address for the superuser, as the configuration writes it.
+    /// Its URL for the superuser.
     #[must_use]
     pub fn url(&self) -> String {
         format!("postgres://postgres@127.0.0.1:{}/postgres", self.port())
     }
 
-    /// The certificate of the authority that vouches for it.
+    /// The certificate of its authority.
     ///
     /// # Panics
     ///
@@ -204,7 +203,7 @@ impl Postgres {
         &self.certificates.as_ref().expect("the server was started with TLS").authority
     }
 
-    /// Runs SQL as the superuser. Answers what it selects: a line for each row, columns separated by `|`.
+    /// Runs SQL as the superuser. Returns the selected rows: a line for each, columns separated by `|`.
     ///
     /// # Panics
     ///
@@ -213,11 +212,11 @@ impl Postgres {
         self.try_sql(sql).unwrap_or_else(|error| panic!("{sql}: {error}"))
     }
 
-    /// As [`Postgres::sql`]; the error of the server if it refuses.
+    /// As [`Postgres::sql`]; the error is the server's.
     ///
     /// # Errors
     ///
-    /// What `psql` says.
+    /// The output of `psql`.
     pub fn try_sql(&self, sql: &str) -> Result<String, String> {
         let mut command = program("psql", self.directory.path());
         command.args(["-XAtq", "-v", "ON_ERROR_STOP=1", "-U", "postgres", "-d", "postgres", "-h"]);
@@ -230,7 +229,7 @@ impl Postgres {
         }
     }
 
-    /// What it has written to its log since it was started last.
+    /// Its log since its last start.
     #[must_use]
     pub fn log(&self) -> String {
         log(self.directory.path())
@@ -240,7 +239,7 @@ impl Postgres {
         self.process.as_ref().expect("the server runs")
     }
 
-    /// The process that accepts connections.
+    /// The id of the process that accepts connections.
     ///
     /// # Panics
     ///
@@ -250,12 +249,12 @@ impl Postgres {
         self.running().pid()
     }
 
-    /// Keeps the server and all its connections from doing anything.
+    /// Pauses the server and all its connections.
     pub fn pause(&self) {
         self.signal_all(Signal::STOP);
     }
 
-    /// Lets it go on.
+    /// Resumes it.
     pub fn resume(&self) {
         self.signal_all(Signal::CONT);
     }
@@ -271,12 +270,12 @@ impl Postgres {
         }
     }
 
-    /// Ends it as `pg_ctl stop -m fast` does, and waits for that. The port stays claimed.
+    /// Stops it as `pg_ctl stop -m fast` does, and waits for that. The port stays claimed.
     pub fn stop(&mut self) {
         self.end(Signal::INT);
     }
 
-    /// Ends it as `pg_ctl stop -m immediate` does, which is as good as a crash. The port stays claimed.
+    /// Stops it as `pg_ctl stop -m immediate` does, which equals a crash. The port stays claimed.
     pub fn stop_immediately(&mut self) {
         self.end(Signal::QUIT);
     }
@@ -291,30 +290,30 @@ impl Postgres {
 
 impl Drop for Postgres {
     fn drop(&mut self) {
-        // Killed alone, the first process would leave the others and their memory to end later.
+        // Killing only the first process would leave the others and their memory to end later.
         if self.process.as_mut().is_some_and(|process| !process.has_ended()) {
             self.stop_immediately();
         }
     }
 }
 
-/// A directory that the servers' user owns.
+/// A directory that belongs to the servers' user.
 fn own_directory() -> TempDir {
-    // Other users may pass through, and read nothing.
+    // Other users may pass through, but read nothing.
     fs::set_permissions(guard::home(), Permissions::from_mode(0o711)).expect("the directory is ours");
     let directory = TempDir::new_in(guard::home()).expect("a directory for the server");
     give_away(directory.path());
     directory
 }
 
-/// Gives a file to the servers' user, where that is another one.
+/// Gives a file to the servers' user, if that is another one.
 fn give_away(path: &Path) {
     if let Some(User { uid, gid }) = server_user() {
         chown(path, Some(uid), Some(gid)).expect("root may give files away");
     }
 }
 
-/// The user `postgres` where the tests run as root.
+/// The user `postgres` if the tests run as root.
 fn server_user() -> Option<User> {
     if !rustix::process::getuid().is_root() {
         return None;
@@ -327,7 +326,7 @@ fn server_user() -> Option<User> {
     Some(User { uid: number(), gid: number() })
 }
 
-/// A program of PostgreSQL's, run by the servers' user.
+/// A program of PostgreSQL, run by the servers' user.
 fn program(name: &str, home: &Path) -> Command {
     run_as_server_user(&binary(name), home)
 }

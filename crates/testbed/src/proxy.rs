@@ -1,5 +1,4 @@
-//! A proxy between a client and a server that does what networks do: delays, cuts, and keeps bytes
-//! to itself.
+//! A proxy between a client and a server with the faults of networks: it delays, cuts, and withholds bytes.
 
 mod link;
 
@@ -14,7 +13,7 @@ use crate::patience::wait_until;
 use crate::port::Port;
 use link::Link;
 
-/// A proxy on a port of its own. It closes when it is dropped.
+/// A proxy on its own port. Dropping it closes it.
 #[derive(Debug)]
 pub struct Proxy {
     port: Port,
@@ -33,21 +32,21 @@ struct Shared {
     opened: AtomicU64,
     sent: AtomicU64,
     received: AtomicU64,
-    /// How many pieces of requests went through.
+    /// How many pieces of requests were forwarded.
     pieces: AtomicU64,
 }
 
-/// What is wrong at the moment.
+/// The current faults.
 #[derive(Debug, Default)]
 struct Weather {
     delay: Duration,
     holds_requests: bool,
     holds_replies: bool,
-    /// After how many more bytes of answers the connection is cut.
+    /// After how many more bytes of responses the connection is cut.
     cut_after: Option<usize>,
 }
 
-/// Which way bytes go.
+/// The direction of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Request,
@@ -55,7 +54,7 @@ enum Way {
 }
 
 impl Proxy {
-    /// A proxy to a port of loopback. All is well at first.
+    /// A proxy to a loopback port, at first without faults.
     ///
     /// # Panics
     ///
@@ -84,13 +83,13 @@ impl Proxy {
         self.port.number()
     }
 
-    /// Its address as the configuration writes it.
+    /// Its URL for the configuration.
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port())
     }
 
-    /// Delays every byte by this, each way, without keeping others behind it waiting longer.
+    /// Delays every byte by this in each direction. Later bytes are not delayed further.
     pub fn delay(&self, delay: Duration) {
         self.shared.change(|weather| weather.delay = delay);
     }
@@ -101,7 +100,7 @@ impl Proxy {
         self.close_all();
     }
 
-    /// Closes all connections; new ones are made.
+    /// Closes all connections; new ones are accepted.
     pub fn close_all(&self) {
         for link in lock(&self.shared.links).drain(..) {
             link.close();
@@ -109,14 +108,14 @@ impl Proxy {
         self.shared.changed.notify_all();
     }
 
-    /// Lets requests through and keeps the answers. As in a network that comes back, they arrive
-    /// after [`Proxy::heal`] on connections that are still open.
+    /// Forwards requests and withholds the responses. As in a network that recovers, they arrive after
+    /// [`Proxy::heal`] on connections that are still open.
     pub fn swallow_replies(&self) {
         self.shared.change(|weather| weather.holds_replies = true);
     }
 
-    /// Makes connections and lets nothing through. As in a network that comes back, everything
-    /// arrives after [`Proxy::heal`] on connections that are still open.
+    /// Accepts connections and forwards nothing. As in a network that recovers, everything arrives after
+    /// [`Proxy::heal`] on connections that are still open.
     pub fn blackhole(&self) {
         self.shared.change(|weather| {
             weather.holds_requests = true;
@@ -124,13 +123,13 @@ impl Proxy {
         });
     }
 
-    /// Lets so many more bytes of answers through, of all connections together, and then cuts the
-    /// one that the next byte is for. Once; other connections, and later ones, are well.
+    /// Forwards this many more bytes of responses, of all connections together, and then cuts the connection
+    /// of the next byte. This happens once; other and later connections are not affected.
     pub fn cut_after(&self, bytes: usize) {
         self.shared.change(|weather| weather.cut_after = Some(bytes));
     }
 
-    /// Makes all well again: no delay, nothing kept, new connections.
+    /// Ends all faults: no delay, nothing withheld, new connections.
     pub fn heal(&self) {
         self.shared.change(|weather| *weather = Weather::default());
         if !self.shared.listens.load(Ordering::SeqCst) {
@@ -138,7 +137,7 @@ impl Proxy {
         }
     }
 
-    /// How many connections were made, ever.
+    /// How many connections were ever made.
     #[must_use]
     pub fn connections(&self) -> u64 {
         self.shared.opened.load(Ordering::SeqCst)
@@ -152,7 +151,7 @@ impl Proxy {
         links.len()
     }
 
-    /// How many bytes of requests went through.
+    /// How many bytes of requests were forwarded.
     #[must_use]
     pub fn bytes_sent(&self) -> u64 {
         self.shared.sent.load(Ordering::SeqCst)
@@ -164,14 +163,14 @@ impl Proxy {
         self.shared.pieces.load(Ordering::SeqCst)
     }
 
-    /// How many bytes of answers went through.
+    /// How many bytes of responses were forwarded.
     #[must_use]
     pub fn bytes_received(&self) -> u64 {
         self.shared.received.load(Ordering::SeqCst)
     }
 
     fn listen(&self) {
-        // Nobody else claims the port, but somebody's end of a connection may have it for a moment.
+        // No other process claims the port, but one end of a connection may have it for a moment.
         let mut listener = None;
         wait_until("the proxy's port", || {
             listener = TcpListener::bind((Ipv4Addr::LOCALHOST, self.port())).ok();
@@ -186,7 +185,7 @@ impl Proxy {
     fn stop_listening(&self) {
         let Some(accepting) = lock(&self.accepting).take() else { return };
         self.shared.listens.store(false, Ordering::SeqCst);
-        // The thread waits for somebody to come, and looks up then.
+        // The thread waits for a connection, and then sees that it must stop.
         let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port()));
         wait_until("the proxy stops to listen", || accepting.is_finished());
     }
@@ -211,7 +210,7 @@ impl Shared {
             }
             let Ok(client) = client else { continue };
             self.opened.fetch_add(1, Ordering::SeqCst);
-            // If nobody listens behind it, the client's connection ends here, by being dropped.
+            // Without a server behind it, the client's connection ends here by being dropped.
             if let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, self.target)) {
                 let _ = self.connect(client, server);
             }
@@ -252,6 +251,6 @@ impl Weather {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A test that failed elsewhere is told by itself.
+    // A test that failed elsewhere reports itself.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

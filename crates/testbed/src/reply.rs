@@ -1,8 +1,8 @@
-//! An answer of a server in RESP2, whatever bytes are in it.
+//! A response of a server in RESP2, with any bytes.
 
 use std::io::{self, BufRead, Error, ErrorKind};
 
-/// An answer.
+/// A response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// `+OK`
@@ -11,7 +11,7 @@ pub enum Reply {
     Error(String),
     /// `:1`
     Integer(i64),
-    /// `$3`, whatever bytes.
+    /// `$3`, with any bytes.
     Bulk(Vec<u8>),
     /// `$-1` or `*-1`
     Nil,
@@ -20,7 +20,7 @@ pub enum Reply {
 }
 
 impl Reply {
-    /// Reads one, or the end of the stream as an error.
+    /// Reads a response; the end of the stream is an error.
     pub(crate) fn read(from: &mut impl BufRead) -> io::Result<Self> {
         let mut line = Vec::new();
         from.read_until(b'\n', &mut line)?;
@@ -62,7 +62,7 @@ impl Reply {
         }
     }
 
-    /// The number of an integer, or one written as text.
+    /// The number of an integer, or of a text.
     ///
     /// # Panics
     ///
@@ -91,7 +91,7 @@ impl Reply {
         matches!(self, Self::Error(_))
     }
 
-    /// The answer, if it is no error.
+    /// The response, unless it is an error.
     ///
     /// # Panics
     ///

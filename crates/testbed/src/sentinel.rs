@@ -1,21 +1,20 @@
-//! A master and two replicas, watched by three Sentinels that make a replica the master when it
-//! fails.
+//! A master and two replicas, watched by three Sentinels that promote a replica when the master fails.
 
 use crate::binary::Flavour;
 use crate::patience::wait_until;
 use crate::server::{Options, Server};
 
-/// What the Sentinels call the master.
+/// The Sentinels' name for the master.
 const SERVICE: &str = "main";
 
-/// A master, two replicas and three Sentinels. All of them end when this is dropped.
+/// A master, two replicas and three Sentinels. Dropping it stops all of them.
 #[derive(Debug)]
 pub struct Sentinel {
     servers: Vec<Server>,
     sentinels: Vec<Server>,
 }
 
-/// What they are started with. Without more: Redis, without a password.
+/// The options of the servers. By default Redis, without a password.
 #[derive(Clone, Debug)]
 pub struct SentinelOptions {
     options: Options,
@@ -29,14 +28,14 @@ impl SentinelOptions {
         Self { options: Options::of(flavour), password: None }
     }
 
-    /// With a password for the servers; the Sentinels themselves ask for none.
+    /// Sets a password for the servers; the Sentinels themselves have none.
     #[must_use]
     pub fn password(mut self, password: &str) -> Self {
         self.password = Some(password.to_owned());
         self
     }
 
-    /// With TLS for everybody, the Sentinels too. Valkey's build here has none.
+    /// Uses TLS, for the Sentinels too. This build of Valkey has none.
     #[must_use]
     pub fn tls(mut self) -> Self {
         self.options = self.options.tls();
@@ -90,7 +89,7 @@ impl Sentinel {
     ///
     /// # Panics
     ///
-    /// If they do not come to know each other.
+    /// If they do not find each other.
     #[must_use]
     pub fn start() -> Self {
         SentinelOptions::of(Flavour::Redis).start()
@@ -98,7 +97,7 @@ impl Sentinel {
 
     fn wait_until_known(&self) {
         for sentinel in &self.sentinels {
-            // They greet and ask each other every few seconds, which is too slow for tests.
+            // Their default intervals of a few seconds are too slow for tests.
             let hurry =
                 ["SENTINEL", "DEBUG", "INFO-PERIOD", "200", "PUBLISH-PERIOD", "200", "ASK-PERIOD", "200"];
             let _ = sentinel.command(&hurry).ok();
@@ -117,7 +116,7 @@ impl Sentinel {
         }
     }
 
-    /// Its address as the configuration writes it.
+    /// Its URL for the configuration.
     #[must_use]
     pub fn url(&self) -> String {
         let sentinels: Vec<String> =
@@ -138,22 +137,22 @@ impl Sentinel {
         &self.sentinels
     }
 
-    /// The port of the master, as the first Sentinel sees it.
+    /// The port of the master, according to the first Sentinel.
     ///
     /// # Panics
     ///
-    /// If it sees none.
+    /// If it knows none.
     #[must_use]
     pub fn master_port(&self) -> u16 {
         let address = self.sentinels[0].command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE]).ok();
         address.parts()[1].text().parse().expect("a port is a number")
     }
 
-    /// The server that is the master, as the first Sentinel sees it.
+    /// The master, according to the first Sentinel.
     ///
     /// # Panics
     ///
-    /// If it is none of these.
+    /// If it is none of the servers.
     pub fn master(&mut self) -> &mut Server {
         let port = self.master_port();
         self.servers.iter_mut().find(|server| server.port() == port).expect("the master is one of these")
@@ -164,8 +163,7 @@ impl Sentinel {
         self.master().kill9();
     }
 
-    /// Waits until another than this is the master, for every Sentinel, and takes writes. Says its
-    /// port.
+    /// Waits until another server is the master for every Sentinel and accepts writes. Returns its port.
     #[must_use]
     pub fn wait_for_failover(&self, from: u16) -> u16 {
         let ask = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE];

@@ -20,13 +20,13 @@ use crate::port::Port;
 use crate::reply::Reply;
 use crate::wire::Wire;
 
-/// How often another port is tried when somebody took the one that was claimed.
+/// How often another port is tried if another process took the claimed one.
 const TRIES: usize = 5;
 
-/// A server. It ends when this is dropped, and its directory goes with it.
+/// A server. Dropping it stops it and deletes its directory.
 #[derive(Debug)]
 pub struct Server {
-    /// Before the directory, so that it ends before that goes.
+    /// Before the directory, so that it is dropped first.
     process: Option<Guarded>,
     options: Options,
     port: Port,
@@ -36,13 +36,13 @@ pub struct Server {
 }
 
 impl Server {
-    /// A Redis server, to be started.
+    /// A Redis server that can be started.
     #[must_use]
     pub fn redis() -> Options {
         Options::new(Flavour::Redis)
     }
 
-    /// A Valkey server, to be started.
+    /// A Valkey server that can be started.
     #[must_use]
     pub fn valkey() -> Options {
         Options::new(Flavour::Valkey)
@@ -78,7 +78,7 @@ impl Server {
         }
     }
 
-    /// Starts it again where it was stopped or killed: same port, same directory.
+    /// Starts it again after it was stopped or killed: same port, same directory.
     ///
     /// # Panics
     ///
@@ -90,7 +90,7 @@ impl Server {
         }
     }
 
-    /// Starts it and waits until it answers; the log if it ends instead.
+    /// Starts it and waits until it answers; the error is its log.
     fn try_start(&mut self) -> Result<(), String> {
         let log = File::create(self.path("log")).expect("the directory can be written to");
         let mut command = Command::new(self.options.flavour.binary());
@@ -116,7 +116,7 @@ impl Server {
 
     fn answers(&self) -> bool {
         let ping = self.try_wire().and_then(|mut wire| wire.command(&["PING"]));
-        // A replica of nobody yet, and a node of a cluster that is not one yet, answer too.
+        // A replica without a master, and a node without a cluster, answer too.
         ping.is_ok_and(|reply| reply == Reply::Status("PONG".to_owned()))
     }
 
@@ -131,8 +131,8 @@ impl Server {
         Ok(wire)
     }
 
-    /// A connection of the test's own, with every permission. It does not go through the port, so
-    /// it works whatever the port asks for.
+    /// A connection of the test itself, with every permission. It uses the socket instead of the port, so it
+    /// works whatever the port requires.
     ///
     /// # Panics
     ///
@@ -142,7 +142,7 @@ impl Server {
         self.try_wire().unwrap_or_else(|error| panic!("the server answers: {error}; its log: {}", self.log()))
     }
 
-    /// Sends a command on a connection of its own, with every permission.
+    /// Sends a command over a new connection, with every permission.
     ///
     /// # Panics
     ///
@@ -151,13 +151,13 @@ impl Server {
         self.wire().command(parts).unwrap_or_else(|error| panic!("the server answers: {error}"))
     }
 
-    /// Its address as the configuration writes it, with the password if there is one.
+    /// Its URL for the configuration, with the password if there is one.
     #[must_use]
     pub fn url(&self) -> String {
         self.url_with(&self.login())
     }
 
-    /// Its address for a user of the ACL.
+    /// Its URL for a user of the ACL.
     #[must_use]
     pub fn url_as(&self, user: &str, password: &str) -> String {
         self.url_with(&format!("{}:{}@", escape(user), escape(password)))
@@ -167,18 +167,18 @@ impl Server {
         format!("{}://{login}127.0.0.1:{}", self.scheme(), self.port())
     }
 
-    /// What an address begins with, for Redis or Valkey, with TLS or without.
+    /// The scheme of its URL, for Redis or Valkey, with TLS or without.
     pub(crate) fn scheme(&self) -> String {
         let tls = if self.options.tls.is_some() { "s" } else { "" };
         format!("{}{tls}", self.options.flavour.scheme())
     }
 
-    /// Who asks and with what password, as an address has it.
+    /// The login part of its URL.
     pub(crate) fn login(&self) -> String {
         self.options.password.as_ref().map_or_else(String::new, |password| format!(":{}@", escape(password)))
     }
 
-    /// The port it listens on, encrypted or not.
+    /// The port it listens on, with or without TLS.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port.number()
@@ -188,19 +188,19 @@ impl Server {
         self.bus.as_ref().map(Port::number)
     }
 
-    /// The socket it listens on besides, never encrypted.
+    /// The socket it also listens on, without TLS.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.path("socket")
     }
 
-    /// The address of that socket as the configuration writes it.
+    /// The URL of that socket.
     #[must_use]
     pub fn socket_url(&self) -> String {
         format!("unix:{}", self.socket().display())
     }
 
-    /// The certificate of the authority that vouches for it.
+    /// The certificate of its authority.
     ///
     /// # Panics
     ///
@@ -215,7 +215,7 @@ impl Server {
         self.directory.path().join(name)
     }
 
-    /// What it has written to its log since it was started last.
+    /// Its log since its last start.
     #[must_use]
     pub fn log(&self) -> String {
         std::fs::read(self.path("log"))
@@ -223,7 +223,7 @@ impl Server {
             .unwrap_or_default()
     }
 
-    /// Its process.
+    /// The id of its process.
     ///
     /// # Panics
     ///
@@ -233,7 +233,7 @@ impl Server {
         self.running().pid()
     }
 
-    /// Whether it was started and neither stopped nor killed since, by this.
+    /// Whether it was started through this value and not stopped or killed since.
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.process.is_some()
@@ -243,17 +243,17 @@ impl Server {
         self.process.as_ref().expect("the server runs")
     }
 
-    /// Keeps it from doing anything: connections are made, and nothing is answered.
+    /// Pauses it: connections are accepted, but nothing is answered.
     pub fn pause(&self) {
         self.running().signal(Signal::STOP);
     }
 
-    /// Lets it go on.
+    /// Resumes it.
     pub fn resume(&self) {
         self.running().signal(Signal::CONT);
     }
 
-    /// Ends it as an operator would, and waits for that. The port stays claimed.
+    /// Stops it as an operator would, and waits for that. The port stays claimed.
     pub fn stop(&mut self) {
         let mut process = self.process.take().expect("the server runs");
         process.signal(Signal::CONT);
@@ -261,13 +261,13 @@ impl Server {
         wait_until("the server's end", || process.has_ended());
     }
 
-    /// Ends it as a crash would. The port stays claimed.
+    /// Kills it as a crash would. The port stays claimed.
     pub fn kill9(&mut self) {
         drop(self.process.take().expect("the server runs"));
     }
 
-    /// Moves its clock to so many seconds ahead of the real one; back if negative. Waits until the
-    /// server, which may look at the time only now and then, has seen it.
+    /// Moves its clock this many seconds ahead of the real one; back if negative. Waits until the server,
+    /// which reads the time only now and then, has seen it.
     ///
     /// # Panics
     ///
@@ -278,13 +278,13 @@ impl Server {
         let mut wire = self.wire();
         wait_until("the server sees its clock move", || {
             let time = wire.command(&["TIME"]).expect("the server answers");
-            // Between the two looks at the time a second may begin, and another.
+            // A second or two may begin between the two readings.
             (time.parts()[0].number() - real_time_secs() - ahead_secs).abs() <= 2
         });
     }
 }
 
-/// Writes what would mean something else in an address as `%` and two digits.
+/// Escapes special characters of a URL as `%` and two digits.
 fn escape(text: &str) -> String {
     let mut escaped = String::new();
     for byte in text.bytes() {

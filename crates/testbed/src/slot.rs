@@ -1,7 +1,7 @@
-//! Which of a Cluster's 16,384 slots a key is in.
+//! The slot of a key, of the 16,384 of a Cluster.
 
-/// The slot of a key: CRC-16 (XMODEM) of the part between the first `{` and the next `}`, if that is
-/// not empty, else of the whole.
+/// The slot of a key: CRC-16 (XMODEM) of the part between the first `{` and the next `}`, if that is not
+/// empty, else of the whole.
 #[must_use]
 pub fn slot_of(key: &str) -> u16 {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);

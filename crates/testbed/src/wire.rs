@@ -18,11 +18,11 @@ impl Stream for TcpStream {}
 impl Stream for UnixStream {}
 
 impl Wire {
-    /// Connects to a port of loopback. Nothing is waited for longer than this.
+    /// Connects to a loopback port. Every wait has this time-out.
     ///
     /// # Errors
     ///
-    /// If nobody listens there.
+    /// If no server listens there.
     pub fn tcp(port: u16, patience: Duration) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&(Ipv4Addr::LOCALHOST, port).into(), patience)?;
         stream.set_nodelay(true)?;
@@ -31,11 +31,11 @@ impl Wire {
         Ok(Self { stream: BufReader::new(Box::new(stream)) })
     }
 
-    /// Connects to a socket. Nothing is waited for longer than this.
+    /// Connects to a socket. Every wait has this time-out.
     ///
     /// # Errors
     ///
-    /// If nobody listens there.
+    /// If no server listens there.
     pub fn unix(path: &Path, patience: Duration) -> io::Result<Self> {
         let stream = UnixStream::connect(path)?;
         stream.set_read_timeout(Some(patience))?;
@@ -43,17 +43,17 @@ impl Wire {
         Ok(Self { stream: BufReader::new(Box::new(stream)) })
     }
 
-    /// Sends a command and reads its answer.
+    /// Sends a command and reads its response.
     ///
     /// # Errors
     ///
-    /// If the connection ends, or the answer does not come in time or is no answer.
+    /// If the connection ends, or the response does not arrive in time or is invalid.
     pub fn command<P: AsRef<[u8]>>(&mut self, parts: &[P]) -> io::Result<Reply> {
         self.send(parts)?;
         self.receive()
     }
 
-    /// Sends a command and reads nothing.
+    /// Sends a command without reading a response.
     ///
     /// # Errors
     ///
@@ -69,11 +69,11 @@ impl Wire {
         self.stream.get_mut().write_all(&request)
     }
 
-    /// Reads an answer.
+    /// Reads a response.
     ///
     /// # Errors
     ///
-    /// If the connection ends, or the answer does not come in time or is no answer.
+    /// If the connection ends, or the response does not arrive in time or is invalid.
     pub fn receive(&mut self) -> io::Result<Reply> {
         Reply::read(&mut self.stream)
     }

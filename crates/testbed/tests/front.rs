@@ -1,4 +1,4 @@
-//! nginx, Caddy and HAProxy start with the configuration they are given, answer, and end.
+//! nginx, Caddy and HAProxy start with a given configuration, respond, and end.
 #![expect(clippy::unwrap_used, reason = "a test fails where something is missing")]
 
 use std::io::{Read, Write};

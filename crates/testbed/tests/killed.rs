@@ -1,5 +1,5 @@
-//! A test process that is killed takes its servers along. This file is also the process that is
-//! killed: with a variable set it starts a server, tells about it, and waits.
+//! A killed test process takes its servers along. This file is also the process that is killed: with a
+//! variable set it starts a server, reports it, and waits.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -32,7 +32,7 @@ fn no_server_outlives_a_killed_process() {
     wait_until("the server ends and its directory goes", || !runs(pid) && !socket.exists());
 }
 
-/// Whether it runs: who has ended may stay in the table until somebody asks how.
+/// Whether a process runs. An ended one may stay in the table until it is waited for.
 fn runs(pid: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
     stat.is_ok_and(|stat| !stat.contains(") Z "))

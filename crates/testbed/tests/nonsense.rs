@@ -1,4 +1,4 @@
-//! Each kind of nonsense arrives as what it is.
+//! Each kind of nonsense arrives as intended.
 #![expect(clippy::unwrap_used, reason = "a test fails where something is missing")]
 
 use std::io::{Read, Write};

@@ -1,4 +1,4 @@
-//! Each fault of the proxy shows, and is gone when it is healed.
+//! Each fault of the proxy has its effect, and ends when it is healed.
 #![expect(clippy::unwrap_used, reason = "a test fails where something is missing")]
 
 use std::time::{Duration, Instant};

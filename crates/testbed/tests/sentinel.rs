@@ -1,4 +1,4 @@
-//! Sentinels make a replica the master when the master dies.
+//! Sentinels promote a replica when the master dies.
 
 use tollgate_testbed::{Flavour, Sentinel, SentinelOptions};
 

@@ -1,4 +1,4 @@
-//! Servers start, answer, pause, come back, and end with the test.
+//! Servers start, respond, pause, restart, and end with the test.
 
 use std::path::Path;
 use std::time::Duration;

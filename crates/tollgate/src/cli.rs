@@ -1,7 +1,7 @@
-//! The command line: what can be asked of the program.
+//! The command line.
 //!
-//! Exit codes: 0 done or allowed, 1 denied (or warnings of `doctor`), 2 an error: in the arguments, in the configuration (with
-//! `check-config --strict` also a warning), or on the way to the server.
+//! Exit codes: 0 done or allowed, 1 denied (or warnings of `doctor`), 2 an error: in the arguments, in the
+//! configuration (with `check-config --strict` also a warning), or in the communication with the server.
 
 mod check_config;
 mod doctor;
@@ -38,11 +38,11 @@ pub struct ConfigFile {
     pub config: Option<PathBuf>,
 }
 
-/// The files that are looked for in the working directory.
+/// The files that are searched for in the working directory.
 const USUAL: [&str; 3] = ["tollgate.yaml", "tollgate.yml", "tollgate.toml"];
 
 impl ConfigFile {
-    /// The file that was named, or the usual one in the working directory; `None` for the starter.
+    /// The named file, or the usual one in the working directory; `None` for the starter.
     fn find(self) -> anyhow::Result<Option<PathBuf>> {
         if let Some(named) = self.path.or(self.config) {
             return Ok(Some(named));
@@ -125,10 +125,10 @@ Examples:
   tollgate serve /etc/tollgate/tollgate.yaml
   tollgate serve -c tollgate.toml";
 
-/// The arguments or the configuration cannot be used, or the server cannot be asked.
+/// The arguments or the configuration are invalid, or the server could not be asked.
 pub(crate) const WRONG: u8 = 2;
 
-/// Does what the arguments say, with the given environment.
+/// Runs the command in the arguments, with the given environment.
 pub fn run(
     cli: Cli,
     environment: Vec<(String, String)>,
@@ -153,7 +153,7 @@ pub fn run(
         Command::Man(manual) => manual.run(Cli::command(), out),
     };
     match done {
-        // Whoever read the output has seen enough.
+        // The reader of the output, such as `head`, has closed it.
         Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
         done => done,
     }
@@ -168,11 +168,11 @@ fn print_schema(out: &mut dyn Write) -> io::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Says why it failed. What a server sent may be part of it, so it must not act on a terminal.
+/// Prints why the command failed. The text may contain data of a server, so control characters are removed.
 pub fn fail(error: &anyhow::Error, err: &mut dyn Write) -> ExitCode {
     let bad = anstyle::AnsiColor::Red.on_default().bold();
     let text: Vec<String> = format!("{error:#}").lines().map(plain).collect();
-    // Where standard error is closed, the exit code says it alone.
+    // If standard error is closed, the exit code still reports the failure.
     let _ = writeln!(err, "{bad}error:{bad:#} {}", text.join("\n"));
     ExitCode::from(WRONG)
 }

@@ -1,7 +1,7 @@
-//! Speaks to a running server over HTTP: one question, one answer, within bounded time.
+//! An HTTP client for a running server: one request, one response, with a time-out.
 //!
-//! It never retries: a question that charges must not be asked twice. It follows no redirect and
-//! uses no proxy, so the token goes to the server that was named and nowhere else.
+//! It never retries: a request that charges must not be sent twice. It follows no redirect and uses no proxy,
+//! so the token goes only to the named server.
 
 mod answer;
 mod fault;
@@ -22,13 +22,13 @@ pub(crate) use fault::in_words as fault_in_words;
 pub use server::{Path, Server, ServerError};
 pub use token::{Token, TokenError};
 
-/// How long connecting may take.
+/// The time-out of a connection.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The largest answer that is read: a hundred thousand holds fit with room to spare.
+/// The largest response: a hundred thousand holds fit.
 const MOST_ANSWER_BYTES: u64 = 64 * 1024 * 1024;
 
-/// A way to one server.
+/// A client of one server.
 #[derive(Clone, Debug)]
 pub struct Client {
     agent: Agent,
@@ -38,7 +38,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client that shows this token, and waits at most `timeout` for a whole answer.
+    /// A client that sends this token, and waits at most `timeout` for a whole response.
     pub fn new(server: Server, token: Option<Token>, timeout: Duration) -> Self {
         let config = Agent::config_builder()
             .timeout_connect(Some(CONNECT_TIMEOUT.min(timeout)))
@@ -47,7 +47,7 @@ impl Client {
             .max_redirects(0)
             .max_redirects_will_error(false)
             .proxy(None)
-            // A connection that is kept may be found dead; a new one costs little.
+            // A kept connection may be dead; a new one costs little.
             .max_idle_connections(0)
             // The system's certificates, so that a company's own authority is trusted too.
             .tls_config(TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build())
@@ -56,7 +56,7 @@ impl Client {
         Self { agent: config.new_agent(), server, token, timeout }
     }
 
-    /// The same way, for an answer that may take so much longer.
+    /// The same client with a longer time-out.
     pub fn more_patient(&self, more: Duration) -> Self {
         Self::new(self.server.clone(), self.token.clone(), self.timeout.saturating_add(more))
     }
@@ -66,41 +66,40 @@ impl Client {
         &self.server
     }
 
-    /// The token it shows.
+    /// The token that it sends.
     pub fn token(&self) -> Option<&Token> {
         self.token.as_ref()
     }
 
-    /// The longest it waits for a whole answer.
+    /// The longest wait for a whole response.
     pub fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// Asks for what is at a path.
+    /// Sends a `GET`.
     pub fn get(&self, path: &Path) -> Result<Answer, Fault> {
         self.ask(Method::GET, path, &[], None)?.unless_refused(&self.server)
     }
 
-    /// Posts a body; the 429 that refuses an attempt is an answer like any other, and so is the 403 that
-    /// bars one.
+    /// Sends a `POST`. The 429 of a denied attempt is a normal response, and so is the 403 of a blocked one.
     pub fn post(&self, path: &Path, body: &Value) -> Result<Answer, Fault> {
         let answer = self.ask(Method::POST, path, &[], Some(body))?;
         let decided = answer.status == 429 || answer.status == 403 && answer.is_decision();
         if decided { Ok(answer) } else { answer.unless_refused(&self.server) }
     }
 
-    /// Puts a body at a path.
+    /// Sends a `PUT`.
     pub fn put(&self, path: &Path, body: &Value) -> Result<Answer, Fault> {
         self.ask(Method::PUT, path, &[], Some(body))?.unless_refused(&self.server)
     }
 
-    /// Puts a body at a path, if what is there still has this tag.
+    /// Sends a `PUT` that only succeeds if the resource still has this ETag.
     pub fn put_over(&self, path: &Path, tag: &str, body: &Value) -> Result<Answer, Fault> {
         let headers = [("if-match", tag)];
         self.ask(Method::PUT, path, &headers, Some(body))?.unless_refused(&self.server)
     }
 
-    /// Deletes what is at a path.
+    /// Sends a `DELETE`.
     pub fn delete(&self, path: &Path) -> Result<Answer, Fault> {
         self.ask(Method::DELETE, path, &[], None)?.unless_refused(&self.server)
     }

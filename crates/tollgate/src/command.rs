@@ -1,7 +1,7 @@
-//! What the command line can ask of a running server.
+//! The commands that ask a running server.
 //!
-//! Every command answers in words for people or, with `--json`, with the server's answer as it came.
-//! Exit codes: 0 done or allowed, 1 denied, 2 an error.
+//! Every command prints text for people or, with `--json`, the server's response unchanged. Exit codes: 0
+//! done or allowed, 1 denied, 2 an error.
 
 pub mod acquire;
 pub mod ban;
@@ -123,14 +123,14 @@ pub enum Remote {
     Bench(Asking<bench::Bench>),
 }
 
-/// What a command works with.
+/// What a command uses.
 pub(crate) struct Session<'a> {
     client: Client,
     format: Format,
     out: &'a mut dyn Write,
 }
 
-/// For whom the answer is.
+/// The format of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     Words,
@@ -141,7 +141,7 @@ pub(crate) enum Format {
 pub(crate) const DENIED: u8 = 1;
 
 impl Remote {
-    /// Asks, and prints the answer.
+    /// Sends the request and prints the response.
     pub fn run(self, environment: &[(String, String)], out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         let reach = self.reach();
         let token = Token::find(reach.token_file.as_deref(), environment)?;
@@ -209,7 +209,7 @@ impl Remote {
 }
 
 impl Session<'_> {
-    /// Reads an answer, and prints it: as it came, or as `words` puts it.
+    /// Parses a response and prints it: unchanged, or as `words` writes it.
     fn show<T: DeserializeOwned>(
         &mut self,
         answer: &Answer,
@@ -238,7 +238,7 @@ impl Session<'_> {
     }
 }
 
-/// Prints a text with its colours on a terminal that wants them, and without them elsewhere.
+/// Prints a text, with colours if standard output is a terminal that wants them.
 pub(crate) fn say(text: &[u8], out: &mut dyn Write) -> io::Result<()> {
     match AutoStream::choice(&io::stdout()) {
         ColorChoice::Never => write!(out, "{}", strip_str(&String::from_utf8_lossy(text))),
@@ -246,7 +246,7 @@ pub(crate) fn say(text: &[u8], out: &mut dyn Write) -> io::Result<()> {
     }
 }
 
-/// A duration as the limits' grammar has it.
+/// A duration in the grammar of limits.
 fn duration(text: &str) -> Result<Span, String> {
     match grammar::parse_span(text) {
         Ok(span) if span > Span::ZERO => Ok(span),

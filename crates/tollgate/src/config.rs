@@ -1,8 +1,8 @@
-//! The configuration: what was *written* (`raw`) becomes what is *meant* ([`Config`]), once.
+//! The configuration: the written form (`raw`) is converted once to its meaning ([`Config`]).
 //!
-//! A file's text becomes a tree of values with their places; environment variables are laid over
-//! it; serde reads it as what was written; then it is checked and converted. Every problem that is
-//! found says where it lies and what would be right.
+//! The text of a file becomes a tree of values with their positions. Environment variables override values in
+//! it. Serde reads the tree as the written form, which is then checked and converted. Every error says where
+//! it is and how to correct it.
 
 mod answers;
 pub mod clients;
@@ -15,6 +15,7 @@ pub mod env_typos;
 mod escape;
 pub mod explain;
 mod fields;
+mod files;
 mod from_toml;
 mod from_yaml;
 mod gateway;
@@ -43,7 +44,7 @@ mod variables;
 mod zones;
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::Read;
+use std::io;
 use std::path::Path as FilePath;
 use std::sync::Arc;
 
@@ -67,68 +68,68 @@ pub use valkey::ValkeyVariable;
 use problem::Findings;
 use tree::{Node, Value};
 
-/// What is used when no file is given.
+/// The configuration without a file.
 pub const STARTER: &str = include_str!("config/starter.yaml");
 
-/// The largest file that is read, in MiB: more than 250,000 overrides need.
+/// The largest file, in MiB: more than 250,000 overrides need.
 const MOST_FILE_MIB: u64 = 32;
 
-/// Where settings go that are too many for a file.
+/// The remedy for settings that are too many for a file.
 const ELSEWHERE: &str = "set overrides with `tollgate set` or `PUT /api/v1/counters/RULE/KEY`, and listings with `tollgate ban` or `POST /api/v1/bans`";
 
-/// What a configuration means.
+/// A checked configuration.
 ///
 /// # Defaults
 ///
-/// Without a file, [`STARTER`] is the configuration. With one, what it leaves out is: listen on
-/// `127.0.0.1:8080`, no API keys, the store in the file `tollgate.redb` flushed every ten seconds
-/// with at most 1,000,000 keys, a pretty log at level info, ten seconds for requests under way at the
-/// end, nobody on the lists, no rules and no policies.
+/// Without a file, [`STARTER`] is the configuration. A file that leaves settings out gets: `127.0.0.1:8080`
+/// to listen on, no API keys, the store in the file `tollgate.redb` flushed every ten seconds with at most
+/// 1,000,000 keys, a pretty log at level info, ten seconds for requests in flight at the end, empty lists, no
+/// rules and no policies.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where the server listens.
+    /// The addresses that the server listens on.
     pub listen: Listen,
-    /// The API keys; none only on loopback.
+    /// The API keys; they may be absent only on loopback.
     pub keys: Vec<ApiKey>,
     /// Where counters are kept.
     pub store: StoreConfig,
-    /// The databases of the application that rules count rows in, by name.
+    /// The databases in which rules count rows, by name.
     pub databases: BTreeMap<String, PostgresSettings>,
-    /// What is logged, and how.
+    /// The log.
     pub log: LogConfig,
-    /// How long requests that are under way may take once the program was told to end.
+    /// How long requests in flight may take when the program ends.
     pub drain: Span,
-    /// What is limited.
+    /// The rules, policies and lists.
     pub policies: Policies,
-    /// Who clients are, to the doors that stand between them and a service.
+    /// How the gateway and forward-auth identify clients.
     pub clients: Clients,
-    /// How decisions are said to them.
+    /// How decisions are written for them.
     pub answers: Answers,
     /// The reverse proxy, if there is one.
     pub gateway: Option<Settings>,
-    /// Who is told of locks, by guard.
+    /// The webhooks that are notified of locks, by guard.
     pub webhooks: Webhooks,
-    /// Values of the file that can be used, and may not be what was meant.
+    /// Warnings about values that are valid but may not be intended.
     pub doubts: Vec<Warning>,
-    /// Variables of the environment that look like settings, and are ignored.
+    /// Environment variables that look like settings, and are ignored.
     pub env_typos: Vec<EnvTypo>,
-    /// What `VALKEY_URL` and `VALKEY_KEY_PREFIX` did, if they are set.
+    /// The effect of `VALKEY_URL` and `VALKEY_KEY_PREFIX`, if they are set.
     pub valkey: Vec<ValkeyVariable>,
 }
 
-/// Something that can be used, and may not be what was meant.
+/// A setting that is valid but may not be intended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
-    /// The policy it is about, if it is about one.
+    /// The policy that it concerns, if there is one.
     pub policy: Option<String>,
-    /// What to know.
+    /// What is doubtful.
     pub message: String,
     /// What to do about it.
     pub remedy: String,
 }
 
 impl Config {
-    /// Everything that may not be what was meant.
+    /// All warnings.
     pub fn warnings(&self) -> Vec<Warning> {
         let apart = self.slot_spread().into_iter().map(|apart| {
             let (message, remedy) = (apart.words(), apart.remedy());
@@ -137,7 +138,7 @@ impl Config {
         apart.chain(self.own_warnings()).chain(self.ignored()).chain(self.unused_valkey()).collect()
     }
 
-    /// The warnings about the configuration itself: not about its store's topology, nor the environment.
+    /// The warnings about the configuration itself, not about its store's topology or the environment.
     pub fn own_warnings(&self) -> Vec<Warning> {
         let of_policies = self
             .escapes()
@@ -151,7 +152,7 @@ impl Config {
     }
 }
 
-/// How a text is written.
+/// The format of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// `.yaml` or `.yml`.
@@ -160,8 +161,7 @@ pub enum Format {
     Toml,
 }
 
-/// Reads the configuration from a file, or the starter if there is none, with the environment laid
-/// over it.
+/// Reads the configuration from a file, or the starter if there is none, and applies the environment.
 pub fn load(
     path: Option<&FilePath>,
     environment: impl Iterator<Item = (String, String)>,
@@ -191,7 +191,7 @@ pub fn load(
     Ok(config)
 }
 
-/// Reads the configuration from a text that problems call `source`.
+/// Reads the configuration from a text, which error messages call `source`.
 pub fn load_str(
     text: &str,
     format: Format,
@@ -293,22 +293,23 @@ fn mean(
     findings.conclude(made)
 }
 
+/// A configuration file as it is now.
+pub(crate) fn file_bytes(path: &FilePath) -> io::Result<Vec<u8>> {
+    files::read_up_to(path, MOST_FILE_MIB << 20)
+}
+
 fn read_file(path: &FilePath) -> Result<String, String> {
-    let cannot = |error: std::io::Error| format!("cannot be read: {error}");
-    let file = std::fs::File::open(path).map_err(cannot)?;
-    let mut bytes = Vec::new();
-    let most = MOST_FILE_MIB * 1024 * 1024;
-    file.take(most + 1).read_to_end(&mut bytes).map_err(cannot)?;
-    if bytes.len() as u64 > most {
-        return Err(format!("the file is larger than {MOST_FILE_MIB} MiB: {ELSEWHERE}"));
-    }
+    let bytes = file_bytes(path).map_err(|error| match error.kind() {
+        io::ErrorKind::FileTooLarge => format!("the file is larger than {MOST_FILE_MIB} MiB: {ELSEWHERE}"),
+        _ => format!("cannot be read: {error}"),
+    })?;
     String::from_utf8(bytes).map_err(|error| {
         format!("is not UTF-8 text from byte {} on: save it as UTF-8", error.utf8_error().valid_up_to())
     })
 }
 
 impl Format {
-    /// How a file is written, by the ending of its name.
+    /// The format of a file, by its extension.
     pub fn of(path: &FilePath) -> Option<Self> {
         match path.extension()?.to_str()? {
             "yaml" | "yml" => Some(Self::Yaml),

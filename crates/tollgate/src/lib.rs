@@ -1,4 +1,4 @@
-//! The program: its configuration, its command line, and how it speaks to a running server.
+//! The program: its configuration, its command line, and its client.
 
 pub mod cli;
 pub mod client;

@@ -1,4 +1,4 @@
-//! Starts the program: the one place that reads the real arguments and environment.
+//! Starts the program. Only this file reads the real arguments and environment.
 
 use std::io;
 use std::process::ExitCode;
@@ -6,8 +6,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use tollgate::cli::{self, Cli};
 
-/// Requests and answers are made of many small pieces, which this one hands out in less time than the
-/// system's.
+/// Requests and responses need many small allocations, for which this allocator is faster than the system's.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -15,7 +14,7 @@ fn main() -> ExitCode {
     let environment: Vec<(String, String)> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect();
-    // The streams stay unlocked: other threads draw on them, and a panic must be able to speak.
+    // The streams stay unlocked: other threads write to them, and a panic must be able to print.
     let done = cli::run(Cli::parse(), environment, &mut io::stdout(), &mut io::stderr());
     done.unwrap_or_else(|error| cli::fail(&error, &mut anstream::stderr()))
 }

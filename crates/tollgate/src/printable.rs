@@ -1,11 +1,11 @@
-//! Texts that anybody may have sent, made fit for terminals and logs. Whatever is printed for people passes
-//! [`plain`], and every JSON that is printed or logged passes [`json`].
+//! Makes untrusted texts safe for terminals and logs. Text for people passes [`plain`], and every JSON that
+//! is printed or logged passes [`json`].
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Whether a character acts on what shows it, or cannot be seen: control characters (C0, DEL and C1), line
-/// and paragraph separators, and everything that turns the direction of text.
+/// Whether a character controls a terminal or is invisible: control characters (C0, DEL and C1), line and
+/// paragraph separators, and everything that changes the direction of text.
 fn acts(character: char) -> bool {
     let turns_text = matches!(
         character,
@@ -14,8 +14,7 @@ fn acts(character: char) -> bool {
     character.is_control() || turns_text || matches!(character, '\u{2028}' | '\u{2029}' | '\u{feff}')
 }
 
-/// The text with such characters made visible: a key must not move the cursor, colour the screen or reorder
-/// the line.
+/// Escapes such characters: a key must not move the cursor, colour the screen or reorder the line.
 pub(crate) fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for character in text.chars() {
@@ -28,12 +27,12 @@ pub(crate) fn plain(text: &str) -> String {
     plain
 }
 
-/// As [`plain`], but each such character becomes one other, so that a mark below a line stays in its place.
+/// As [`plain`], but each such character becomes a single one, so that a mark below the line stays in place.
 pub(crate) fn plain_in_place(text: &str) -> String {
     text.chars().map(|character| if acts(character) { '\u{fffd}' } else { character }).collect()
 }
 
-/// The same JSON with such characters escaped as JSON does. Spaces and line ends between values stay.
+/// The same JSON with such characters escaped. White space between values stays.
 pub(crate) fn json(json: &str) -> Cow<'_, str> {
     let acts = |character: char| acts(character) && !matches!(character, '\n' | '\r' | '\t');
     if !json.contains(acts) {

@@ -1,4 +1,4 @@
-//! `tollgate serve`: puts the parts together, listens, follows the configuration, and ends in order.
+//! `tollgate serve`: assembles the parts, listens, follows the configuration, and shuts down in order.
 
 mod assemble;
 mod descriptors;
@@ -43,7 +43,7 @@ use tending::Tending;
 /// SIGXFSZ, on every system this runs on.
 const FILE_TOO_LARGE: i32 = 25;
 
-/// Serves until it is told to end.
+/// Serves until a signal ends it.
 pub fn run(
     path: Option<PathBuf>,
     environment: Vec<(String, String)>,
@@ -61,7 +61,7 @@ pub fn run(
     descriptors::raise(config.gateway.as_ref());
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ended = runtime.block_on(serve(config, source, bytes, out));
-    // What still runs after a second signal is not waited for.
+    // Does not wait for what still runs after a second signal.
     runtime.shutdown_background();
     ended
 }
@@ -79,7 +79,7 @@ fn warn_of_doubts(config: &Config) {
     }
 }
 
-/// Says so if variables of the environment look like settings, and are none.
+/// Logs environment variables that look like settings but are not.
 fn warn_of_strays(env_typos: &[EnvTypo]) {
     for EnvTypo { name, meant } in env_typos {
         tracing::warn!(
@@ -91,7 +91,7 @@ fn warn_of_strays(env_typos: &[EnvTypo]) {
     }
 }
 
-/// Says what the variables did that other programs share.
+/// Logs the effect of the `VALKEY_…` variables, which other programs use too.
 fn tell_of_valkey(variables: &[ValkeyVariable]) {
     for variable in variables {
         let (name, effect) = (variable.name, variable.effect);
@@ -103,7 +103,7 @@ fn tell_of_valkey(variables: &[ValkeyVariable]) {
     }
 }
 
-/// Says so if the store is whoever answers for it.
+/// Logs a warning if the store's certificate is not verified.
 fn warn_of_trust(store: &StoreConfig) {
     let unverified = match store {
         StoreConfig::Redis(settings) => settings.tls.as_ref().is_some_and(|tls| tls.unverified),
@@ -118,7 +118,7 @@ fn warn_of_trust(store: &StoreConfig) {
     }
 }
 
-/// Says so if the store keeps the rules of policies apart.
+/// Logs a warning if the rules of a policy are in different slots of the store.
 fn warn_of_pieces(store: &StoreConfig, policies: &Policies) {
     let apart = slot_spread::of(store, policies);
     if !apart.is_empty() {
@@ -131,7 +131,7 @@ fn warn_of_pieces(store: &StoreConfig, policies: &Policies) {
     }
 }
 
-/// The gateway's routes, as they are at the time.
+/// The gateway's current routes.
 fn known_routes(gateway: Option<Arc<Gateway>>) -> KnownRoutes {
     let info = |route: RouteSettings| RouteInfo {
         path: route.paths.first().map_or_else(|| "/*".to_owned(), ToString::to_string),
@@ -144,7 +144,7 @@ fn known_routes(gateway: Option<Arc<Gateway>>) -> KnownRoutes {
     })
 }
 
-/// Opens the listener of the HTTP interface.
+/// Opens the listener of the HTTP API.
 async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     let taken = |error: &io::Error| match error.kind() {
         io::ErrorKind::AddrInUse => "; another program listens there already",
@@ -160,8 +160,8 @@ async fn serve(
     bytes: Option<Vec<u8>>,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    // A bound on the size of files is a write that fails, as a full disk is; unheard, its signal would
-    // end the process.
+    // With this handler, exceeding the limit on file sizes is a failed write, like a full disk. Without it,
+    // the signal would end the process.
     let _file_too_large = signal(SignalKind::from_raw(FILE_TOO_LARGE))?;
     let Assembly { admissions, databases, mut registry, flush, gateway, pacer } =
         assemble::assemble(&config).await?;
@@ -191,13 +191,14 @@ async fn serve(
         reload: Arc::new(move || by_request.reload().map_err(|error| error.to_string())),
         routes: known_routes(gateway.clone()),
         forward_auth,
+        relay: None,
         registry,
     };
     let listener = listen(config.listen.http).await?;
     let hangup = signal(SignalKind::hangup())?;
     let mut end_signals = EndSignals::catch()?;
     let following = Following::start(Arc::clone(&reloader), hangup);
-    // Nobody may be reading: that is no reason not to serve.
+    // Standard output may be closed; the server serves anyway.
     let _ = greeting::greet(out, (file.as_deref(), &config), listener.local_addr()?, gateway.as_deref());
     let tending = Tending::start(&engine, &leases);
     let server = listener::Server::start(listener, router(parts));

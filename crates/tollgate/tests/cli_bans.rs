@@ -1,4 +1,4 @@
-//! `ban`, `unban` and `bans`: what they send, and how they put what comes back.
+//! `ban`, `unban` and `bans`: what they send, and how they print the response.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where something is missing")]
 

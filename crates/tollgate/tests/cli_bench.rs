@@ -1,4 +1,4 @@
-//! `tollgate bench` against canned answers: what it sends, what it counts, and that it ends.
+//! `tollgate bench` against canned responses: what it sends, what it counts, and that it ends.
 
 mod responder;
 
@@ -14,7 +14,7 @@ const ALLOWED: &str =
 const DENIED: &str =
     r#"{"title":"Rate limit exceeded","status":429,"allowed":false,"verdict":"deny","rules":[]}"#;
 
-/// Every third attempt is denied.
+/// A server that denies every third attempt.
 fn limiter() -> Responder {
     let asked = AtomicUsize::new(0);
     Responder::start(move |request: &Asked| {

@@ -1,4 +1,4 @@
-//! What each command asks of the server, and how it puts the answer.
+//! What each command sends to the server, and how it prints the response.
 
 mod responder;
 

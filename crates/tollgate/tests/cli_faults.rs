@@ -1,4 +1,4 @@
-//! What goes wrong on the way to the server, and how it is said.
+//! Errors in the communication with the server, and their messages.
 
 mod responder;
 

@@ -1,4 +1,4 @@
-//! What the program says about itself: help, completions, manual pages.
+//! The program's own documentation: help, completions, manual pages.
 
 mod responder;
 
@@ -84,7 +84,7 @@ fn every_example_in_the_help_is_understood() {
     for command in &COMMANDS[2..] {
         let help = tollgate(&[command, "--help"]).out;
         for line in help.lines().filter_map(|line| line.strip_prefix("  tollgate ")) {
-            // What a shell or a reader makes of the rest is not ours.
+            // Only the program's own part of a shell line is checked.
             let line = line.split([';', '|', '&', '>']).next().unwrap().split("   ").next().unwrap();
             let words = line.replace("'10/s burst 50'", "10/s_burst_50").replace("\"$receipt\"", "r");
             let words: Vec<String> = words.split_whitespace().map(|word| word.replace('_', " ")).collect();

@@ -1,5 +1,5 @@
-//! Policies, routes and consumers on the command line: what is asked of the server, and how its answers
-//! are put.
+//! Policies, routes and consumers on the command line: what is sent to the server, and how its responses are
+//! printed.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

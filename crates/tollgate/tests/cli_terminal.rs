@@ -1,5 +1,5 @@
-//! What happens only on a terminal: colours, questions, and the live screen. The terminal is a
-//! pseudo-terminal of 24 lines.
+//! Behaviour on a terminal: colours, questions, and the live screen. The terminal is a pseudo-terminal of 24
+//! lines.
 #![expect(clippy::unwrap_used, reason = "a test fails where something is missing")]
 #![cfg(target_os = "linux")]
 
@@ -26,7 +26,7 @@ const ENTERED: &str = "\x1b[?1049h";
 const LEFT: &str = "\x1b[?1049l";
 const SHOWN_CURSOR: &str = "\x1b[?25h";
 
-/// Both ends of a terminal.
+/// Both ends of a pseudo-terminal.
 struct Terminal {
     user: File,
     program: File,
@@ -69,7 +69,7 @@ impl Terminal {
             .unwrap()
     }
 
-    /// Reads on until this was printed; fails when nothing more comes for long.
+    /// Reads until this was printed; fails if nothing more comes for long.
     fn wait_for(&mut self, text: &str) {
         while !self.seen.contains(text) {
             let bytes = self.printed.recv_timeout(Duration::from_secs(30));

@@ -1,4 +1,4 @@
-//! The program speaks TLS, and only to whom the system trusts.
+//! The program uses TLS, and trusts only the system's certificates.
 #![expect(clippy::unwrap_used, reason = "a test fails where something is missing")]
 
 mod responder;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 const ALLOWED: &str = r#"{"allowed":true,"verdict":"allow","rules":[]}"#;
 
-/// A server, and the certificate that vouches for it.
+/// A server, and the certificate of its authority.
 fn server() -> (Responder, String) {
     let certified = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
     let certificate = CertificateDer::from(certified.cert.der().to_vec());

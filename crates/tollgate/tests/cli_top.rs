@@ -1,4 +1,4 @@
-//! `tollgate top` where nobody watches: two samples, one page.
+//! `tollgate top` without a terminal: two samples, one page.
 
 mod responder;
 

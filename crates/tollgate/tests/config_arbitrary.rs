@@ -1,5 +1,4 @@
-//! Whatever is written, the answer is a configuration or problems: never a panic, never an endless
-//! wait.
+//! Any text gives a configuration or errors: never a panic, never an endless loop.
 
 use proptest::prelude::*;
 use tollgate::config::{self, Format};
@@ -11,7 +10,7 @@ fn answers(text: &str, format: Format, variables: Vec<(String, String)>) {
     }
 }
 
-/// Pieces that configurations are made of, so that random texts get past the parser.
+/// Pieces of configurations, so that random texts get past the parser.
 fn fragment() -> impl Strategy<Value = String> {
     prop_oneof![
         "[a-z_]{1,8}",
@@ -62,7 +61,7 @@ fn fragment() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Nested flow YAML, which is nearly always a tree.
+/// Nested flow YAML, which nearly always parses.
 fn tree() -> impl Strategy<Value = String> {
     fragment().prop_recursive(5, 40, 5, |inner| {
         prop_oneof![

@@ -1,4 +1,4 @@
-//! Configurations that cannot be used, each with the exact words in which it is refused.
+//! Invalid configurations, each with its exact error message.
 
 use tollgate::config::{self, Format};
 

@@ -1,4 +1,4 @@
-//! Limits and keys that are right by themselves and wrong where they stand.
+//! Limits and keys that are valid by themselves, but not where they are.
 
 use tollgate::config::{self, Format};
 

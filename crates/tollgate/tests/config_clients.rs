@@ -1,5 +1,4 @@
-//! The sections `clients` and `answers`, and tokens: what they mean, and the words in which mistakes are
-//! refused.
+//! The sections `clients` and `answers`, and tokens: their meaning, and the messages for errors.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

@@ -1,4 +1,4 @@
-//! `count_when`: every form in which it can be written, and the words in which others are refused.
+//! `count_when`: every valid form, and the messages for invalid ones.
 
 use tollgate::config::{self, Config, ConfigError, Format};
 

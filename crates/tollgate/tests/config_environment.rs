@@ -1,4 +1,4 @@
-//! Environment variables laid over a configuration.
+//! Environment variables that override a configuration.
 
 use tollgate::config::{self, Config, ConfigError, Format, StoreConfig};
 

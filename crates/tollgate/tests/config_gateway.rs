@@ -1,4 +1,4 @@
-//! The gateway's section: what it means, and the exact words in which mistakes are refused.
+//! The gateway's section: its meaning, and the exact messages for errors.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

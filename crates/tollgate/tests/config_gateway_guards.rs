@@ -1,4 +1,4 @@
-//! The guard of a route: what it means, and the exact words in which mistakes are refused.
+//! The guard of a route: its meaning, and the exact messages for errors.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -8,7 +8,7 @@ use http::Method;
 use tollgate::config::{self, Format};
 use tollgate_gateway::settings::{CrossSite, GuardSettings};
 
-/// A configuration with a guarded route, among a few things to choose from.
+/// A configuration with a guarded route and a few other parts.
 fn text(route: &str, guard: &str, clients: &str) -> String {
     format!(
         "
@@ -24,7 +24,7 @@ gateway:
     )
 }
 
-/// The guard of a route that says this of it.
+/// The guard of a route with these settings.
 fn load(guard: &str, clients: &str) -> Result<GuardSettings, String> {
     load_route("path: /in", guard, clients)
 }

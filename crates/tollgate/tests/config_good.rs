@@ -1,4 +1,4 @@
-//! Configurations that can be used, and what they mean.
+//! Valid configurations and their meaning.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -17,7 +17,7 @@ fn yaml(text: &str) -> Config {
     load(text, Format::Yaml)
 }
 
-/// Everything that policies and rules mean, as text that can be compared.
+/// The meaning of policies and rules, as text that can be compared.
 fn meaning(config: &Config) -> String {
     let rules: Vec<String> = config
         .policies

@@ -1,4 +1,4 @@
-//! Guards in the configuration: what they mean, what is wrong with them, and what is warned of.
+//! Guards in the configuration: their meaning, errors and warnings.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::time::Duration;

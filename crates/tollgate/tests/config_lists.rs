@@ -1,5 +1,5 @@
-//! The blocklist, the allowlist and bans in the configuration: what they mean, and every mistake in its
-//! exact words.
+//! The blocklist, the allowlist and bans in the configuration: their meaning, and the exact message for every
+//! error.
 
 use tollgate::config::{self, Config, Format};
 use tollgate_core::{Author, Stance, Timestamp};

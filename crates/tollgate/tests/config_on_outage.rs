@@ -1,4 +1,4 @@
-//! The default for what rules do without their store: from what is written to what each rule does.
+//! The default `on_outage`, and what each rule gets from it.
 
 use tollgate::config::{self, Config, ConfigError, Format};
 
@@ -16,7 +16,7 @@ fn load(text: &str, variables: &[(&str, &str)]) -> Result<Config, ConfigError> {
     config::load_str(text, Format::Yaml, "t.yaml", environment)
 }
 
-/// What these rules do without their store.
+/// The `on_outage` of these rules.
 fn modes(config: &Config, rules: &[&str]) -> Vec<String> {
     rules.iter().map(|rule| config.policies.rule(rule).expect("it is a rule").on_outage.to_string()).collect()
 }

@@ -1,4 +1,4 @@
-//! A store in PostgreSQL, from what is written to what is meant, and every way to get it wrong.
+//! A store in PostgreSQL, from its written form to its meaning, and every error.
 
 use std::time::Duration;
 

@@ -20,7 +20,7 @@ policies:
   mail.deliver: [domain]
 ";
 
-/// Runs the program in an empty directory and an environment that has only these variables.
+/// Runs the program in an empty directory, with only these variables.
 fn tollgate(directory: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tollgate"))
         .args(arguments)
@@ -142,7 +142,7 @@ rules:
 fn check_config_warns_of_what_the_server_would_stumble_over() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("lost.yaml"), "store: { file: nowhere/counts.redb }\n").unwrap();
-    // The file can be named without the option, and what is named so comes first.
+    // The file can be given without the option, which then takes precedence.
     let variables = [("TOLLGATE_CONFIG", "other.yaml"), ("TOLLGATE_LISTEN_HTTP", "127.0.0.1:1")];
     let output = tollgate(directory.path(), &["check-config", "lost.yaml"], &variables);
     assert_eq!((text(&output.stderr), output.status.code()), ("", Some(0)));

@@ -1,5 +1,5 @@
-//! A store in Redis or Valkey, from what is written to what is meant: in a file and in the
-//! environment, and every way to get it wrong.
+//! A store in Redis or Valkey, from its written form to its meaning: in a file and in the environment, and
+//! every error.
 
 use std::path::Path;
 use std::time::Duration;
@@ -221,7 +221,7 @@ fn the_environment_names_the_store_where_nothing_else_does() {
     assert_eq!(settings_of(config).topology, at("v", 6380));
 }
 
-/// What the shared variables did.
+/// The effect of the `VALKEY_…` variables.
 fn effects(config: &Config) -> Vec<(&'static str, Effect)> {
     config.valkey.iter().map(|variable| (variable.name, variable.effect)).collect()
 }

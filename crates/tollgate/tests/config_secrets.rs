@@ -1,4 +1,4 @@
-//! A token that was pasted into the wrong place is not shown back, by the real program.
+//! The real program does not print a token that was pasted into the wrong place.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -6,7 +6,7 @@ use std::process::Command;
 
 const TOKEN: &str = "sk_live_51Habcdef0123456789";
 
-/// What the program prints about a file, in words and as JSON, and with the variables.
+/// What the program prints about a file, as text and as JSON, with these variables.
 fn printed(name: &str, text: &str, variables: &[(&str, &str)]) -> String {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join(name), text).unwrap();

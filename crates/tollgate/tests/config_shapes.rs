@@ -1,4 +1,5 @@
-//! Files of a wrong or foreign shape, through the real program: the error names the place and the remedy.
+//! Files of a wrong or foreign structure, through the real program: the error names the position and the
+//! remedy.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -14,7 +15,7 @@ fn check_config(directory: &Path, file: &str) -> Output {
         .expect("the program starts")
 }
 
-/// Checks what `check-config` says on standard error about each text.
+/// Checks the standard error of `check-config` for each text.
 fn refused(name: &str, table: &[(&str, &str)]) {
     let directory = tempfile::tempdir().unwrap();
     for (text, expected) in table {
@@ -99,7 +100,7 @@ fn limits_of_other_programs_are_refused_with_the_same_limit_in_ours() {
     let table = [
         ("1k/hour", "rules.a.limits: write `1000/hour`"),
         ("10M/day", "rules.a.limits: write `10000000/day`"),
-        ("10r/s burst=20", "rules.a.limits: write `10/s burst 20`"),
+        ("10r/s burst=20", "rules.a.limits: write `10/s burst 1` and, beside `limits`, `on_exceed: wait 2s`"),
         ("100rpm", "write `100/min`"),
         ("10 rps", "write `10/s`"),
         ("5 concurrent", "write `5 at once`"),

@@ -1,4 +1,4 @@
-//! Warnings of a configuration that can be used: labelled, logged by `serve`, and failures with `--strict`.
+//! Warnings of a valid configuration: labelled, logged by `serve`, and failures with `--strict`.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod program;

@@ -1,5 +1,4 @@
-//! `tollgate doctor` at real servers: what it says of healthy ones, and of everything that can be
-//! wrong with them.
+//! `tollgate doctor` at real servers: what it says about healthy ones, and about every problem.
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod patient;
@@ -12,7 +11,7 @@ use tollgate_testbed::{Cluster, Options, Proxy, Sentinel, Server};
 
 const LIMITER: &str = "user limiter on >hunter2 ~tollgate:* ~tollgate/* resetchannels -@all +@read +@write +@connection -@dangerous +eval +evalsha +time +role +info +config|get";
 
-/// A server that nothing is to be said against.
+/// A server without any problem.
 fn sound(options: Options) -> Options {
     options.max_memory("100mb", "noeviction").append_only()
 }
@@ -58,7 +57,7 @@ fn scripts_run_to_their_ends_and_write() {
     let (words, _) = Patient::at(&server.url()).words();
     assert!(words.contains("all 10 scripts run"), "{words}");
     let stats = server.command(&["INFO", "commandstats"]).text();
-    // The last of what each script does when it does all of it.
+    // The last commands of a complete run of each script.
     for command in ["set", "rpush", "hset", "lrem", "hdel", "zrem", "pexpire", "hmget", "hgetall"] {
         let calls = stats.split(&format!("cmdstat_{command}:calls=")).nth(1).unwrap_or("0,");
         let calls: u64 = calls.split(',').next().unwrap().parse().unwrap();
@@ -130,7 +129,7 @@ fn what_an_acl_does_not_grant_is_named_with_the_line_that_grants_it() {
         assert!(words.contains("remedy: ACL SETUSER limiter +evalsha +hset +pexpire\n"), "{words}");
         assert!(words.contains("CONFIG is not permitted, so this is what INFO says"), "{words}");
         assert!(words.contains("eviction     noeviction"), "{words}");
-        // What was granted as it was said is enough.
+        // Granting the commands in the message is enough.
         let grant = ["ACL", "SETUSER", "limiter", "+evalsha", "+hset", "+pexpire"];
         assert_eq!(server.command(&grant).text(), "OK");
         let (words, code) = Patient::at(&server.url_as("limiter", "hunter2")).words();
@@ -207,7 +206,7 @@ fn sockets_and_tls_are_looked_at_as_the_store_uses_them() {
 #[test]
 fn a_server_with_too_many_clients_is_a_problem() {
     let server = Server::redis().start();
-    // There are none but those who are there already; the test's own ways in are open before.
+    // The server refuses new connections; the test's own are already open.
     let mut wire = server.wire();
     assert!(wire.command(&["CONFIG", "SET", "maxclients", "1"]).is_ok());
     let (words, code) = Patient::at(&server.url()).words();
@@ -249,7 +248,7 @@ fn the_wrong_kind_of_address_is_said_to_be_one() {
     assert!(code == 2 && words.contains("this is a replica, which takes no writes"), "{words}");
 }
 
-/// Everything that was found about something.
+/// All findings about a topic.
 fn about<'r>(findings: &'r Value, topic: &str) -> Vec<&'r Value> {
     findings.as_array().unwrap().iter().filter(|finding| finding["about"] == topic).collect()
 }
@@ -303,7 +302,7 @@ fn sentinels_are_looked_at_and_their_master() {
     assert_eq!(report["servers"][0]["address"], format!("127.0.0.1:{port}"));
     let (words, code) = Patient::at(&sentinel.url().replace("/main", "/nobody")).words();
     assert!(code == 2 && words.contains("none of 3 Sentinels knows a master called nobody"), "{words}");
-    // One alone may not replace the master.
+    // One Sentinel alone may not replace the master.
     sentinel.sentinels()[1..].iter().for_each(Server::pause);
     sentinel.kill_master();
     let (words, code) = Patient::silent(&sentinel.url()).words();

@@ -1,4 +1,4 @@
-//! `tollgate doctor` at stores that are not servers: a file, and memory.
+//! `tollgate doctor` at stores without a server: a file, and memory.
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod patient;

@@ -1,5 +1,5 @@
-//! The documentation is true: its transcripts are run, its configurations loaded, its tables
-//! compared with the program, and its links followed.
+//! The documentation is true: its transcripts are run, its configurations loaded, its tables compared with
+//! the program, and its links followed.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -18,11 +18,11 @@ use pages::{Page, pages};
 use serde_json::{Value, json};
 use server::{Server, root};
 
-/// Languages that are only shown: answers beside their explanation, source, drawings.
+/// Languages of blocks that are not run: responses, source, drawings.
 const SHOWN: [&str; 11] =
     ["text", "json", "sh", "rust", "promql", "nginx", "caddy", "haproxy", "lua", "python", "sql"];
 
-/// How calls that log begin.
+/// The start of logging calls.
 const LEVELS: [&str; 3] = ["error!(", "warn!(", "info!("];
 
 fn tollgate(arguments: &[&str]) -> (String, bool) {
@@ -106,6 +106,7 @@ fn every_configuration_in_the_pages_is_accepted() {
                 .env("TOLLGATE_KEY_SECRET", "a-secret-that-all-nodes-know")
                 .env("TOLLGATE_REDIS_PASSWORD", "a-password")
                 .env("TOLLGATE_DB_PASSWORD", "a-password")
+                .env("SHOP_DATABASE_URL", "postgres://tollgate_reader@localhost/shop")
                 .env("TOLLGATE_WEBHOOK_SECRET", "a-secret-that-a-webhook-knows")
                 .output()
                 .unwrap();
@@ -135,7 +136,7 @@ fn the_guide_to_the_layer_shows_the_examples_that_are_compiled() {
     for file in ["crates/layer/examples/axum.rs", "crates/layer/examples/configured.rs"] {
         let text = std::fs::read_to_string(root().join(file)).unwrap();
         assert!(blocks.iter().any(|block| block.text == text), "{file} is not shown as it is");
-        // What they use is among what the page says to depend on.
+        // The page's dependencies include every crate that they use.
         let crates = text.lines().filter_map(|line| line.strip_prefix("use ")?.split("::").next());
         for name in crates.filter(|name| *name != "std").map(|name| name.replace('_', "-")) {
             let depends = |text: &str| text.lines().any(|line| line.starts_with(&format!("{name} = ")));
@@ -292,7 +293,7 @@ fn the_reference_of_the_http_api_has_every_endpoint_and_no_other() {
     assert_eq!(written, real);
 }
 
-/// The source of all crates that the program uses, their tests left out.
+/// The source of all crates of the program, without tests.
 fn source() -> String {
     let mut source = String::new();
     let mut open = vec![root().join("crates")];
@@ -322,7 +323,7 @@ fn the_reference_of_log_lines_has_every_line_and_no_other() {
     for call in source.split("tracing::").filter(|rest| LEVELS.iter().any(|level| rest.starts_with(level))) {
         let call = call.split(");").next().unwrap();
         let message = call.rsplit('"').nth(1).unwrap();
-        // Where the message is an argument, the rows name what is passed.
+        // If the message is an argument, the rows name its values.
         assert!(message == "{what}" || written.contains(message), "`{message}` is not in the reference");
         found += 1;
     }
@@ -347,7 +348,7 @@ fn every_promise_names_tests_that_exist() {
     }
 }
 
-/// The laws of stores are called by a suite that has the tests.
+/// Whether a file has laws of stores, which the contract suite runs.
 fn is_suite(file: &str) -> bool {
     Path::new(file).parent().is_some_and(|directory| directory.ends_with("contract"))
 }

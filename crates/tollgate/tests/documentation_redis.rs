@@ -1,6 +1,6 @@
-//! The guide to Redis is true: the user that it describes may run what the store runs, on its own keys,
-//! and nothing that would harm others; keys take as much memory as it says.
-//! And the readme's way to run on Valkey does.
+//! The guide to Redis is true: the user that it describes may run what the store runs, on its own keys, and
+//! nothing that would harm others; keys take as much memory as it says. The README's commands for Valkey work
+//! too.
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 #[path = "documentation/server.rs"]
@@ -14,7 +14,7 @@ use serde_json::json;
 
 use tollgate_testbed::{Options, Server};
 
-/// Every command that the scripts call, with arguments that fit it.
+/// Every command of the scripts, with valid arguments.
 const IN_SCRIPTS: &[&str] = &[
     "DEL tollgate:a",
     "EXISTS tollgate:a tollgate:b",
@@ -47,7 +47,7 @@ const IN_SCRIPTS: &[&str] = &[
     "ZREM tollgate/{lists}:ends a",
 ];
 
-/// What the store asks besides.
+/// The commands of the store outside of scripts.
 const ALONE: [&str; 14] = [
     "ASKING",
     "AUTH limiter secret",
@@ -65,7 +65,7 @@ const ALONE: [&str; 14] = [
     "UNLINK tollgate:a",
 ];
 
-/// What a user of its own must not do.
+/// Commands that this user must not run.
 const REFUSED: [&str; 9] = [
     "CONFIG GET *",
     "DEL others:a",
@@ -82,7 +82,7 @@ fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
-/// The user of the guide, with what it says to add for a Cluster.
+/// The user of the guide, with the additions for a Cluster.
 fn user() -> String {
     let page = std::fs::read_to_string(root().join("docs/guides/redis.md")).unwrap();
     let line = page.lines().find(|line| line.starts_with("user limiter ")).unwrap();
@@ -91,7 +91,7 @@ fn user() -> String {
     format!("{line} {added}").replace("PASSWORD", "secret")
 }
 
-/// Whether the server would let the user run this.
+/// Whether the server permits this command to the user.
 fn permits(server: &Server, command: &str) -> bool {
     let words: Vec<&str> = ["ACL", "DRYRUN", "limiter"].into_iter().chain(command.split(' ')).collect();
     let reply = server.command(&words);
@@ -131,7 +131,7 @@ fn every_command_of_the_scripts_is_tried() {
     assert!(found > 30, "only {found} calls were found");
 }
 
-/// The rows of the guide's table of sizes: limits as they are written, and bytes in Redis and Valkey.
+/// The rows of the guide's table of sizes: limits, and bytes in Redis and Valkey.
 fn sizes() -> Vec<(String, [i64; 2])> {
     let page = std::fs::read_to_string(root().join("docs/guides/redis.md")).unwrap();
     let (_, rest) = page.split_once("| limits of a rule | Redis 7.0 | Valkey 9 |").unwrap();
@@ -145,7 +145,7 @@ fn sizes() -> Vec<(String, [i64; 2])> {
     .collect()
 }
 
-/// What all keys of a counter take.
+/// The memory of all keys of a counter.
 fn size(redis: &Server, rule: &str) -> i64 {
     let pattern = format!("tollgate:{{{rule}:*");
     let found = redis.command(&["KEYS", &pattern]);
@@ -179,7 +179,7 @@ fn keys_take_as_much_memory_as_the_guide_says() {
             let rule = format!("rule{index}");
             let mut measured = 0;
             let attempts = if limits.contains("sliding") { 100 } else { 1 };
-            // A bucket that little was taken from is full again, and gone, in a moment.
+            // A nearly full bucket refills, and expires, in a moment.
             let cost = if limits.contains("burst") { 50 } else { 1 };
             for _ in 0..attempts {
                 let attempt = json!({ "policy": rule, "fields": { "ip": "192.0.2.7" }, "cost": cost });
@@ -216,6 +216,6 @@ fn the_line_in_the_readme_serves_from_valkey() {
     let _ = tollgate.kill();
     let _ = tollgate.wait();
     assert!(listens, "it says where it listens");
-    // At its start a server sees to the secret that signs receipts.
+    // At its start a server creates the secret that signs receipts.
     assert_eq!(valkey.command(&["HEXISTS", "tollgate/records", "secret"]).number(), 1);
 }

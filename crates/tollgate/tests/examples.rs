@@ -1,4 +1,4 @@
-//! Every example configuration, served by the real program and sent the traffic it is for.
+//! Every example configuration, served by the real program under the traffic that it is for.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -8,7 +8,7 @@ mod server;
 use serde_json::{Value, json};
 use server::{Server, root};
 
-/// Which examples there are. Each has a test below.
+/// The examples. Each has a test below.
 const EXAMPLES: [&str; 16] = [
     "api-gateway.toml",
     "blocklist.yaml",
@@ -33,7 +33,7 @@ fn serve(example: &str) -> Server {
     Server::start(Some(&root().join("examples").join(example)), &[])
 }
 
-/// What one attempt comes to: `allow`, or the verdict and the rule that is named.
+/// The result of one attempt: `allow`, or the verdict and the rule that denied.
 fn ask(server: &Server, policy: &str, fields: Value, cost: u64) -> String {
     verdict(&server.post("/api/v1/check", &json!({ "policy": policy, "fields": fields, "cost": cost })).1)
 }
@@ -69,10 +69,10 @@ fn no_example_is_without_a_test() {
     let mut found: Vec<_> = std::fs::read_dir(root().join("examples"))
         .unwrap()
         .map(Result::unwrap)
-        // What is in a directory is for other programs than this one.
+        // Directories are for other programs.
         .filter(|entry| entry.path().is_file())
         .map(|entry| entry.file_name().into_string().unwrap())
-        // What other programs read has tests of its own.
+        // Files of other programs have tests of their own.
         .filter(|name| !name.ends_with(".md") && name != "forward-auth")
         .collect();
     found.sort();
@@ -95,15 +95,15 @@ fn levels_are_charged_together_and_the_first_exceeded_is_named() {
     let server = serve("mail-levels.yaml");
     let message = |sender: &str, ip: &str| json!({ "domain": "example.org", "sender": sender, "ip": ip, "api_key": "key-abc123", "recipients": 3 });
     assert_eq!(ask(&server, "mail.accept", message("a@example.org", "192.0.2.1"), 100), "allow");
-    // The sender's hour is over, and its case does not matter.
+    // The sender's hour is used up, and case does not matter.
     assert_eq!(ask(&server, "mail.accept", message("A@Example.org", "192.0.2.2"), 1), "deny by sender");
     assert_eq!(ask(&server, "mail.accept", message("b@example.org", "192.0.2.1"), 100), "allow");
-    // What was denied was charged nowhere.
+    // A denied attempt was charged nowhere.
     let (_, domain) = server.ask("GET", "/api/v1/counters/domain/example.org");
     assert_eq!((&domain["hourly_count"], &domain["hourly_limit"]), (&json!(200), &json!(1000)));
     let (_, ip) = server.ask("GET", "/api/v1/counters/ip/192.0.2.2");
     assert_eq!(ip["hourly_count"], 0);
-    // An address of its own for every hundred, until the domain's thousand are used up.
+    // A new address for every hundred, until the domain's thousand are used up.
     for number in 3..11 {
         let (sender, ip) = (format!("u{number}@example.org"), format!("192.0.2.{number}"));
         assert_eq!(ask(&server, "mail.accept", message(&sender, &ip), 100), "allow");
@@ -142,7 +142,7 @@ fn levels_hide_api_keys_and_bound_recipients() {
         ask(&server, "mail.accept", json!({ "domain": "example.com", "recipients": 100 }), 1),
         "allow"
     );
-    // The override is wider than what holds for other domains, and the rule over an API key binds first.
+    // The override is larger than the rule's limit, and the rule for an API key binds first.
     assert_eq!(ask(&server, "mail.accept", json!({ "domain": "example.com" }), 4_999), "allow");
     assert_eq!(ask(&server, "mail.accept", json!({ "domain": "example.com" }), 1), "deny by domain");
 }
@@ -270,7 +270,7 @@ fn the_tiers_of_the_marketplace_admit_their_burst() {
         assert_eq!(ask(&server, policy, fields.clone(), burst), "allow", "{policy}");
         assert_eq!(ask(&server, policy, fields, burst), then, "{policy}");
     }
-    // A user's requests count together, whichever tier they pass.
+    // A user's requests count together, whichever tier they use.
     let busy = |policy: &str, cost: u64| json!({ "policy": policy, "fields": user("busy"), "cost": cost });
     let attempts = [busy("deals.read", 20), busy("channels.search", 10), busy("creatives.upload", 3)];
     let (_, answer) = server.post("/api/v1/check", &json!({ "attempts": attempts }));
@@ -338,7 +338,7 @@ fn the_gateway_limits_routes_and_consumers_and_charges_both_or_none() {
     assert_eq!(ask(&server, "gateway", request("orders", "192.0.2.7", "acme"), 50), "allow");
     assert_eq!(ask(&server, "gateway", request("orders", "192.0.2.7", "acme"), 50), "deny by route");
     assert_eq!(ask(&server, "gateway", request("items", "192.0.2.7", "acme"), 50), "deny by consumer");
-    // The refused requests took nothing from the route that would have had room.
+    // The denied requests took nothing from the route, which had room.
     assert_eq!(ask(&server, "gateway", request("items", "192.0.2.7", "other"), 50), "allow");
     let fields = json!({ "route": "orders", "ip": "198.51.100.9" });
     assert_eq!(ask(&server, "gateway", fields, 200), "allow");
@@ -382,21 +382,21 @@ fn connections_are_bounded_by_rate_by_client_and_overall() {
     let (_, released) = server.ask("DELETE", "/api/v1/holds/per_ip/192.0.2.7/conn-0");
     assert_eq!(released["released"], true);
     assert_eq!(connect("192.0.2.7", 50), "allow");
-    // Clients that come and go are bounded by their rate.
+    // Clients that come and go are limited by their rate.
     for id in 0..100 {
         assert_eq!(connect("192.0.2.8", 1_000 + id), "allow");
         server.ask("DELETE", &format!("/api/v1/holds/per_ip/192.0.2.8/conn-{}", 1_000 + id));
         server.ask("DELETE", &format!("/api/v1/holds/overall/overall/conn-{}", 1_000 + id));
     }
     assert_eq!(connect("192.0.2.8", 2_000), "deny by rate");
-    // The books of a front end fill the house up to its last place.
+    // A front end sets its ids, which fill the limit up to the last slot.
     let ids: Vec<String> = (0..1_000).map(|id| format!("other-{id}")).collect();
     let url = format!("http://{}/api/v1/holds/overall/overall", server.address);
     ureq::put(&url).send(json!({ "ids": ids }).to_string()).unwrap();
     assert_eq!(connect("192.0.2.9", 3_000), "deny by overall");
 }
 
-/// Fails to log in; says whether the attempt was let through.
+/// Fails to log in. Returns whether the attempt was allowed.
 fn fails_to_log_in(server: &Server, user: &str, ip: &str) -> bool {
     let fields = json!({ "user": user, "ip": ip });
     let (status, begun) = server.post("/api/v1/guards/login/begin", &json!({ "fields": fields }));
@@ -412,7 +412,7 @@ fn fails_to_log_in(server: &Server, user: &str, ip: &str) -> bool {
 #[test]
 fn logins_lock_an_account_where_it_is_attacked_from_and_not_where_its_owner_is() {
     let server = serve("logins.yaml");
-    // Three failures are free at each address, whoever else fails elsewhere.
+    // Three failures are free at each address, whatever fails elsewhere.
     for address in 1..=8 {
         for _ in 0..3 {
             assert!(fails_to_log_in(&server, "ada", &format!("198.51.100.{address}")));

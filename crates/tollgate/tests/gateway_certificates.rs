@@ -1,4 +1,4 @@
-//! A gateway's certificate is renewed while it serves: the files are written, and the program is told.
+//! A gateway's certificate is renewed while it serves: the files are written, and the program is signalled.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod program;
@@ -28,7 +28,7 @@ impl Identity {
         std::fs::write(home.path("key.pem"), &self.key).unwrap();
     }
 
-    /// What curl trusts.
+    /// The file that curl trusts.
     fn trusted(&self, home: &Home, name: &str) -> std::path::PathBuf {
         std::fs::write(home.path(name), &self.certificate).unwrap();
         home.path(name)
@@ -51,7 +51,7 @@ gateway:
     ));
 }
 
-/// The status of an answer that comes from somebody whom this certificate vouches for; `None` if nobody does.
+/// The status of a response from a server with this certificate; `None` if there is none.
 fn status(server: &Server, trusted: &Path) -> Option<u16> {
     let output = Command::new("curl")
         .args(["--silent", "--max-time", "20", "--output", "/dev/null", "--write-out", "%{http_code}"])

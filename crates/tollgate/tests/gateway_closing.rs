@@ -1,5 +1,5 @@
-//! How the gateway of the real program closes connections: after an answer that refuses a body, which a
-//! real Python reads, and when the program is told to end.
+//! How the gateway of the real program closes connections: after a response that refuses a body, which a real
+//! Python client must be able to read, and at the shutdown.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod program;
@@ -9,7 +9,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use program::{Home, Server, Signal, pause, wait_until};
+use program::{Home, Server, Signal, now, pause, wait_until};
 use upstream::Upstream;
 
 fn config(upstream: &Upstream) -> String {
@@ -38,7 +38,7 @@ gateway:
     )
 }
 
-/// Sends eight megabytes in every way that Python's library has, and prints the statuses of the answers.
+/// Sends eight megabytes with every function of Python's library, and prints the statuses.
 const UPLOAD: &str = r#"
 import http.client, sys, urllib.error, urllib.request
 
@@ -85,6 +85,25 @@ fn a_client_that_sends_all_of_its_body_first_can_read_why_it_was_refused() {
     assert_eq!(upstream.count(), 0);
 }
 
+#[test]
+fn a_refused_client_that_sends_on_for_ever_is_cut_off() {
+    let upstream = Upstream::start();
+    let home = Home::with(&config(&upstream));
+    let server = home.start();
+    let refused = || {
+        let mut peer = server.gateway();
+        peer.send(b"POST /small HTTP/1.1\r\nhost: a\r\ncontent-length: 1073741824\r\n\r\n");
+        assert_eq!(peer.reply().expect("the answer comes first").status, 413);
+        peer
+    };
+    let taken = refused().pour(&[b'x'; 65_536], Duration::ZERO);
+    assert!(taken < 64 << 20, "{taken} bytes were taken; 32 MiB are read, and sockets buffer some");
+    let begun = now();
+    refused().pour(b"x", Duration::from_millis(100));
+    assert!(begun.elapsed() < Duration::from_secs(15), "a trickle goes on for five seconds at most");
+    assert_eq!(upstream.count(), 0);
+}
+
 fn delayed(server: &Server) -> u64 {
     let page = server.get("/metrics");
     let line = page.text().lines().find_map(|line| line.strip_prefix("tollgate_gateway_delayed "));
@@ -127,7 +146,7 @@ fn told_to_end_it_answers_everybody_and_tells_them_to_leave() {
                     if reply.header("connection") == Some("close") {
                         return;
                     }
-                    // Most clients do something else between two requests.
+                    // Most clients pause between two requests.
                     pause(Duration::from_millis(20));
                 }
             })

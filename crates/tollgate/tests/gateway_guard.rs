@@ -1,5 +1,5 @@
-//! Guarded logins at the gateway of the real program, one after the other: what their responses do to
-//! the next, and what the service behind sees of it.
+//! Guarded logins at the gateway of the real program, one after the other: how a response affects the next
+//! login, and what the service sees.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod program;
@@ -11,14 +11,14 @@ use program::{Connection, Home, Reply, Server, now};
 use serde_json::json;
 use upstream::{Asked, Upstream};
 
-/// A gateway with one guarded route to an upstream that looks at passwords.
+/// A gateway with one guarded route to an upstream that checks passwords.
 struct Login {
     upstream: Upstream,
     server: Server,
     home: Home,
 }
 
-/// What the route's guard is, unless a test needs another.
+/// The default guard of the route.
 const BY_FORM: &str = "{ name: login, fields: { user: form.user }, success: 303, neutral: [400, 500] }";
 
 fn config(upstream: &Upstream, ladder: &str, guard: &str, more: &str) -> String {
@@ -79,7 +79,7 @@ impl Login {
         self.try_password(user, password).status
     }
 
-    /// How many failures are remembered of an account, where the ladder has this many.
+    /// How many failures of an account are counted; the ladder allows `top`.
     fn failures(&self, top: u64, user: &str) -> u64 {
         top - self.server.remaining("login", user)
     }
@@ -125,7 +125,7 @@ fn a_login_that_comes_too_early_is_held_back_until_its_time_has_come() {
     for number in 1..=4 {
         let sent = now();
         assert_eq!(login.status("ada", "guess"), 401, "guess {number}");
-        // Its time counts from when the one before began, which was not before that was sent.
+        // The delay counts from the start of the previous login, which was not before it was sent.
         assert!(number <= 2 || last.elapsed() >= delay.mul_f64(0.99), "guess {number}: {:?}", last.elapsed());
         last = sent;
     }
@@ -243,10 +243,10 @@ fn logins_whose_account_cannot_be_seen_are_refused_before_the_service_sees_them(
         (form, "user=ada&user[]=bob&password=guess", 400),
         (form, "USER=ada&password=guess", 400),
         (form, "{\"user\":\"bob\",\"x\":\"&user=ada&\"}", 400),
-        ("application/x-www-form-urlencoded; charset*=utf-16", "user=ada", 415),
+        ("application/x-www-form-urlencoded; charset*=utf-16", "user=ada", 400),
         ("application/json", "{\"user\":\"ada\"}", 400),
         ("multipart/form-data; boundary=x", "--x--", 415),
-        ("application/x-www-form-urlencoded; charset=utf-16", "user=ada", 415),
+        ("application/x-www-form-urlencoded; charset=utf-16", "user=ada", 400),
         (form, &long, 413),
     ] {
         let reply = login.say(kind, body);
@@ -310,11 +310,11 @@ fn chunked_bodies_and_clients_that_wait_for_leave_are_read_too() {
     assert_eq!(login.failures(3, "ada"), 1);
     let mut connection = login.server.gateway();
     let mut sent = format!("{head}transfer-encoding: chunked\r\n\r\n");
-    // Longer in all than is read, and no chunk says so.
+    // Longer in total than the bound, but no chunk is.
     for _ in 0..20 {
         sent += &format!("1000\r\n{}\r\n", "x".repeat(0x1000));
     }
-    // It may not read all of it before it says that this is too much.
+    // The gateway may refuse it before it has read everything.
     let _ = connection.try_send(sent.as_bytes());
     assert_eq!(connection.reply().map(|reply| reply.status), Some(413));
 }

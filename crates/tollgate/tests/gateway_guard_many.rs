@@ -1,5 +1,5 @@
-//! Guarded logins at the gateway of the real program, many at once: guesses side by side, on one node and
-//! on several, and a reload while some are held back.
+//! Concurrent guarded logins at the gateway of the real program: parallel guesses, on one node and on
+//! several, and a reload while some are delayed.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod program;
@@ -44,7 +44,7 @@ fn guess(connection: &mut Connection) -> u16 {
     connection.reply().expect("the gateway answers").status
 }
 
-/// Guesses so often over as many connections, all at once. Answers how often each status came.
+/// Sends this many guesses at once, each over its own connection. Returns how often each status occurred.
 fn guess_at_once(servers: &[&Server], times: usize) -> BTreeMap<u16, usize> {
     let connections = (0..times).map(|number| servers[number % servers.len()].gateway());
     let guessing: Vec<_> =
@@ -97,7 +97,7 @@ fn a_success_at_one_gateway_lets_the_next_login_in_at_another() {
     assert_eq!([guess(&mut one.gateway()), guess(&mut other.gateway())], [401, 401]);
     let right = one.gateway().ask("POST", "/login?user=ada&right", &[], None);
     assert_eq!(right.status, 200);
-    // Nobody waits for the store to be told.
+    // The gateway reports to the store in the background.
     wait_until("it is cleared", || one.remaining("login", "ada") == 3);
     for _ in 0..3 {
         assert_eq!(guess(&mut other.gateway()), 401);
@@ -105,7 +105,7 @@ fn a_success_at_one_gateway_lets_the_next_login_in_at_another() {
     assert_eq!([guess(&mut one.gateway()), guess(&mut other.gateway())], [429, 429]);
 }
 
-/// Holds answers back until it is opened.
+/// Holds responses back until it is opened.
 #[derive(Clone, Default)]
 struct Gate(Arc<(Mutex<bool>, Condvar)>);
 
@@ -181,7 +181,7 @@ fn a_login_that_is_held_back_during_a_reload_ends_as_it_began() {
     let mut waiting = server.gateway();
     waiting.send(GUESS);
     wait_until("it is held back", || delayed(&server) == 1);
-    // The guard goes, and its policy with it.
+    // The guard is removed, and its policy with it.
     let bare = text.replace("guards: { login: { policy: login } }", "");
     let bare =
         bare.replace("login: { by: user, limits: ladder 1 +6s }", "other: { by: user, limits: 9/day }");
@@ -223,4 +223,36 @@ fn guards_change_under_load_and_no_login_is_lost() {
     }
     done.store(true, std::sync::atomic::Ordering::Relaxed);
     asking.join().unwrap();
+}
+
+/// How much of unfinished login bodies one worker keeps, in bodies of 60,000 bytes.
+const BODIES: usize = (16 << 20) / 60_000;
+
+#[test]
+fn login_bodies_of_all_connections_share_a_bound() {
+    let upstream = Upstream::answering(|_| 401);
+    let config = config(&upstream, "memory", "ladder 1000 +1s", "1s");
+    let home = Home::with(&config.replace("query.user", "form.user").replace("workers: 2", "workers: 1"));
+    let server = home.start();
+    // All but the last byte comes, so that the gateway keeps the rest.
+    let unfinished = || {
+        let mut connection = server.gateway();
+        let body = format!("user=ada&note={}", "x".repeat(59_986));
+        let head = "POST /login HTTP/1.1\r\nhost: shop\r\ncontent-type: application/x-www-form-urlencoded";
+        connection.send(format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len() + 1).as_bytes());
+        connection
+    };
+    let mut kept: Vec<Connection> = (0..BODIES).map(|_| unfinished()).collect();
+    wait_until("there is no room for another login", || {
+        let mut connection = unfinished();
+        connection.send(b"x");
+        connection.reply().expect("the gateway answers").status == 503
+    });
+    for connection in &mut kept {
+        connection.send(b"x");
+        assert_eq!(connection.reply().expect("its body was kept").status, 401);
+    }
+    let mut connection = unfinished();
+    connection.send(b"x");
+    assert_eq!(connection.reply().expect("the gateway answers").status, 401, "there is room again");
 }

@@ -9,11 +9,11 @@ use program::{Home, Reply, Server, now, wait_until};
 use serde_json::json;
 use upstream::{Asked, Upstream};
 
-/// More than the ladder asks for between one guess and the next, in seconds, up to the lock; then the rest
-/// of the hour.
+/// The seconds between two guesses, slightly more than the ladder demands, up to the lock; then the rest of
+/// the hour.
 const STEPS: [u64; 19] = [0, 3, 3, 6, 6, 6, 6, 6, 300, 300, 300, 300, 300, 300, 300, 300, 300, 300, 300];
 
-/// What else a guesser sends between two guesses, because it might clear the ladder: method, path, host.
+/// Other requests between two guesses that might clear the ladder: method, path, host.
 const TRICKS: [(&str, &str, &str); 8] = [
     ("POST", "/login/", "shop"),
     ("POST", "/login", "www.shop"),
@@ -25,7 +25,7 @@ const TRICKS: [(&str, &str, &str); 8] = [
     ("POST", "/login/missing", "shop"),
 ];
 
-/// A service as there are many. `right` is the password.
+/// A typical service. `right` is the password.
 fn judge(asked: &Asked) -> u16 {
     let path = asked.target.split('?').next().unwrap();
     let body = String::from_utf8_lossy(&asked.body);
@@ -78,7 +78,7 @@ fn send(server: &Server, (method, path, host): (&str, &str, &str), password: &st
     connection.reply().expect("the gateway answers").status
 }
 
-/// How many failures the ladder lets happen in so many seconds.
+/// How many failures the ladder allows in this many seconds.
 fn most_in(seconds: u64) -> usize {
     let (mut at, mut failures, mut all) = (0, 0, 0);
     while at < seconds {
@@ -94,8 +94,8 @@ fn most_in(seconds: u64) -> usize {
     all
 }
 
-/// Guesses and tricks for as long as the gateway lets them through, at each step of an hour. Answers how
-/// many passwords the service checked, and how many requests it saw.
+/// Sends guesses and tricks for as long as the gateway admits them, at each step of an hour. Returns how many
+/// passwords the service checked, and how many requests it saw.
 fn attack(rules: &str) -> (usize, usize, u64) {
     let upstream = Upstream::answering(judge);
     let home = Home::with(&config(rules, &upstream)).with_moved_clock();
@@ -122,8 +122,8 @@ fn attack(rules: &str) -> (usize, usize, u64) {
     (upstream.all().iter().filter(|asked| is_guess(asked)).count(), upstream.count(), passed)
 }
 
-/// Asks for a login that is locked for a week from the first time on: how long it is told to wait shows how
-/// far the server's clock has come.
+/// Begins a login that is locked for a week from the first time on. Its remaining wait shows the server's
+/// clock.
 fn ask_beacon(server: &Server) -> Reply {
     server.post("/api/v1/guards/beacon/begin", &json!({ "fields": { "user": "x" } }))
 }

@@ -1,4 +1,4 @@
-//! Limits on what is under way at once at gateways of the real program: on a file, and on Redis.
+//! Limits on requests in flight at gateways of the real program: on a file, and on Redis.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod program;
@@ -10,7 +10,7 @@ use program::{Connection, Home, Server, Signal, request, wait_until};
 use tollgate_testbed::Server as Redis;
 use upstream::Upstream;
 
-/// Slow answers, which go on when the test says so.
+/// Slow responses, which continue when the test says so.
 #[derive(Default)]
 struct Slow {
     state: Mutex<State>,
@@ -44,7 +44,7 @@ impl Slow {
         state.may_leave -= 1;
     }
 
-    /// Begins a slow request, and waits until it has come.
+    /// Starts a slow request, and waits until it has arrived.
     fn begin(&self, server: &Server) -> Connection {
         let before = self.state.lock().unwrap().came;
         let mut connection = server.gateway();

@@ -1,5 +1,5 @@
-//! API keys at the gateway: who has to prove what, what the upstream sees of it, and how guesses are
-//! counted by a gateway before the one that knows the keys.
+//! API keys at the gateway: which routes need them, what the upstream sees of them, and how one gateway
+//! counts guesses for another that has the keys.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod program;

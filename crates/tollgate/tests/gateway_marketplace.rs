@@ -1,4 +1,4 @@
-//! The example of a marketplace behind the gateway, row by row, through the real program.
+//! The marketplace example behind the gateway, row by row, through the real program.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod program;
@@ -18,7 +18,7 @@ struct Marketplace {
 }
 
 impl Marketplace {
-    /// Serves the example, with an upstream and ports of its own.
+    /// Serves the example, with its own upstream and ports.
     fn open() -> Self {
         let upstream = Upstream::start();
         let config = include_str!("../../../examples/gateway-marketplace.yaml");
@@ -44,7 +44,7 @@ fn token(user: &str) -> String {
     encode(&Header::default(), &claims, &EncodingKey::from_secret(SECRET.as_bytes())).unwrap()
 }
 
-/// One row of the table: what is asked, as whom, and the limit.
+/// One row of the table: the request, the user, and the limit.
 struct Row {
     method: &'static str,
     path: &'static str,
@@ -66,7 +66,7 @@ const ROWS: [Row; 7] = [
 #[test]
 fn every_tier_admits_its_burst_and_tells_its_rate() {
     for row in ROWS {
-        // Each row has addresses and buckets of its own.
+        // Each row has its own addresses and buckets.
         let (market, start) = (Marketplace::open(), now());
         let user = row.by_user.then_some("ada");
         let mut passed = 0;
@@ -98,7 +98,7 @@ fn every_tier_admits_its_burst_and_tells_its_rate() {
 fn all_that_a_user_does_is_limited_together_and_a_refusal_costs_nothing() {
     let market = Marketplace::open();
     let status = |method: &str, path: &str| market.ask(method, path, Some("ada")).status;
-    // Three tiers hold 35 together, and the user 30.
+    // Three tiers allow 35 together, and the user 30.
     let paths = [("GET", "/api/v1/deals/1", 18), ("GET", "/api/v1/channels/x", 9)];
     for (method, path, count) in paths {
         assert!((0..count).all(|_| status(method, path) == 200), "within the tier {path}");

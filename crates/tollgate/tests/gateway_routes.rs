@@ -1,5 +1,5 @@
-//! The example of an API gateway: buckets by route and client, by consumer, and what happens without
-//! Redis, through the real program.
+//! The API gateway example: buckets by route and client, by consumer, and an outage of Redis, through the
+//! real program.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod program;
@@ -39,8 +39,8 @@ impl Gateway {
         self.server.gateway().ask("GET", path, &[], None).status
     }
 
-    /// Asks until it is refused. Answers how many passed, and how many more than that may have come to
-    /// be allowed in the meantime at so many a second.
+    /// Sends requests until one is denied. Returns how many passed, and how many of these may be due to the
+    /// refill at `rate` a second meanwhile.
     fn until_refused(&self, path: &str, rate: u64) -> Passed {
         let (mut connection, start) = (self.server.gateway(), now());
         for count in 0..5000 {
@@ -62,7 +62,7 @@ struct Passed {
 }
 
 impl Passed {
-    /// Whether what passed at once was so much.
+    /// Whether the initial burst had this size.
     fn was(&self, burst: usize) -> bool {
         (burst..=burst + self.since).contains(&self.count)
     }

@@ -1,5 +1,5 @@
-//! Gateways of the real program: several on one Redis, one that is told something else while it serves,
-//! and what is counted by the answer.
+//! Gateways of the real program: several on one Redis, one that is reconfigured while it serves, and counting
+//! by the response.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod program;

@@ -1,4 +1,4 @@
-//! A WebSocket through the gateway of the real program, with a client and a server of another make.
+//! A WebSocket through the gateway of the real program, with an independent client and server.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod program;
@@ -9,7 +9,7 @@ use std::thread;
 use program::{Home, PATIENCE};
 use tungstenite::{Message, accept, client};
 
-/// Sends everything back until the client has had enough.
+/// Echoes everything until the client closes.
 fn echo(stream: TcpStream) {
     let mut socket = accept(stream).unwrap();
     while let Ok(message) = socket.read() {

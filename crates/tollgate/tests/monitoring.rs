@@ -1,5 +1,5 @@
-//! What is shipped for monitoring is true: the alerts are valid and fire when they should, and alerts and
-//! dashboard speak only of metrics and labels that there are.
+//! The monitoring files are true: the alerts are valid and fire when they should, and alerts and dashboard
+//! use only existing metrics and labels.
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 #[path = "documentation/server.rs"]
@@ -45,7 +45,7 @@ fn each_alert_fires_when_it_should_and_only_then() {
     assert!(found >= 3, "{found} alerts");
 }
 
-/// The metrics that a text names, each with the labels that it is chosen by.
+/// The metrics in a text, each with its labels.
 fn named(text: &str) -> BTreeMap<String, BTreeSet<String>> {
     let mut metrics: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for rest in text.split("tollgate_").skip(1) {
@@ -60,7 +60,7 @@ fn named(text: &str) -> BTreeMap<String, BTreeSet<String>> {
     metrics
 }
 
-/// What the reference says of each metric: the text that follows its name.
+/// The reference's text about each metric.
 fn reference() -> BTreeMap<String, String> {
     let page = std::fs::read_to_string(root().join("docs/reference/metrics.md")).unwrap();
     let entry = |start: &str| {
@@ -71,7 +71,7 @@ fn reference() -> BTreeMap<String, String> {
     lines.lines().filter(|line| line.starts_with("| `") || line.starts_with("- `")).flat_map(entry).collect()
 }
 
-/// A metric of the reference that a name in a query stands for: histograms have several names.
+/// The metric of the reference for a name in a query: histograms have several names.
 fn known<'r>(reference: &'r BTreeMap<String, String>, name: &str) -> Option<&'r String> {
     let histogram = ["_bucket", "_count", "_sum"].iter().find_map(|end| name.strip_suffix(end));
     reference.get(name).or_else(|| reference.get(histogram?))
@@ -100,16 +100,16 @@ fn alerts_and_dashboard_speak_only_of_metrics_and_labels_that_the_reference_has(
     let alerts = ["tollgate-alerts.yaml", "tollgate-alerts.test.yaml"];
     let alerts = alerts.map(|name| {
         let text = std::fs::read_to_string(file(name)).unwrap();
-        // What is said in words, and the names of the files, are no queries.
+        // Prose and file names are not queries.
         let queries = text.lines().filter(|line| !line.contains("tollgate-alerts") && !line.contains('`'));
         queries.collect::<Vec<_>>().join("\n")
     });
     let text = alerts.into_iter().chain(queries()).collect::<Vec<_>>().join("\n");
-    // What Prometheus adds to everything it scrapes, and how histograms are told apart.
+    // Labels that Prometheus adds to everything, and those of histograms.
     let everywhere = ["job", "instance", "le"];
     let named = named(&text);
     assert!(named.len() > 15, "only {named:?} are named");
-    // Where the reference knows of no guards, it cannot say what they count.
+    // Without guards in the reference, their metrics cannot be checked.
     let guards = reference.keys().any(|name| name.starts_with("tollgate_guard_"));
     for (name, labels) in named.into_iter().filter(|(name, _)| guards || !name.starts_with("tollgate_guard_"))
     {

@@ -1,4 +1,4 @@
-//! Bans in the real program: with a file they survive anything, on Redis all nodes hold them.
+//! Bans in the real program: with a file they survive a crash, on Redis they apply on all nodes.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod nodes;
@@ -35,7 +35,7 @@ fn ban(server: &Server, body: &Value) {
     server.post("/api/v1/bans", body).ok();
 }
 
-/// The status that an attempt by this address is answered with.
+/// The status for an attempt by this address.
 fn status(server: &Server, ip: &str) -> u16 {
     server.check(&json!({ "policy": "login", "fields": { "user": "bob", "ip": ip } })).status
 }
@@ -45,7 +45,7 @@ fn targets(server: &Server) -> Vec<String> {
     bans["bans"].as_array().unwrap().iter().map(|ban| ban["target"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Is denied until it is banned; says how often it was denied.
+/// Sends attempts until the address is banned. Returns how often it was denied.
 fn knock_until_banned(server: &Server, ip: &str) -> usize {
     let mut connection = server.connect();
     let mut denied = 0;
@@ -96,7 +96,7 @@ fn with_sync_always_every_ban_that_was_answered_survives_a_kill() {
         let server = home.start();
         let kept = targets(&server).len();
         let answered = answered.into_inner();
-        // One more may have been kept whose answer did not arrive.
+        // One more may have been kept whose response did not arrive.
         assert!(
             (known + answered..=known + answered + 1).contains(&kept),
             "{kept} of {known} and {answered}"
@@ -190,7 +190,7 @@ fn a_ban_on_one_node_holds_on_the_other_within_a_second_and_so_does_its_end() {
     other.ask("DELETE", "/api/v1/bans/203.0.113.0%2F24", None).ok();
     assert_eq!(status(&other, "203.0.113.7"), 200);
     wait_until("its end", || status(&one, "203.0.113.7") == 200);
-    // Nothing was counted for who was barred.
+    // Nothing was counted for a blocked client.
     ban(&one, &json!({ "target": "198.51.100.7" }));
     let before = one.remaining("login", "bob,198.51.100.7");
     for _ in 0..10 {
@@ -206,7 +206,7 @@ fn nodes_on_redis_count_denials_together_and_a_late_one_knows_the_ban() {
     let [one, other] = [homes[0].start(), homes[1].start()];
     let attempt = json!({ "policy": "api", "fields": { "ip": "203.0.113.7" } });
     let mut denied = 0;
-    // Three denials on each node: neither has enough for a ban, both together do.
+    // Three denials on each node: neither node has enough for a ban, but together they have.
     for server in [&one, &other] {
         let mut own = 0;
         while own < 3 {

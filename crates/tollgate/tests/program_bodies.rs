@@ -1,4 +1,4 @@
-//! Memory for request bodies: a client without a token gets none, and all others share what there is.
+//! Memory for request bodies: a client without a token gets none, and all others share a bound.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod program;
@@ -26,7 +26,7 @@ keys: [{ name: app, role: check, token_env: APP_TOKEN }]
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 const MEBIBYTE: usize = 1 << 20;
 
-/// What the server may grow by while many clients ask it something, bodies aside.
+/// How much the server may grow under many clients, bodies aside.
 const REST: u64 = 48 << 20;
 
 fn attempt() -> Value {
@@ -85,7 +85,7 @@ fn all_but_one(server: &Server, length: usize) -> Connection {
     peer
 }
 
-/// Whether an answer has come.
+/// Whether a response has arrived.
 fn is_answered(peer: &Connection) -> bool {
     let stream = peer.other_end();
     stream.set_nonblocking(true).unwrap();
@@ -101,7 +101,7 @@ fn bodies_of_all_connections_share_64_mebibytes_and_give_them_back() {
     let before = server.memory();
     let mut peers: Vec<Connection> = (0..240).map(|_| all_but_one(&server, MEBIBYTE)).collect();
     wait_until("176 bodies too many", || peers.iter().filter(|peer| is_answered(peer)).count() == 176);
-    // Bodies are copied as they grow, and what is thrown away stays with the allocator for a while.
+    // Bodies are copied as they grow, and the allocator keeps freed memory for a while.
     let most = grown(&server, before);
     assert!(most < 3 * (64 << 20), "{most} bytes for at most 64 MiB");
     let (answered, waiting): (Vec<_>, Vec<_>) = peers.drain(..).partition(is_answered);
@@ -118,13 +118,13 @@ fn bodies_of_all_connections_share_64_mebibytes_and_give_them_back() {
             assert_eq!(peer.reply().unwrap().status, 400, "it is empty, and it was read");
         }
     }
-    // Half of them were answered, and half hung up.
+    // Half of them were answered, and half disconnected.
     wait_until("room again", || {
         let mut peer = all_but_one(&server, MEBIBYTE);
         peer.send(b" ");
         peer.reply().unwrap().status == 400
     });
-    // Each thread of the server gives back its own, when it does something else.
+    // Each thread of the server frees its own memory when it does something else.
     let mut others: Vec<Connection> = (0..32).map(|_| server.connect()).collect();
     let check = request("POST", "/api/v1/check", &[], Some(&attempt()));
     wait_until("the memory to be given back", || {

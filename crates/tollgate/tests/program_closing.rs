@@ -1,11 +1,12 @@
-//! Refusals that come before the whole request was sent: ordinary clients can read them.
+//! Refusals before the whole request was sent: ordinary clients can read them.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod program;
 
 use std::process::Command;
+use std::time::Duration;
 
-use program::{Home, Server, text};
+use program::{Connection, Home, Server, now, text};
 
 const CONFIG: &str = "
 store: memory
@@ -28,7 +29,7 @@ except urllib.error.HTTPError as error:
     print(error.code, json.load(error)['type'])
 ";
 
-/// Asks twice over one connection, if the first answer leaves it open.
+/// Sends two requests over one connection, if the first response leaves it open.
 const ASKS_TWICE: &str = "
 import http.client, sys
 connection = http.client.HTTPConnection(sys.argv[1], timeout=20)
@@ -79,4 +80,23 @@ fn a_head_that_is_refused_while_it_is_sent_is_answered_readably() {
         peer.send(endless.as_bytes());
         assert_eq!(peer.reply().expect("the answer can be read").status, 431);
     }
+}
+
+/// A request that the server refuses, with a body of a gibibyte to come.
+fn refused(server: &Server) -> Connection {
+    let mut peer = server.connect();
+    peer.send(b"POST /api/v1/check HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1073741824\r\n\r\n");
+    assert_eq!(peer.reply().expect("the answer comes first").status, 401);
+    peer
+}
+
+#[test]
+fn a_refused_client_that_sends_on_for_ever_is_cut_off() {
+    let home = Home::with(CONFIG).variable("APP_TOKEN", TOKEN);
+    let server = home.start();
+    let taken = refused(&server).pour(&[b'x'; 65_536], Duration::ZERO);
+    assert!(taken < 64 << 20, "{taken} bytes were taken; 32 MiB are read, and sockets buffer some");
+    let begun = now();
+    refused(&server).pour(b"x", Duration::from_millis(100));
+    assert!(begun.elapsed() < Duration::from_secs(15), "a trickle goes on for five seconds at most");
 }

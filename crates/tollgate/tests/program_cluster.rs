@@ -1,5 +1,5 @@
-//! Policies whose rules a Cluster keeps apart are weaker than all or nothing, and the program says so:
-//! when a configuration is checked, at the start, and when it is reloaded. No Cluster need be there.
+//! Policies whose rules are in different slots of a Cluster are weaker than all or nothing. The program says
+//! so when a configuration is checked, at the start, and at a reload. No Cluster is needed for that.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod program;
@@ -7,7 +7,7 @@ mod program;
 use program::{Home, text};
 use serde_json::{Value, json};
 
-/// Nobody listens on this port.
+/// No server listens on this port.
 const STORE: &str = "{ redis: 'redis+cluster://127.0.0.1:1', connect_timeout: 100ms }";
 
 const WARNING: &str = "the rules of these policies are in different slots of the Cluster, which is weaker than all or nothing: give each policy a `hash_tag`";

@@ -1,6 +1,5 @@
 //! `examples/cluster-mail.toml` on three nodes that share a Valkey: one count, full limits on each node
-//! while Valkey is gone, and one count again. `VALKEY_URL` puts the nodes on it, whatever store the file
-//! names.
+//! during an outage, and one count again. `VALKEY_URL` puts the nodes on it, whatever store the file names.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod nodes;
@@ -31,7 +30,7 @@ fn connect(server: &Server, ip: &str, id: &str) -> Reply {
     server.post("/api/v1/holds", &body)
 }
 
-/// How many connections of a client each node lets in until it denies one, asked in turn.
+/// How many connections of a client each node admits until it denies one, asked in turn.
 fn admitted(nodes: &[(Home, Server)], ip: &str, expected_origin: &str) -> Vec<usize> {
     let mut admitted = vec![0; nodes.len()];
     for round in 0..60 {

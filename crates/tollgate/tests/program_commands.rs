@@ -1,4 +1,4 @@
-//! The command line against a real server: every command, for people and for machines.
+//! The command line against a real server: every command, as text and as JSON.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod program;
@@ -20,7 +20,7 @@ policies:
   api: [client]
 ";
 
-/// A server and the commands that are put to it.
+/// A server and a home to run commands against it.
 struct Desk {
     home: Home,
     server: Server,
@@ -37,7 +37,7 @@ impl Desk {
         self.home.run(&self.server, arguments)
     }
 
-    /// What a command prints that ends with this code and complains only when it is 2.
+    /// The output of a command with this exit code. It prints errors only if the code is 2.
     fn says(&self, code: i32, arguments: &[&str]) -> String {
         let output = self.run(arguments);
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {output:?}");

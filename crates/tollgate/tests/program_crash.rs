@@ -1,5 +1,5 @@
-//! Killed without warning: what was saved is there, and with `sync: always` that is everything
-//! that was answered. `TOLLGATE_LONG=1` kills it 200 times instead of 10.
+//! Killed without warning: saved counts are kept, and with `sync: always` that is everything that was
+//! returned. `TOLLGATE_LONG=1` kills it 200 times instead of 10.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod program;
@@ -28,7 +28,7 @@ policies: {{ p: [total, other] }}
     )
 }
 
-/// Takes one after the other until the connection breaks, and counts what was answered.
+/// Takes one after the other until the connection breaks, and counts the responses.
 fn take_until_it_breaks(mut connection: Connection, user: &str, answered: &AtomicU64) {
     let body = json!({ "policy": "p", "fields": { "user": user } });
     let request = request("POST", "/api/v1/check", &[], Some(&body));
@@ -65,7 +65,7 @@ fn with_sync_always_every_answered_count_survives_a_kill() {
             let answered = answered.into_inner();
             for (rule, kept) in RULES.iter().zip(kept) {
                 let now = 1_000_000 - server.remaining(rule, user);
-                // One more may have been counted, at some rules or at all, whose answer did not arrive.
+                // One more may have been counted, at some rules or at all, whose response did not arrive.
                 let expected = *kept + answered..=*kept + answered + 1;
                 assert!(expected.contains(&now), "{rule} {user}: {now} is not in {expected:?}");
                 *kept = now;

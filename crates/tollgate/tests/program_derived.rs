@@ -1,4 +1,4 @@
-//! Derived fields at every door of the real program: what is not brought is taken from what is.
+//! Derived fields at every door of the real program: a missing field is derived from its source.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod program;
@@ -62,7 +62,7 @@ fn a_check_with_a_sender_alone_counts_at_its_domain() {
     );
     let run = home.run(&server, &["check", "mail", "sender=c@example.com"]);
     assert!(String::from_utf8_lossy(&run.stdout).starts_with("denied by domain example.com"), "{run:?}");
-    // What contradicts its source is a mistake, and what agrees is none.
+    // A value that contradicts its source is an error; one that agrees is not.
     let (status, problem) =
         check(&server, "mail", &json!({ "sender": "d@a.example", "domain": "b.example" }));
     let detail = "the value of `domain` is not the one of `sender`, from which it is derived; leave it out";

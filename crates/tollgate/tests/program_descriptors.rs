@@ -1,5 +1,5 @@
-//! File descriptors: the program takes as many as it may have, says so if they are few, and does not fill
-//! the log when there are none left.
+//! File descriptors: the program raises its limit, warns if it is low, and does not fill the log when none
+//! are left.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod program;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use program::{Home, Server, now, pause, wait_until};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
 
-/// What the programs that are started here get, and what they may have at most.
+/// The soft and hard limits of the programs started here.
 const SOFT: u64 = 256;
 const HARD: u64 = 1024;
 
@@ -66,14 +66,14 @@ fn when_there_are_none_left_the_log_says_so_once_in_a_while() {
     let open = std::fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap().count() as u64;
     let limit = |current| Rlimit { current: Some(current), maximum: Some(HARD) };
     prlimit(Some(pid(&server)), Resource::Nofile, limit(open)).unwrap();
-    // More than there can be numbers free below the limit.
+    // More connections than free descriptors below the limit.
     let waiting: Vec<_> = (0..50).map(|_| [server.connect(), server.gateway()]).collect();
     for component in ["server", "gateway"] {
         wait_until(component, || {
             server.log().lines().any(|line| line.contains(NOT_ACCEPTED) && line.contains(component))
         });
     }
-    // Time for many more lines, if nothing held them back.
+    // Time for many more lines, if they were not rate-limited.
     pause(Duration::from_millis(500));
     prlimit(Some(pid(&server)), Resource::Nofile, limit(HARD)).unwrap();
     drop(waiting);

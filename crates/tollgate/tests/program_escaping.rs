@@ -1,4 +1,4 @@
-//! What anybody may have sent cannot act on a terminal, wherever the program prints or logs it.
+//! Untrusted text cannot control a terminal, wherever the program prints or logs it.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod program;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 const HOSTILE: &str =
     "eve\x1b[31m\u{9b}2J\u{7f}\u{2028}\u{2029}\u{202e}\u{2067}\u{feff}\r\n2026-01-01T00:00:00Z ERROR forged";
 
-/// That nothing in a text acts on a terminal.
+/// Checks that nothing in a text controls a terminal.
 fn is_plain(printed: &str) {
     let acting =
         |c: char| (c.is_control() && c != '\n') || "\u{2028}\u{2029}\u{202e}\u{2067}\u{feff}".contains(c);

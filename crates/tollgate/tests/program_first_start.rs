@@ -1,4 +1,4 @@
-//! The first start: no configuration, an empty directory, and the line to try.
+//! The first start: no configuration, an empty directory, and the printed command to try.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod program;
@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use program::{Home, text};
 use serde_json::json;
 
-/// Runs a line as somebody would who copies it from the terminal.
+/// Runs a line in a shell, as a user would who copies it.
 fn in_a_shell(home: &Home, line: &str) -> String {
     let output =
         Command::new("sh").args(["-c", line]).current_dir(home.directory()).stdin(Stdio::null()).output();

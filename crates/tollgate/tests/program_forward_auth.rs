@@ -1,4 +1,4 @@
-//! A proxy asks the real program: who asks is known by the connection, and keys guard this door too.
+//! A proxy asks the real program: the connection identifies the proxy, and keys protect this door too.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod program;

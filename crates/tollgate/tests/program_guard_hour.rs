@@ -1,5 +1,5 @@
-//! An hour of attack on a guarded login, over the HTTP API of the real program, whose clock the test
-//! moves: on a file and on Redis. What the hour comes to in full is in the engine's tests.
+//! An hour of attack on a guarded login, over the HTTP API of the real program, with a clock that the test
+//! moves: on a file and on Redis. The engine's tests have the full hour.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod program;
@@ -29,14 +29,14 @@ policies: { login: [account], beacon: [beacon] }
 guards: { login: { policy: login }, beacon: { policy: beacon } }
 ";
 
-/// More than the ladder asks for between one guess and the next, in seconds: the fifth, the sixth, and so
+/// The seconds between two guesses, slightly more than the ladder demands: for the fifth, the sixth, and so
 /// on up to the eleventh, which locks. Then the rest of the hour.
 const CLIMB: [u64; 7] = [3, 3, 6, 6, 6, 6, 6];
 const REST: [u64; 11] = [300; 11];
 const OWNER: &str = "192.0.2.1";
 const WEEK_MS: u64 = 7 * 86_400 * 1_000;
 
-/// A running program, and the time it goes by.
+/// A running program and its clock.
 struct World {
     server: Server,
     redis: Option<Redis>,
@@ -49,14 +49,14 @@ struct World {
     _home: Home,
 }
 
-/// What came of beginning.
+/// The result of beginning a login.
 enum Begun {
     Let(String),
     Refused(Value),
     Banned,
 }
 
-/// Where libfaketime is.
+/// The path of libfaketime.
 fn faketime() -> String {
     let entries = std::fs::read_dir("/usr/lib").unwrap().flatten();
     let found =
@@ -97,7 +97,7 @@ impl World {
         self.server.post("/api/v1/guards/beacon/begin", &json!({ "fields": { "user": "x" } }))
     }
 
-    /// Moves its clock on, and waits until it goes by that.
+    /// Moves its clock, and waits until it has effect.
     fn pass(&mut self, seconds: u64) {
         let before = now();
         self.ahead += seconds;
@@ -106,18 +106,18 @@ impl World {
         std::fs::rename(new, &self.clock).unwrap();
         if let Some(redis) = &self.redis {
             redis.shift_clock(i64::try_from(self.ahead).unwrap());
-            // A node remembers for up to a second what the store denied, by a clock that nobody moves.
+            // A node remembers the store's denials for up to a second, by a clock that is not moved.
             wait_until("denials are forgotten", || before.elapsed() > Duration::from_millis(1_050));
         }
         wait_until("its clock moves", || {
-            // By as much as it was moved, and as time has passed besides; the two clocks may differ a little.
+            // By as much as it was moved, plus the real time; the two clocks may differ a little.
             let passed = self.ahead as f64 + self.start.elapsed().as_secs_f64() - 1.0;
             let told = self.ask_beacon().json()["delay_ms"].as_u64().unwrap();
             (WEEK_MS - told) as f64 / 1_000.0 >= passed
         });
     }
 
-    /// How many seconds have passed since then at most.
+    /// At most how many seconds have passed since then.
     fn elapsed(&self) -> u64 {
         self.ahead + self.start.elapsed().as_secs() + 2
     }
@@ -142,7 +142,7 @@ impl World {
         assert_eq!(reply.ok()["finished"], "now");
     }
 
-    /// Guesses until it is told to come later. Answers how often it could.
+    /// Guesses until it must wait. Returns the number of guesses.
     fn guess(&self, user: &str, ip: &str) -> u64 {
         let mut guesses = 0;
         while let Begun::Let(ticket) = self.begin(user, ip) {
@@ -153,7 +153,7 @@ impl World {
     }
 }
 
-/// How many failures the ladder of the table lets happen in so many seconds.
+/// How many failures the table's ladder allows in this many seconds.
 fn most_in(seconds: u64) -> u64 {
     let (mut at, mut failures, mut all) = (0, 0, 0);
     while at < seconds {
@@ -169,7 +169,7 @@ fn most_in(seconds: u64) -> u64 {
     all
 }
 
-/// The owner mistypes sometimes, never more than three times in a row, and logs in then.
+/// The owner mistypes at most three times in a row, and then logs in.
 fn live(world: &World, mistakes: usize) {
     let endings = std::iter::repeat_n("failure", mistakes).chain(["success"]);
     for ending in endings {
@@ -186,7 +186,7 @@ fn attack_the_recommended_setup(mut world: World) {
     let mut guesses = vec![0; addresses.len()];
     let (mut sprayed, mut accounts) = (0, 0..);
     let mut spray = |world: &World| {
-        // It does not listen, and tries some more.
+        // The attacker ignores the refusal and goes on.
         for account in accounts.by_ref().take(40) {
             match world.begin(&format!("user-{account}"), "203.0.113.1") {
                 Begun::Let(ticket) => {

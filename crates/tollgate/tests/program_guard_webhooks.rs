@@ -1,5 +1,5 @@
-//! The webhook of a guard: called once for each lock, signed, tried again when it fails, and never waited
-//! for by whoever logs in.
+//! The webhook of a guard: called once for each lock, signed, retried when it fails, and never delays a
+//! login.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod guarding;
@@ -19,7 +19,7 @@ use sha2::{Digest, Sha256};
 use tollgate_testbed::Server as Redis;
 
 const SECRET: &str = "correct horse battery staple";
-/// However busy the machine is, a call that is answered is not called again.
+/// A long time-out, so that a slow machine causes no retry.
 const PATIENT: &str = ", timeout: 60s";
 const TAKEN: Reply = Reply::Json(200, "{}");
 
@@ -42,7 +42,7 @@ fn lock(server: &Server, user: &str) {
     assert_eq!(begin(server, &json!({ "user": user })).status, 429);
 }
 
-/// HMAC-SHA-256 as RFC 2104 has it, in hexadecimal digits.
+/// HMAC-SHA-256 (RFC 2104), in hexadecimal.
 fn hmac(secret: &[u8], text: &[u8]) -> String {
     let pad = |with: u8| -> Vec<u8> {
         let mut key = secret.to_vec();
@@ -54,7 +54,7 @@ fn hmac(secret: &[u8], text: &[u8]) -> String {
     outer.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What a call says, once its signature is found right.
+/// The body of a call, after its signature was verified.
 fn verified(asked: &Asked) -> Value {
     assert_eq!(asked.line, "POST /hooks/locked?token=hidden");
     let time = &asked.headers["x-tollgate-timestamp"];

@@ -1,5 +1,5 @@
-//! Guards in the real program, on a file and on Redis: failures climb as the table says, guesses made side
-//! by side do not slip through, and nothing that is locked is lost.
+//! Guards in the real program, on a file and on Redis: failures climb as in the table, parallel guesses gain
+//! nothing, and no lock is lost.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod guarding;
@@ -17,7 +17,7 @@ use program::{Connection, Home, Signal, request, text};
 use serde_json::{Value, json};
 use tollgate_testbed::Server as Redis;
 
-/// As the table has it, by the account alone: one line.
+/// As in the table, by the account alone.
 const STANDARD: &str = "guards: { login: by user }\n";
 /// Locks at the second failure, for longer than any test takes.
 const SHORT: &str = "guards: { login: { by: [user, ip], ladder: ladder 2 lock 1h notify } }\n";
@@ -161,12 +161,13 @@ fn a_lock_survives_a_kill_and_an_operator_lifts_it() {
     }
 }
 
-/// Locks users one after the other until the connection breaks, and counts those that are.
+/// Locks users one after the other until the connection breaks, and counts them.
 fn lock_until_it_breaks(mut connection: Connection, round: usize, locked: &AtomicUsize) {
     for number in 0.. {
         let fields = json!({ "user": format!("user{round}.{number}"), "ip": "192.0.2.1" });
         let begin = request("POST", "/api/v1/guards/login/begin", &[], Some(&json!({ "fields": fields })));
-        // The second begins as if it had failed, and so it locks: whether or not anybody finishes it.
+        // The second attempt counts as a failure from its start, and so it locks, whether or not it is
+        // finished.
         for _ in 0..2 {
             let sent = connection.try_send(&begin);
             let Some(reply) = sent.ok().and_then(|()| connection.reply()) else { return };

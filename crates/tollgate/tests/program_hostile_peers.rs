@@ -1,5 +1,5 @@
-//! Hostile peers: garbage, endless heads, floods of requests. The server refuses what is wrong,
-//! answers what is right, and its memory stays small.
+//! Hostile clients: garbage, endless heads, floods of requests. The server refuses invalid requests, answers
+//! valid ones, and its memory stays small.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod program;
@@ -20,7 +20,7 @@ fn still_serves(server: &Server) {
     server.check(&json!({ "policy": "p", "fields": { "user": "ada" } })).ok();
 }
 
-/// Bytes that look like nothing, the same ones every time.
+/// Reproducible random bytes.
 fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed | 1;
     let mut next = || {
@@ -52,7 +52,7 @@ fn garbage_is_refused_and_the_next_one_is_served() {
     ]);
     for bytes in &wrong {
         let peer = server.connect();
-        // It may hang up before it has read everything.
+        // The server may close before it has read everything.
         let _ = peer.other_end().write_all(bytes);
         let _ = peer.other_end().shutdown(std::net::Shutdown::Write);
         still_serves(&server);

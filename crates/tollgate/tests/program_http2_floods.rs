@@ -1,4 +1,4 @@
-//! HTTP/2 frames that carry no request: a client may send some, and one that sends nothing else is cut off.
+//! HTTP/2 frames without a request: a client may send some, but one that sends nothing else is disconnected.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod program;
@@ -15,17 +15,17 @@ rules: { one: { by: user, limits: 1000000/day } }
 policies: { p: [one] }
 ";
 
-/// Longer than a busy machine needs, and shorter than what the server allows a silent client.
+/// Longer than a busy machine needs, and shorter than the server's time-out for a silent client.
 const SOON: Duration = Duration::from_secs(8);
 
-/// A frame that no version of HTTP/2 knows.
+/// A frame type that no version of HTTP/2 defines.
 const UNKNOWN: u8 = 0xbb;
 
-/// Whether the server ends the connection soon after so many frames, long before it would for silence.
+/// Whether the server closes the connection soon after this many frames, long before it would for silence.
 fn is_cut(client: &mut Http2, flood: &[u8]) -> bool {
     let mut reader = client.other_end();
     let reading = thread::spawn(move || {
-        // Whatever it says, and however it ends.
+        // Any bytes, until the end.
         let _ = std::io::copy(&mut reader, &mut std::io::sink());
     });
     let piece = flood.repeat(100);

@@ -1,5 +1,5 @@
-//! API keys: the three ways to give a token, what each role may do, and that strangers are not
-//! listened to without keys.
+//! API keys: the three sources of a token, what each role may do, and that a server without keys listens only
+//! on loopback.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod program;
@@ -29,7 +29,7 @@ policies: {{ p: [one] }}
     home
 }
 
-/// What each role is needed for.
+/// Requests, and the role that each needs.
 fn questions() -> [(&'static str, &'static str, Option<Value>, usize); 9] {
     let attempt = json!({ "policy": "p", "fields": { "user": "ada" }, "cost": 0 });
     [
@@ -116,7 +116,7 @@ fn keys_are_reloaded_all_or_none() {
     assert_eq!([status(READ), ask(READ)], [401, 401], "also on a connection that was open before");
     assert_eq!([status(changed), ask(changed)], [200, 200]);
 
-    // Broken in its policies: the keys stay, too.
+    // The policies are invalid, so the keys stay unchanged too.
     let without = config.replace("  - { name: eye, role: read, token_file: ./eye.token }\n", "");
     home.configure(&without.replace("p: [one]", "p: [two]"));
     reload(422);

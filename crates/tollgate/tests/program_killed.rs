@@ -1,5 +1,5 @@
-//! Killed in the middle of traffic: no hold, no lock and no ban that was answered is lost, whether they
-//! are kept in a file with `sync: always` or on Redis. `TOLLGATE_LONG=1` kills it 100 times instead of 4.
+//! Killed under traffic: no hold, lock or ban that was returned is lost, in a file with `sync: always` or on
+//! Redis. `TOLLGATE_LONG=1` kills it 100 times instead of 4.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod nodes;
@@ -35,14 +35,14 @@ fn kills() -> u64 {
     if long { 100 } else { 4 }
 }
 
-/// Asks until the connection breaks, and counts what it got to the end with.
+/// Sends requests until the connection breaks, and counts the responses.
 struct Asker<'a> {
     connection: Connection,
     done: &'a AtomicUsize,
 }
 
 impl Asker<'_> {
-    /// The status and the body of the answer, or nothing once the server is gone.
+    /// The status and the body of the response; `None` once the server is gone.
     fn ask(&mut self, method: &str, path: &str, body: Option<&Value>) -> Option<(u16, Value)> {
         self.connection.try_send(&request(method, path, &[], body)).ok()?;
         let reply = self.connection.reply()?;
@@ -55,7 +55,7 @@ impl Asker<'_> {
     }
 }
 
-/// What was answered about deals: which are held, and which may be, because no answer came.
+/// The known deals: those that are held, and those that may be because no response came.
 #[derive(Default)]
 struct Deals {
     held: BTreeSet<String>,
@@ -96,7 +96,7 @@ impl Deals {
     }
 }
 
-/// Within which time a lock ends, as it was answered.
+/// The interval in which a lock ends, according to the response.
 type End = (Timestamp, Timestamp);
 
 fn end_of_lock(ask: impl FnOnce() -> Option<(u16, Value)>) -> Option<Option<End>> {
@@ -104,7 +104,7 @@ fn end_of_lock(ask: impl FnOnce() -> Option<(u16, Value)>) -> Option<Option<End>
     let (status, answer) = ask()?;
     let after = Timestamp::now();
     let wait = answer["retry_after_ms"].as_i64().map(jiff::SignedDuration::from_millis);
-    // A millisecond is for rounding, and the rest for a clock that is being put right.
+    // A millisecond is for rounding, and the rest for clock adjustments.
     let slack = jiff::SignedDuration::from_millis(50);
     let wait = wait.filter(|wait| status == 429 && wait.as_secs() > 60);
     Some(wait.map(|wait| (before + wait - slack, after + wait + slack)))
@@ -142,8 +142,8 @@ fn check_locks(server: &Server, locked: &BTreeMap<String, End>) {
     }
 }
 
-/// Is denied as one client after another, each until it is banned, until the server is gone; bans
-/// another by hand each time.
+/// Is denied as one client after another, each until it is banned, until the server is gone. Bans another one
+/// by hand each time.
 fn knock(mut asker: Asker<'_>, round: u64, banned: &mut Vec<String>) {
     for number in 0.. {
         let ip = format!("10.{round}.{}.{}", number / 250, number % 250);
@@ -172,7 +172,7 @@ fn check_bans(server: &Server, banned: &[String]) {
     }
 }
 
-/// Kills a server in the middle of everything, again and again, and looks after each what is there.
+/// Kills a server under traffic, again and again, and checks the state after each.
 fn loses_nothing(home: &Home) {
     let mut deals = Deals::default();
     let mut locked = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! The log: what a denial looks like to a machine, what an attack costs, and what is never said.
+//! The log: the fields of a denial, the number of lines under attack, and what is never logged.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod program;
@@ -67,7 +67,7 @@ fn an_attack_writes_few_lines_and_says_how_many_were_held_back() {
     let seconds = begun.elapsed().as_secs_f64();
     let written = denials(&server.log()).len();
     assert!(written <= 51 + (10.0 * seconds) as usize, "{written} lines in {seconds} s");
-    // Ten lines a second are free again.
+    // Ten lines a second become free again.
     pause(Duration::from_millis(250));
     assert_eq!(server.check(&attempt).status, 429);
     let denied = denials(&server.stop());
@@ -117,7 +117,7 @@ policies: { p: [hidden] }
 
 const TOKEN: &str = "t0ken-of-the-operator";
 
-/// Everything that the server answers to somebody who looks around.
+/// All responses for an operator that inspects the server.
 fn looked_at(server: &Server) -> String {
     let pages = ["/metrics", "/api/v1/decisions", "/api/v1/top", "/api/v1/counters", "/api/v1/openapi.json"];
     let ask = |path: &str| server.ask_as(TOKEN, "GET", path, None);
@@ -138,7 +138,7 @@ fn tokens_and_secret_keys_are_never_said() {
     let mut seen = String::new();
     let mut ask = |method: &str, path: &str, body: Value| {
         let reply = server.ask_as(TOKEN, method, path, Some(&body));
-        // A receipt belongs to whoever sent the key.
+        // A receipt belongs to the caller that sent the key.
         let mut answer: Value = reply.json();
         answer.as_object_mut().unwrap().remove("receipt");
         seen += &format!("{answer} {:?}\n", reply.headers);

@@ -1,4 +1,4 @@
-//! One mailbox has one count, however its address is spelt, and what is no address has none.
+//! One mailbox has one count in every spelling of its address, and an invalid address has none.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod program;
@@ -38,7 +38,7 @@ const SPELLINGS: [&str; 18] = [
     "ünal.x@bücher．example",
 ];
 
-/// What others may take for the same mailbox, and is no address.
+/// Invalid addresses that other programs may take for the same mailbox.
 const MALFORMED: [&str; 16] = [
     " ünal.x@bücher.example",
     "ünal.x@bücher.example ",

@@ -1,4 +1,4 @@
-//! Metrics: their number does not depend on the keys, and each of them counts what it says.
+//! Metrics: their number does not depend on the keys, and each counts what it says.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod program;
@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 
 use program::{Home, Reply, Server, text, wait_until};
 use serde_json::{Value, json};
+use tollgate_testbed::Server as Redis;
 
 const CONFIG: &str = "
 store: { file: ./state.redb, flush_interval: 100ms }
@@ -25,7 +26,7 @@ policies:
   shadow: [seen]
 ";
 
-/// The page, in the format that is asked for.
+/// The page in the requested format.
 fn page(server: &Server, accept: &str) -> Reply {
     let page = server.connect().ask("GET", "/metrics", &[("accept", accept)], None);
     assert_eq!(page.status, 200);
@@ -89,7 +90,7 @@ fn ten_thousand_keys_add_no_series() {
 fn every_counter_moves_by_what_happened() {
     let home = Home::with(CONFIG);
     let server = home.start();
-    // What nobody has used yet is not shown.
+    // Unused metrics are not shown.
     let before = scrape(&server);
     use_everything(&server);
     let after = scrape(&server);
@@ -157,7 +158,7 @@ gateway:
   routes: { all: { upstream: none, policy: p } }
 ";
 
-/// A server of which every metric has been used.
+/// A server with every metric in use.
 fn used() -> Server {
     let home = Home::with(WITH_GATEWAY);
     let server = home.start();
@@ -201,20 +202,54 @@ fn every_histogram_has_all_it_counted_in_its_last_bucket() {
 fn the_text_format_passes_the_check_of_prometheus() {
     let server = used();
     for accept in ["text/plain;version=0.0.4", "*/*"] {
-        let page = page(&server, accept);
-        assert_eq!(page.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
-        let mut promtool = Command::new("promtool")
-            .args(["check", "metrics"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("promtool is there: `./test` installs it");
-        promtool.stdin.take().unwrap().write_all(&page.body).unwrap();
-        let checked = promtool.wait_with_output().unwrap();
-        let said = [checked.stdout, checked.stderr].concat();
-        assert!(checked.status.success() && said.is_empty(), "{}", text(&said));
+        check_page(&page(&server, accept));
     }
+}
+
+/// Has Prometheus' own tool check a page.
+fn check_page(page: &Reply) {
+    assert_eq!(page.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+    let mut promtool = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("promtool is there: `./test` installs it");
+    promtool.stdin.take().unwrap().write_all(&page.body).unwrap();
+    let checked = promtool.wait_with_output().unwrap();
+    let said = [checked.stdout, checked.stderr].concat();
+    assert!(checked.status.success() && said.is_empty(), "{}", text(&said));
+}
+
+#[test]
+fn metrics_of_a_shared_store_guards_and_lists_pass_the_check_of_prometheus() {
+    let redis = Redis::redis().start();
+    let home = Home::with(&format!(
+        "store: {}
+rules: {{ user: {{ by: user, limits: 1/day }}, login: {{ by: user, limits: ladder 1 lock 15m, secret: false }} }}
+policies: {{ p: [user], login: [login] }}
+guards: {{ login: {{ policy: login }} }}
+blocklist: [user=mallory]
+",
+        redis.url()
+    ));
+    let server = home.start();
+    let login = json!({ "fields": { "user": "ada" } });
+    let begun = server.post("/api/v1/guards/login/begin", &login).ok();
+    let ended = json!({ "ticket": begun["ticket"], "outcome": "failure" });
+    server.post("/api/v1/guards/finish", &ended).ok();
+    assert_eq!(server.post("/api/v1/guards/login/begin", &login).status, 429);
+    assert_eq!(server.check(&attempt("p", "mallory")).status, 403);
+    server.check(&attempt("p", "ada")).ok();
+    redis.pause();
+    wait_until("the store is down", || server.check(&attempt("p", "ada")).json()["origin"] != "store");
+    let page = page(&server, "text/plain;version=0.0.4");
+    redis.resume();
+    for name in ["tollgate_degraded_", "tollgate_guard", "tollgate_records_missing_total"] {
+        assert!(page.text().contains(name), "{name} is missing from {}", page.text());
+    }
+    check_page(&page);
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Calls to other people's APIs at their speed, through the real program, on a file and on Redis: the
-//! examples for Telegram and for an API with two kinds of keys. Times are those that the decisions carry.
+//! Calls to external APIs at their pace, through the real program, on a file and on Redis: the examples for
+//! Telegram and for an API with two kinds of keys. Times are those of the decisions.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod nodes;
@@ -14,14 +14,14 @@ use tollgate_testbed::Server as Redis;
 const TELEGRAM: &str = include_str!("../../../examples/outbound-telegram.yaml");
 const API: &str = include_str!("../../../examples/outbound-api.yaml");
 
-/// Nodes that share their counters, and what they need to live.
+/// Nodes that share their counters, and what they depend on.
 struct Stage {
     nodes: Vec<Server>,
     _homes: Vec<Home>,
     _redis: Option<Redis>,
 }
 
-/// One node with the example as it is.
+/// One node with the example unchanged.
 fn on_file(example: &str) -> Stage {
     let home = Home::with(example);
     Stage { nodes: vec![home.start()], _homes: vec![home], _redis: None }
@@ -50,8 +50,8 @@ impl Stage {
         self.nodes.last().unwrap()
     }
 
-    /// Asks for all of these at once, in turn of all nodes; answers when each was let pass, in the order of
-    /// the list.
+    /// Sends all of these at once, to the nodes in turn. Returns when each was allowed, in the order of the
+    /// list.
     fn acquire_all(&self, bodies: &[Value]) -> Vec<u64> {
         thread::scope(|scope| {
             let ask = |(index, body): (usize, &Value)| {
@@ -64,7 +64,7 @@ impl Stage {
     }
 }
 
-/// When an attempt was let pass, in microseconds.
+/// When an attempt was allowed, in microseconds.
 fn at(reply: &Reply) -> u64 {
     let at = reply.ok()["at"].as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
     at.as_microsecond().try_into().unwrap()
@@ -79,14 +79,14 @@ fn to_group(group: &str, thread: usize) -> Value {
     json!({ "policy": "telegram", "fields": fields, "max_wait": "5s" })
 }
 
-/// What is left of a rule, as an answer tells.
+/// What is left of a rule, according to a response.
 fn left(reply: &Reply, rule: &str) -> Value {
     let answer = reply.ok();
     let lines = answer["rules"].as_array().unwrap().iter();
     lines.clone().find(|line| line["rule"] == rule).unwrap()["remaining"].clone()
 }
 
-/// A request that is sent, and answered later.
+/// Sends a request without waiting for the response.
 fn begin(node: &Server, body: &Value) -> Connection {
     let mut connection = node.connect();
     connection.send(&request("POST", "/api/v1/acquire", &[], Some(body)));
@@ -106,7 +106,7 @@ fn go_on(node: &Server) {
     node.ask("DELETE", "/api/v1/paced/telegram/retry-after", None).ok();
 }
 
-/// The most in any interval of this length, which has a beginning and no end.
+/// The most in any half-open interval of this length.
 fn most_within(micros: u64, mut times: Vec<u64>) -> usize {
     times.sort_unstable();
     let within = |start: &u64| times.iter().filter(|at| (*start..*start + micros).contains(at)).count();
@@ -218,10 +218,10 @@ fn seven_seconds_that_an_upstream_asked_for_stop_that_chat_on_every_node_and_no_
         });
         let mut times = [0, 1].map(|n: usize| at(&stopped[n].reply().unwrap()));
         times.sort_unstable();
-        // Clocks that slow down and clocks that do not may be apart by a moment.
+        // Adjusted and unadjusted clocks may differ slightly.
         assert!(times[0] + 50_000 >= before + 7_000_000, "{} after {before}", times[0]);
         assert!(times[1] - times[0] >= 1_000_000, "{times:?}");
-        // Others pass before it, or come after it.
+        // Others pass before it, or arrive after it.
         for (at, waited) in others.into_iter().flatten() {
             assert!(at < times[0] || at - waited > times[0], "{at} {waited} {times:?}");
         }

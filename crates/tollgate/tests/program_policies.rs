@@ -1,5 +1,5 @@
-//! Policies over the API through the real program: made on the command line, enforced, kept across
-//! restarts and reloads, and each change told to the log.
+//! Policies over the API through the real program: created on the command line, enforced, kept across
+//! restarts and reloads, and each change logged.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -34,7 +34,7 @@ fn failed(home: &Home, server: &Server, arguments: &[&str], piece: &str) {
     assert!(output.status.code() == Some(2) && said.contains(piece), "{arguments:?}: {said}");
 }
 
-/// Every line of the log about a change, without what differs from run to run.
+/// Every audit line of the log, without values that differ from run to run.
 fn audit(log: &str) -> Vec<Value> {
     let lines = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let mut lines: Vec<Value> = lines.filter(|line| line["component"] == "audit").collect();
@@ -255,7 +255,7 @@ fn what_a_client_did_not_wait_for_holds_all_the_same() {
         let body = json!({ "name": format!("p{number}"), "limits": "2/hour" });
         let mut stream = TcpStream::connect(server.address).unwrap();
         stream.write_all(&request("POST", "/api/v1/policies", &[], Some(&body))).unwrap();
-        // Whether the server has begun by now, nobody knows: it makes all of it or nothing.
+        // The server may or may not have started: it applies all of it or nothing.
         drop(stream);
     }
     let names = || {

@@ -1,5 +1,5 @@
-//! The program on PostgreSQL: nodes share limits across restarts of each and of the server, and the send log
-//! and `tollgate doctor` tell about it.
+//! The program on PostgreSQL: nodes share limits across restarts of each and of the server, and the log and
+//! `tollgate doctor` report it.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod program;

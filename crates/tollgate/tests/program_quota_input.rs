@@ -1,4 +1,4 @@
-//! What is wrong about holds and costs is refused by the real program, in words that say what, and changes
+//! Invalid requests about holds and costs: the real program refuses them with a clear message, and changes
 //! nothing.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -20,7 +20,7 @@ policies:
 
 const MEBIBYTE: usize = 1 << 20;
 
-/// The status and the detail of an answer that must be a problem.
+/// The status and the detail of a problem.
 fn problem(server: &Server, method: &str, path: &str, body: Option<&Value>) -> (u16, String) {
     let reply = server.ask(method, path, body);
     assert_eq!(reply.header("content-type"), Some("application/problem+json"), "{}", reply.text());
@@ -67,7 +67,7 @@ fn an_id_of_a_mebibyte_is_refused_wherever_it_stands() {
         let whole = request("POST", path, &[], Some(&deal(&json!(huge), &json!(1))));
         let head = whole.windows(4).position(|end| end == b"\r\n\r\n").unwrap() + 4;
         let mut connection = server.connect();
-        // Its length alone is too much, so nobody waits for the rest.
+        // The length alone is too much, so the server does not wait for the rest.
         connection.send(&whole[..head]);
         let reply = connection.reply().unwrap();
         assert_eq!(
@@ -80,7 +80,7 @@ fn an_id_of_a_mebibyte_is_refused_wherever_it_stands() {
     let expected = "`ids[1]`: the id is 1048576 bytes long; at most 256 are allowed";
     assert_eq!((status, &*detail), (400, expected));
     let mut connection = server.connect();
-    // The server answers before it has read all of it, and may close before all of it is sent.
+    // The server answers before it has read everything, and may close before everything is sent.
     let _ = connection.try_send(&request("DELETE", &format!("{holds}/{huge}"), &[], None));
     let status = connection.reply().map(|reply| reply.status);
     assert!(matches!(status, Some(400..=499) | None), "{status:?}");

@@ -1,5 +1,5 @@
-//! The business limits of a marketplace through the real program, on a file and on Redis: what is
-//! active at once, by the day of a time zone, by any week, and in total.
+//! The business limits of a marketplace through the real program, on a file and on Redis: at once, by the day
+//! of a time zone, by any week, and in total.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod market;
@@ -75,7 +75,7 @@ fn every_answer_that_names_the_rule_has_its_code() {
 #[test]
 fn a_channel_has_five_deals_on_each_day_of_its_time_zone() {
     both(Time::Moved, |market| {
-        // Half an hour before the day ends in Tokyo; that of UTC has nine hours more.
+        // Half an hour before the day ends in Tokyo; the UTC day has nine hours left.
         let evening = until(14, 30);
         market.set_clock(evening);
         let deal = |number: usize| market.deal(number, &format!("ads-{number}"), "sports", "deal");
@@ -138,7 +138,7 @@ fn a_negotiation_has_ten_counter_offers_for_ever_and_what_is_rolled_back_is_give
 #[test]
 fn a_deal_takes_all_its_places_or_none_and_gives_all_of_them_back() {
     both(Time::Moved, |market| {
-        // Away from midnight in Tokyo.
+        // Not near midnight in Tokyo.
         market.set_clock(until(3, 0));
         let shows = |rule: &str, key: &str| {
             let shown = market.node(1).get(&format!("/api/v1/counters/{rule}/{key}")).ok();
@@ -167,7 +167,7 @@ fn the_books_of_the_application_heal_a_count_that_has_drifted() {
         for number in 0..10 {
             market.deal(number, "ads", &format!("c{number}"), &format!("gone-{number}")).ok();
         }
-        // The application lost track of these, and knows three that were never taken here.
+        // The application lost track of these, and has three that were never taken here.
         let live = json!({ "ids": ["gone-4", "new-1", "new-2", "new-3"] });
         let put = |turn: usize, live: &Value| {
             market.node(turn).ask("PUT", "/api/v1/holds/active_deals/ads", Some(live)).ok()["held"].clone()
@@ -179,7 +179,7 @@ fn the_books_of_the_application_heal_a_count_that_has_drifted() {
             market.deal(number, "ads", &format!("d{number}"), &format!("next-{number}")).ok();
         }
         assert_eq!(refusal(&market.deal(0, "ads", "e", "last")), of("MAX_ACTIVE_DEALS", 10));
-        // More than the limit are held if the books say so, and then none is let in.
+        // More than the limit can be held if the application says so; then no further one is allowed.
         let many: Vec<String> = (0..12).map(|number| format!("real-{number}")).collect();
         assert_eq!(put(0, &json!({ "ids": many })), 12);
         assert_eq!(refusal(&market.deal(1, "ads", "e", "last")), of("MAX_ACTIVE_DEALS", 10));
@@ -188,8 +188,8 @@ fn the_books_of_the_application_heal_a_count_that_has_drifted() {
     });
 }
 
-/// Every connection begins deals and ends those it got, all of one advertiser. Says how many were let in
-/// at the first round, which ends none.
+/// Every connection begins deals of one advertiser and ends its own, unless `ends` is false. Returns how many
+/// were allowed in the first round.
 fn rush(market: &Market, connections: usize, each: usize, ends: bool) -> usize {
     let (number, admitted) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let work = |mut connection: Connection| {

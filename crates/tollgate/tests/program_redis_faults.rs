@@ -1,5 +1,5 @@
-//! What the program does while Redis can be used only in part, or says why it cannot be used: every
-//! other attempt is decided by the store, and the log and `/readyz` name the cause.
+//! What the program does while Redis works only partly, or reports why it does not: all other attempts are
+//! decided by the store, and the log and `/readyz` name the cause.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod nodes;
@@ -15,12 +15,12 @@ use tollgate_testbed::{ClusterOptions, Flavour, Proxy, Server as Redis, Wire};
 const RULES: [(&str, &str); 2] =
     [("window", "by: user, limits: 1000/day"), ("sliding", "by: user, limits: 1000/day sliding")];
 
-/// What `/readyz` says.
+/// The body of `/readyz`.
 fn ready(server: &Server) -> Value {
     server.get("/readyz").ok()
 }
 
-/// Waits until `/readyz` names a cause with these words in it.
+/// Waits until `/readyz` names a cause with these words.
 fn wait_for_cause(server: &Server, reason: &str, words: &str) {
     wait_until(words, || {
         let ready = ready(server);
@@ -84,7 +84,7 @@ fn a_forbidden_command_stops_only_what_needs_it_and_charges_nothing() {
         wait_until("it is ready", || readiness(&server) == "ready");
         assert_eq!(decide(&server, "sliding", &user), ("store".into(), None));
     }
-    // The probe finds it where no attempt does.
+    // The probe finds it although no attempt does.
     order(&redis, &["ACL", "SETUSER", "limiter", "-hdel"]);
     server.stop();
     let server = home.start();
@@ -163,7 +163,7 @@ fn a_store_that_answers_in_time_by_chance_does_not_flap() {
     comes_back(&server, "window");
     let (start, mut connection, mut step) = (now(), server.connect(), 0_u64);
     while start.elapsed() < Duration::from_secs(15) {
-        // There and back, from 0 to 100 ms, in no order.
+        // Delays from 0 to 100 ms for a round trip, in random order.
         step = step.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         proxy.delay(Duration::from_millis((step >> 33) % 50));
         let _ = connection.ask("POST", "/api/v1/check", &[], Some(&attempt("window", "ada")));
@@ -224,13 +224,16 @@ fn records_that_are_deleted_or_damaged_are_told() {
     assert_eq!(server.remaining("window", "ada"), 7);
     order(&redis, &["DEL", "tollgate/{config}"]);
     wait_until("all that are gone are told", || missing() == 2.0);
+    order(&redis, &["DEL", "tollgate/records"]);
+    wait_until("a secret that is gone is told", || missing() == 3.0);
+    assert_eq!(redis.command(&["HEXISTS", "tollgate/records", "secret"]).text(), "1", "it was put back");
     order(&redis, &["SET", "tollgate/{config}", "not ours"]);
     wait_until("damage is told", || metric(&server, "tollgate_records_damaged_total") == 1.0);
     let lines = store_lines(&server.log());
     let errors = |words: &str| {
         lines.iter().filter(|(level, message)| level == "error" && message.contains(words)).count()
     };
-    assert_eq!((errors("are missing"), errors("cannot be read")), (2, 1), "{lines:?}");
+    assert_eq!((errors("are missing"), errors("cannot be read")), (3, 1), "{lines:?}");
 }
 
 #[test]
@@ -252,7 +255,7 @@ fn a_batch_of_a_hundred_costs_a_few_round_trips_and_keeps_its_order() {
         let expected: Vec<bool> = (0..100).map(|number| number < 60).collect();
         assert_eq!(allowed, expected, "{policy}: the first sixty, in their order");
         println!("{policy}: {pieces} pieces");
-        // The node also looks after its records meanwhile.
+        // The node also follows its records meanwhile.
         assert!(pieces <= 12, "{policy}: {pieces} pieces for a hundred attempts");
     }
 }
@@ -264,7 +267,7 @@ fn a_dead_master_of_a_cluster_takes_only_its_own_slots_along() {
     let home = home(&cluster.url(), HASTY, &RULES);
     let server = home.start();
     comes_back(&server, "window");
-    // One that keeps no records, so that it is only about counters.
+    // A node of the Cluster without records, so that only counters are affected.
     let dead = (0..3)
         .find(|number| {
             let keys = cluster.nodes()[*number].server.command(&["KEYS", "tollgate/*"]);

@@ -1,4 +1,4 @@
-//! Several nodes on one Redis are one limiter: one count, one truth about time, one set of overrides.
+//! Several nodes on one Redis act as one limiter: one count, one clock, one set of overrides.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod nodes;
@@ -19,7 +19,7 @@ fn redis() -> &'static Redis {
     REDIS.get_or_init(|| Redis::redis().start())
 }
 
-/// So many nodes with the same rules, under a prefix of their own.
+/// This many nodes with the same rules, under their own prefix.
 fn nodes(count: usize, prefix: &str, rules: &[(&str, &str)]) -> Vec<(Home, Server)> {
     let settings = format!("key_prefix: {prefix}, {PATIENT}");
     let homes = (0..count).map(|_| home(&redis().url(), &settings, rules));
@@ -31,7 +31,7 @@ fn nodes(count: usize, prefix: &str, rules: &[(&str, &str)]) -> Vec<(Home, Serve
         .collect()
 }
 
-/// Asks every node so often, all at the same time; says how many were allowed.
+/// Sends this many requests to every node, all at once. Returns how many were allowed.
 fn allowed(nodes: &[(Home, Server)], path: &str, each: usize, body: impl Fn(usize) -> Value + Sync) -> usize {
     let number = AtomicUsize::new(0);
     let ask = |server: &Server| {

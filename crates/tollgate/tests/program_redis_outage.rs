@@ -1,5 +1,5 @@
-//! What the program does while Redis cannot be used: it decides in time, says how and why, tells the
-//! log once, and comes back by itself.
+//! What the program does during an outage of Redis: it decides in time, says how and why, logs it once, and
+//! recovers by itself.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod nodes;
@@ -12,7 +12,7 @@ use nodes::{HASTY, attempt, comes_back, home, metric, origin, readiness, store_l
 use program::{Home, Server, now, pause, wait_until};
 use tollgate_testbed::{Proxy, Server as Redis};
 
-/// Tells a hang from a decision that is late because the machine is busy. The promise is 110 ms.
+/// Distinguishes a hang from a decision that is late on a busy machine. The promise is 110 ms.
 const HANGS: Duration = Duration::from_secs(1);
 
 const RULES: [(&str, &str); 4] = [
@@ -22,18 +22,18 @@ const RULES: [(&str, &str); 4] = [
     ("log", "by: user, limits: 1000000/day sliding by 1h"),
 ];
 
-/// What came of asking without pause.
+/// The results of continuous requests.
 #[derive(Default)]
 struct Seen {
     origins: BTreeMap<(String, String), usize>,
     degraded: usize,
     slowest: Duration,
-    /// When the store was first not asked at all, from the first failure on.
+    /// When the breaker opened, counted from the first failure.
     opened: Option<Duration>,
 }
 
 impl Seen {
-    /// Asks every policy in turn for so long, and notes what each answer says.
+    /// Sends requests to every policy in turn for this long, and records the responses.
     fn during(server: &Server, lasts: Duration) -> Self {
         let mut seen = Self::default();
         let mut connection = server.connect();
@@ -84,14 +84,14 @@ fn node() -> (Redis, Proxy, Home, Server) {
     (redis, proxy, home, server)
 }
 
-/// A node that has no outage behind it: one soon after another would be a store that flaps.
+/// A node without an earlier outage: one soon after another would look like flapping.
 fn started(home: &Home) -> Server {
     let server = home.start();
     comes_back(&server, "half");
     server
 }
 
-/// Makes trouble and ends it, and sees that all is as promised in between and after.
+/// Causes trouble and ends it, and checks the promises during and after it.
 fn survives(server: &Server, what: &str, begin: impl FnOnce(), end: impl FnOnce()) {
     let degraded = metric(server, "tollgate_degraded_total");
     let told = store_lines(&server.log()).len();
@@ -110,7 +110,7 @@ fn survives(server: &Server, what: &str, begin: impl FnOnce(), end: impl FnOnce(
     assert_eq!(metric(server, "tollgate_store_up"), 1.0);
     wait_until("the log says so", || store_lines(&server.log()).len() >= told + 2);
     let lines = store_lines(&server.log());
-    // What the server says is another line, if it comes to light later.
+    // The server's own message is a further line, if it arrives later.
     let turns = lines[told..].iter().filter(|(_, message)| !message.contains("is still down"));
     let levels: Vec<&str> = turns.map(|(level, _)| level.as_str()).collect();
     assert_eq!(levels, ["warn", "info"], "{what}: {lines:?}");
@@ -144,7 +144,7 @@ fn a_store_that_is_slow_is_done_without_and_probed_by_one_at_a_time() {
     let (probes, lasted) = (scripts() - before, start.elapsed());
     println!("{probes} probes in {lasted:?}");
     assert_eq!(seen.origins.keys().filter(|(_, reason)| reason != "open").count(), 0, "{:?}", seen.origins);
-    // One in half a second at most, and one that was under way.
+    // At most one in half a second, and one that was in flight.
     assert!((1..=2 + lasted.as_millis() as u64 / 500).contains(&probes), "{probes}");
     proxy.heal();
     let took = comes_back(&server, "half");
@@ -162,7 +162,7 @@ fn a_store_that_is_gone_is_looked_for_with_pauses() {
     let (made, lasted) = (proxy.connections() - before, start.elapsed());
     println!("{made} connections in {lasted:?}");
     seen.check("gone");
-    // A few soon after each other, and then one in a second for both connections together.
+    // A few soon after each other, and then one a second for both connections together.
     let most = 8 + lasted.as_secs();
     assert!((2..=most).contains(&made), "{made} connections, at most {most}");
     redis.start();

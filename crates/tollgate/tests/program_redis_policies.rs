@@ -1,5 +1,5 @@
-//! Two nodes on one Redis have one set of policies: what is made on one holds on the other within a
-//! second, and two that make the same at once do not both succeed.
+//! Two nodes on one Redis have one set of policies: one created on a node applies on the other within a
+//! second, and of two concurrent creations of one name only one succeeds.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

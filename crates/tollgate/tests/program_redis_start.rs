@@ -1,5 +1,5 @@
-//! Nodes and their store do not start, end or meet together: each goes on with what there is, and all
-//! of it is right again once they have met.
+//! Nodes and their store start and stop in any order: each works with what is available, and all is right
+//! again once they are connected.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod nodes;
@@ -156,7 +156,7 @@ fn a_store_that_does_not_let_the_node_in_is_told_in_the_log_without_the_password
     let reply = server.check(&attempt("window", "ada"));
     assert_eq!(origin(&reply).0, "local");
     server.wait_for_log("WRONGPASS");
-    // An operator makes it right, and nobody restarts anything.
+    // An operator corrects it; nothing is restarted.
     let mut wire = redis.wire();
     let _ = wire.command(&["CONFIG", "SET", "requirepass", "hunter2"]).unwrap().ok();
     wait_until_it_is(&server, "ready");

@@ -35,7 +35,7 @@ fn started(home: &Home) -> Server {
     server
 }
 
-/// The limit is this one within a second, and what was counted is still counted.
+/// Checks that the limit is this one within a second, and that the counts are kept.
 fn follows(server: &Server, expected: &str, remaining: u64) {
     let begun = now();
     wait_until(expected, || limit(server) == expected);
@@ -100,7 +100,7 @@ fn a_directory_that_is_replaced_is_followed_again_and_again() {
         std::fs::rename(home.path("etc/next"), home.path("etc/conf")).unwrap();
         follows(&server, &format!("{number}/day"), number - 2);
     }
-    // The directory above, and then the file in the directory that is there now.
+    // The directory above, and then the file in the new directory.
     put("other/conf", "40/day");
     std::fs::rename(home.path("etc"), home.path("gone")).unwrap();
     std::fs::rename(home.path("other"), home.path("etc")).unwrap();
@@ -184,7 +184,7 @@ fn a_burst_of_hangups_causes_few_reloads_and_ends_with_the_newest_file() {
         pause(Duration::from_millis(300));
         counted(&server) == before
     });
-    // Each reload collects what comes within a tenth of a second.
+    // Each reload collects the changes of a tenth of a second.
     let most = u64::try_from(begun.elapsed().as_millis()).unwrap() / 100 + 1;
     let [done, failed] = counted(&server);
     assert!(done <= most && failed == 0, "{done} reloads, {failed} failed; at most {most} fit");

@@ -1,4 +1,4 @@
-//! A restart forgets nothing: counts of every kind of limit, holds, overrides and receipts.
+//! A restart loses nothing: counts of every kind of limit, holds, overrides and receipts.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod program;

@@ -1,5 +1,5 @@
-//! Whom a secret rule counts is nowhere to be read: not in Redis, not in a file, not in any answer that
-//! people look at. Nodes count together all the same.
+//! The keys of a secret rule cannot be read anywhere: not in Redis, not in a file, not in any response. Nodes
+//! still count together.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod nodes;
@@ -40,7 +40,7 @@ fn attempt(policy: &str, number: usize) -> Value {
     json!({ "policy": policy, "fields": { "account": ACCOUNT }, "id": format!("session-{number}") })
 }
 
-/// Everything that a server keeps: the names of its keys, and what is under them.
+/// Everything that a server stores: the names of its keys, and their values.
 fn dump(redis: &Redis) -> Vec<u8> {
     let mut all = Vec::new();
     for key in redis.command(&["KEYS", "*"]).parts() {
@@ -68,7 +68,7 @@ fn write(reply: &Reply, out: &mut Vec<u8>) {
     out.push(b'\n');
 }
 
-/// Nothing in there is the account, or what anybody could make of it who has no secret.
+/// Checks that the bytes contain neither the account nor a hash of it without a secret.
 fn hides_the_account(what: &str, bytes: &[u8]) {
     let digest = Sha256::digest(ACCOUNT.as_bytes());
     let (hex, base64) = (HEXLOWER.encode(&digest), BASE64.encode(&digest));

@@ -1,4 +1,4 @@
-//! The end: whole requests are answered, counts are saved, and a slow peer holds up nothing.
+//! The shutdown: complete requests are answered, counts are saved, and a slow client delays nothing.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod program;
@@ -15,7 +15,7 @@ rules: { one: { by: user, limits: 1000/day } }
 policies: { p: [one] }
 ";
 
-/// Nothing may take longer than this.
+/// The longest time for anything here.
 const SOON: Duration = Duration::from_secs(5);
 
 fn attempt() -> Vec<u8> {
@@ -23,7 +23,7 @@ fn attempt() -> Vec<u8> {
     request("POST", "/api/v1/check", &[], Some(&body))
 }
 
-/// A request of which the server has the first part, and the part that is missing.
+/// A request of which the server has the first part, and the missing part.
 fn half_sent(server: &Server) -> (Connection, Vec<u8>) {
     let mut peer = server.connect();
     peer.send(&attempt());
@@ -32,7 +32,7 @@ fn half_sent(server: &Server) -> (Connection, Vec<u8>) {
     let whole = request("POST", "/api/v1/check", &[("expect", "100-continue")], Some(&body));
     let (head, missing) = whole.split_at(whole.len() - body.to_string().len());
     peer.send(head);
-    // It asks for the rest as soon as it has begun to read it.
+    // The server asks for the rest as soon as it has started to read it.
     assert_eq!(peer.reply().unwrap().status, 100);
     (peer, missing.to_vec())
 }
@@ -116,7 +116,8 @@ fn requests_that_arrived_before_the_signal_are_all_answered() {
     assert!(answered > 0);
 }
 
-/// Asks again and again over one connection, until the server ends it. Tells whether the last answer said so.
+/// Sends requests over one connection until the server closes it. Returns whether the last response announced
+/// it.
 fn asks_until_the_end(mut peer: Connection) -> bool {
     loop {
         let Ok(()) = peer.try_send(&attempt()) else { return false };

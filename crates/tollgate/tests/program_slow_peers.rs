@@ -1,5 +1,5 @@
-//! Slow peers: whoever says nothing, stops in the middle or does not read is cut off, and nobody
-//! else has to wait for it.
+//! Slow clients: one that is silent, stops in the middle or does not read is disconnected, and delays no
+//! other client.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod program;
@@ -18,7 +18,7 @@ rules: { one: { by: user, limits: 1000000/day } }
 policies: { p: [one] }
 ";
 
-/// The server gives ten seconds; a busy machine a little more.
+/// The server allows ten seconds; a busy machine needs a little more.
 const CUT_WITHIN: Duration = Duration::from_secs(16);
 
 fn still_serves(server: &Server) {
@@ -37,7 +37,7 @@ fn slow_peers_are_cut_and_nobody_waits_for_them() {
         scope.spawn(|| stops_after_a_request(&server));
         scope.spawn(|| stops_in_a_head_of_http_2(&server));
         scope.spawn(|| {
-            // The frame is longer than what comes of it.
+            // The frame is longer than what is sent of it.
             let start = [0, 0x20, 0, HEADERS, END_HEADERS, 0, 0, 0, 3];
             drips_a_head_of_http_2(&server, &start, b"x", Duration::from_millis(250));
         });
@@ -59,7 +59,7 @@ fn slow_peers_are_cut_and_nobody_waits_for_them() {
 /// The preface and an empty SETTINGS frame.
 const HELLO_HTTP_2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
-/// Sends the start of something, and expects the connection to be ended.
+/// Sends the start of something, and expects the connection to be closed.
 fn stops(server: &Server, what: &str, start: &[u8]) {
     let mut peer = server.connect();
     peer.send(start);
@@ -77,7 +77,7 @@ fn stops_after_a_request(server: &Server) {
     peer.rest();
 }
 
-/// A connection over which a request was answered, and another has begun.
+/// A connection on which one request was answered and another has started.
 fn half_a_head_of_http_2(server: &Server) -> Http2 {
     let mut client = Http2::open(server.address);
     client.get("/livez").expect("it is answered");
@@ -88,7 +88,7 @@ fn half_a_head_of_http_2(server: &Server) -> Http2 {
 fn stops_in_a_head_of_http_2(server: &Server) {
     let mut client = half_a_head_of_http_2(server);
     let begun = now();
-    // It asks whether the client is still there, and the client says so.
+    // The server pings the client, and the client responds.
     while let Some(asked) = client.next() {
         if asked.kind == PING {
             let _ = client.send(&frame(PING, ACK, 0, &asked.payload));
@@ -98,7 +98,7 @@ fn stops_in_a_head_of_http_2(server: &Server) {
     assert!(begun.elapsed() > Duration::from_secs(5), "{:?} is no time for a slow line", begun.elapsed());
 }
 
-/// Sends a head by and by, which never ends.
+/// Sends a head in small pieces that never ends.
 fn drips_a_head_of_http_2(server: &Server, start: &[u8], drip: &[u8], pace: Duration) {
     let mut client = Http2::open(server.address);
     client.get("/livez").expect("it is answered");
@@ -125,7 +125,7 @@ fn reads_no_answers(server: &Server) {
     peer.set_nonblocking(true).unwrap();
     let asked = request("GET", "/api/v1/openapi.json", &[], None).repeat(100);
     let begun = now();
-    // What is written is cut anywhere: the server does not get to the end of it.
+    // The write may end anywhere: the server does not read to the end.
     let error = loop {
         match peer.write(&asked) {
             Ok(_) => {}

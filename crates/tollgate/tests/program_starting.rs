@@ -1,4 +1,4 @@
-//! How a server is told its configuration, and what it prints when it starts.
+//! How a server gets its configuration, and what it prints when it starts.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod program;
@@ -11,7 +11,7 @@ use program::{Home, text};
 const CONFIG: &str = "store: memory\nrules: { mine: { limits: 1/hour } }\npolicies: { mine: [mine] }\n";
 const TOML: &str = "store = 'memory'\n[rules]\nmine = { limits = '1/hour' }\n[policies]\nmine = ['mine']\n";
 
-/// The lines that a server prints when it starts so, up to the request to try.
+/// The lines that a server prints at its start, up to the command to try.
 fn greeting(home: &Home, arguments: &[&str]) -> Vec<String> {
     let mut command = home.program();
     let mut child = command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();

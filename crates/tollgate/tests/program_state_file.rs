@@ -1,5 +1,5 @@
-//! State files and ports that cannot be used: damaged state files are set aside unread, everything
-//! else is left alone and named.
+//! Unusable state files and ports: damaged state files are set aside, everything else is left alone and
+//! named.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod program;
@@ -54,7 +54,7 @@ fn a_damaged_file_is_set_aside_as_it_was_and_counting_goes_on() {
     assert!(!server.stop().contains("damaged"));
 }
 
-/// Every name in the directory of a server, and what the files there contain.
+/// Every name in a server's directory, and the content of files.
 fn contents(home: &Home) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
     let entries = std::fs::read_dir(home.directory()).unwrap().map(|entry| entry.unwrap().path());
     let content = |path: &PathBuf| {

@@ -1,4 +1,4 @@
-//! Many clients at once: a limit admits exactly what it says, whoever asks and however.
+//! Many concurrent clients: a limit admits exactly what it says.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod program;

@@ -1,5 +1,5 @@
 //! Waiting for a turn, through the real program: over the API, at the gateway, and on the command line; and
-//! what a reload and the end of the server mean to those who wait.
+//! what a reload and a shutdown mean for waiting calls.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod nodes;
@@ -23,7 +23,7 @@ fn to(chat: &str) -> Value {
     json!({ "policy": "send", "fields": { "chat": chat } })
 }
 
-/// A server whose policy stands still, and a request that waits for it.
+/// A server with a paused policy, and a request that waits for it.
 fn waits(home: &Home) -> (Server, Connection) {
     let server = home.start();
     server.post("/api/v1/paced/send/retry-after", &json!({ "retry_after": "50s" })).ok();
@@ -150,7 +150,7 @@ fn a_request_that_waits_at_the_gateway_is_told_when_the_server_ends() {
     assert_eq!(ended.status.code(), Some(0), "{}", ended.log);
 }
 
-/// The holds would last for longer than anybody waits here.
+/// The holds last longer than any test waits.
 const HELD: &str = "
 store: memory
 rules: { job: { by: job, limits: 2 at once for 1h, on_exceed: wait 1h } }

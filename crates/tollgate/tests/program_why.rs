@@ -1,5 +1,4 @@
-//! Why was I limited? A caller's id leads to the line in the log and to the decision, at every door of the real
-//! program.
+//! From a correlation id to the log line and the decision, at every door of the real program.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod program;
@@ -44,7 +43,7 @@ fn check(server: &Server, fields: &Value, id: Option<&str>) -> Reply {
     server.connect().ask("POST", "/api/v1/check", &headers, Some(&body))
 }
 
-/// The one decision that an id leads to.
+/// The only decision with an id.
 fn found(server: &Server, id: &str) -> Value {
     let decisions = server.get(&format!("/api/v1/decisions?id={id}")).ok()["decisions"].clone();
     assert_eq!(decisions.as_array().unwrap().len(), 1, "{id}: {decisions}");
@@ -52,7 +51,7 @@ fn found(server: &Server, id: &str) -> Value {
     decisions[0].clone()
 }
 
-/// The line of the log with an id.
+/// The log line with an id.
 fn line(server: &Server, id: &str) -> Value {
     server.wait_for_log(&format!("\"correlation\":\"{id}\""));
     let log = server.log();
@@ -147,7 +146,7 @@ fn a_blocked_caller_is_found_with_the_entry_that_blocks_it() {
     let said = text(&run.stdout);
     assert!(said.contains("blocked by the entry 127.0.0.0/8, set by "), "{said}");
     assert!(said.contains(": too many probes\nkey of client: 127.0.0.1\n"), "{said}");
-    // The caller's own address finds it as well.
+    // The caller's own address finds it too.
     let run = home.run(&server, &["decisions", "--key", "127.0.0.1", "--json"]);
     assert!(text(&run.stdout).contains("with-a-policy"), "{}", text(&run.stdout));
 }

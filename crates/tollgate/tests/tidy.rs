@@ -1,9 +1,11 @@
-//! The shape of the source itself: which crate may know which, how files begin, and words that have
-//! no place here.
+//! Checks the source itself: which crate may use which, how files begin, and forbidden words.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+
+#[path = "tidy/kinds.rs"]
+mod kinds;
 
 /// Each crate, and the crates of this workspace that it may use.
 const ARROWS: [(&str, &[&str]); 12] = [
@@ -13,7 +15,7 @@ const ARROWS: [(&str, &[&str]); 12] = [
     ("postgres", &["core"]),
     ("engine", &["core"]),
     ("web", &["core", "engine"]),
-    ("doors", &["core", "engine", "web"]),
+    ("doors", &["core", "engine", "relay", "web"]),
     ("gateway", &["core", "engine", "web"]),
     ("layer", &["core", "engine", "web"]),
     ("relay", &["core", "engine"]),
@@ -25,7 +27,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace is there")
 }
 
-/// All files below the crates and the benchmarks whose name ends so, builds left out.
+/// All files of the crates and the benchmarks with this ending, without build directories.
 fn files(ending: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut open = vec![root().join("crates"), root().join("bench")];
@@ -43,7 +45,7 @@ fn files(ending: &str) -> Vec<PathBuf> {
     found
 }
 
-/// All source files but this one, which names what it looks for.
+/// All source files except this one, which contains the searched words.
 fn others() -> impl Iterator<Item = PathBuf> {
     files(".rs").into_iter().filter(|path| path.file_name() != Path::new(file!()).file_name())
 }
@@ -115,7 +117,7 @@ fn functions_named_get_are_named_for_what_they_give() {
     }
 }
 
-/// The first texts between backquotes of a cell.
+/// The texts between backquotes in a cell.
 fn quoted(cell: &str) -> Vec<&str> {
     cell.split('`').skip(1).step_by(2).collect()
 }
@@ -127,7 +129,7 @@ fn the_paths_in_the_architecture_name_functions_that_exist() {
     for line in text.lines().filter(|line| line.starts_with("| `") && line.contains(".rs`")) {
         let cells: Vec<_> = line.split('|').collect();
         let (files, names) = (quoted(cells[1]), quoted(cells[2]));
-        // A file that is named after another one is in the same crate.
+        // A file after another one in a cell is in the same crate.
         let source = files[0].split_once("/src/").map_or("", |(name, _)| name);
         let read = |file: &&str| {
             let inside =

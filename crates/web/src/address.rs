@@ -1,9 +1,9 @@
-//! Whose request this is: the address of the client, which only hops that are trusted may tell.
+//! The address of the client, which only trusted proxies may state.
 //!
-//! The peer of the socket is the client, unless it is a trusted proxy. Then the one configured header
-//! is read from the right, where the nearest hop wrote, and the first address that is not a trusted
-//! proxy is the client. What stands further left was written by nobody who is trusted, and is never
-//! looked at. A hop that cannot be read ends the walk: the last address that was read stands.
+//! The peer of the socket is the client, unless it is a trusted proxy. Then the one configured header is read
+//! from the right, where the nearest proxy wrote, and the first address that is not a trusted proxy is the
+//! client. Entries further left were written by untrusted hosts and are never read. An unreadable entry ends
+//! the search: the last address that was read is the client.
 
 mod hop;
 
@@ -15,7 +15,7 @@ use ipnet::{IpNet, Ipv4Net};
 /// The default header in which trusted proxies write the client's address.
 pub const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// The proxies whose word on the client's address is taken, and where they write it.
+/// The proxies that may state the client's address, and the header in which they do.
 #[derive(Clone, Debug)]
 pub struct TrustedProxies {
     nets: Vec<IpNet>,
@@ -28,14 +28,13 @@ impl TrustedProxies {
         Self::new(Vec::new(), X_FORWARDED_FOR)
     }
 
-    /// Peers from these networks are trusted to have written this header: `X-Forwarded-For`,
-    /// `Forwarded` (RFC 7239), or any other that holds one address or a list of them, such as
-    /// `X-Real-IP`.
+    /// Trusts peers from these networks to have written this header: `X-Forwarded-For`, `Forwarded` (RFC
+    /// 7239), or any other that holds one address or a list of them, such as `X-Real-IP`.
     pub fn new(nets: Vec<IpNet>, header: HeaderName) -> Self {
         Self { nets: nets.into_iter().map(canonical).collect(), header }
     }
 
-    /// The header in which the client's address is looked for.
+    /// The header with the client's address.
     pub fn header(&self) -> &HeaderName {
         &self.header
     }
@@ -45,25 +44,25 @@ impl TrustedProxies {
         self.nets.is_empty()
     }
 
-    /// Whether this peer's word is taken.
+    /// Whether this peer is a trusted proxy.
     pub fn trusts(&self, peer: IpAddr) -> bool {
         let peer = peer.to_canonical();
         self.nets.iter().any(|net| net.contains(&peer))
     }
 
-    /// Whether the peer names a client, and is not believed.
+    /// Whether the peer names a client in the header but is not a trusted proxy.
     pub fn ignores(&self, peer: IpAddr, headers: &HeaderMap) -> bool {
         headers.contains_key(&self.header) && !self.trusts(peer)
     }
 
-    /// The client's address. An IPv4 address inside an IPv6 one is IPv4.
+    /// The client's address. An IPv4-mapped IPv6 address is returned as IPv4.
     pub fn client(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         let mut client = peer.to_canonical();
         if self.nets.is_empty() || !self.trusts(client) {
             return client;
         }
         let forwarded = self.header == FORWARDED;
-        // Several lines of a header are one list (RFC 9110, section 5.3).
+        // Several lines of a header form one list (RFC 9110, section 5.3).
         for line in headers.get_all(&self.header).iter().rev() {
             let mut rest = line.as_bytes();
             while !rest.is_empty() {
@@ -83,8 +82,7 @@ impl TrustedProxies {
     }
 }
 
-/// A network of IPv4 addresses inside IPv6 ones, as one of IPv4 addresses: that is what peers are
-/// compared as.
+/// Turns a network of IPv4-mapped IPv6 addresses into an IPv4 network, since peers are compared as IPv4.
 fn canonical(net: IpNet) -> IpNet {
     const MAPPED_BITS: u8 = 96;
     if let IpNet::V6(v6) = net

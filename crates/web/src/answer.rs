@@ -1,4 +1,4 @@
-//! Decisions over HTTP: headers, denials, and problems of every other kind.
+//! Decisions as HTTP responses: headers, denials, and all other problems.
 
 mod header_sink;
 pub mod headers;
@@ -23,12 +23,11 @@ pub use refusal::{Refusal, write_origin};
 pub use template::BadTemplate;
 use template::{Blank, Form, Template};
 
-/// A response, whole.
+/// A complete response.
 pub type Response = http::Response<Bytes>;
 
-/// How decisions are said, as it is configured. What is said of `type`, `title`, `detail` and `body`
-/// goes for attempts that exceed a limit (429): whom an outage refuses did nothing wrong, and is told
-/// so in words of our own.
+/// How decisions are written, as configured. `type`, `title`, `detail` and `body` apply to attempts that
+/// exceed a limit (429). A client that an outage refuses did nothing wrong, and gets a fixed text instead.
 #[derive(Clone, Debug, Default)]
 pub struct AnswerSettings {
     /// The media type of refusals.
@@ -37,12 +36,11 @@ pub struct AnswerSettings {
     pub type_uri: Option<String>,
     /// Their `title`.
     pub title: Option<String>,
-    /// Their `detail`: a sentence with placeholders. Where there is nothing to fill one of them with,
-    /// such as a time to wait, the usual detail is said instead.
+    /// Their `detail`: a sentence with placeholders. If a placeholder has no value, such as a time to wait,
+    /// the default detail is written instead.
     pub detail: Option<String>,
-    /// Their whole body: JSON with placeholders. Texts stand inside of quotes, numbers outside; a
-    /// number that there is none of is `null`. A text that says a number or a period among other things,
-    /// where there is none, is the usual detail instead.
+    /// Their whole body: JSON with placeholders. Texts must be inside quotes and numbers outside; a missing
+    /// number is `null`. A text that contains a missing number or period is replaced by the default detail.
     pub body: Option<String>,
     /// The rate-limit headers to send.
     pub headers: HeaderSets,
@@ -72,20 +70,20 @@ pub struct HeaderSets {
 /// Whether scripts of other origins may read the headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Exposure {
-    /// They may not, unless somebody else says so.
+    /// They may not, unless the service itself allows it.
     #[default]
     Hidden,
-    /// They may: `Access-Control-Expose-Headers` names them, beside what it names already.
+    /// They may: `Access-Control-Expose-Headers` names them, beside the names that it already has.
     Exposed,
 }
 
-/// How decisions are written as HTTP answers.
+/// Writes decisions as HTTP responses.
 #[derive(Clone, Debug)]
 pub struct Answers {
     media: Media,
-    /// The beginning of the problem, up to the quote before its detail.
+    /// The start of the problem, up to the quote before its detail.
     opening: Box<[u8]>,
-    /// The type and title, as they stand inside of quotes.
+    /// The type and title, escaped for JSON.
     type_uri: Box<str>,
     title: Box<str>,
     detail: Option<Template>,
@@ -118,7 +116,7 @@ impl Media {
 }
 
 impl Answers {
-    /// Answers as they are configured.
+    /// Reads the settings.
     pub fn new(settings: AnswerSettings) -> Result<Self, BadTemplate> {
         let AnswerSettings { media, type_uri, title, detail, body, headers, expose } = settings;
         let type_uri = type_uri.unwrap_or_else(|| "/problems/rate-limit-exceeded".to_owned());
@@ -143,12 +141,12 @@ impl Answers {
         })
     }
 
-    /// Writes the rate-limit headers. It replaces headers of the same names.
+    /// Writes the rate-limit headers. They replace headers of the same names.
     pub fn headers(&self, decision: &Decision<'_>, headers: &mut impl HeaderSink) {
         self.say_left(decision, decision.binding_of_rule(), headers);
     }
 
-    /// Says what is left, where it is known already which limit binds.
+    /// Writes the headers when the binding limit is already known.
     fn say_left(
         &self,
         decision: &Decision<'_>,
@@ -166,7 +164,7 @@ impl Answers {
         }
     }
 
-    /// The whole answer to an attempt that may not pass: 429, or 503 if an outage denies.
+    /// The complete response to a refused attempt: 429, 503 if an outage denies, 403 if the blocklist does.
     pub fn refusal(&self, engine: &Engine, decision: &Decision<'_>, correlation: &Correlation) -> Response {
         let mut headers = HeaderMap::with_capacity(ROOM);
         let mut body = Json::with_capacity(Refusal::USUAL_BYTES);
@@ -177,8 +175,7 @@ impl Answers {
         response
     }
 
-    /// As [`Answers::refusal`], with headers and body written to wherever the caller wants them. Answers
-    /// the status.
+    /// As [`Answers::refusal`], but writes headers and body to the given places. Returns the status.
     pub fn refuse(
         &self,
         engine: &Engine,
@@ -191,7 +188,7 @@ impl Answers {
         let id = correlation.id_of(decision);
         let id = id.as_str();
         self.write(&refusal, id, body);
-        // Apart, so that each is copied by its known length.
+        // Two calls, so that each text has a constant length.
         match self.media {
             Media::ProblemJson => headers.fixed(TYPE, Media::ProblemJson.name()),
             Media::Json => headers.fixed(TYPE, Media::Json.name()),
@@ -218,7 +215,7 @@ impl Answers {
         json.piece("}");
     }
 
-    /// Writes the detail, inside of quotes that stand already.
+    /// Writes the detail; the caller has written the opening quote.
     fn add_detail(&self, refusal: &Refusal<'_, '_>, id: &str, json: &mut Json) {
         match &self.detail {
             Some(detail) if detail.blanks().all(|blank| is_known(blank, refusal)) => {
@@ -228,7 +225,7 @@ impl Answers {
         }
     }
 
-    /// Writes what stands for a placeholder: a number, or text inside of quotes that stand already.
+    /// Writes the value of a placeholder: a number, or text inside quotes that the template has.
     fn fill(&self, blank: Blank, refusal: &Refusal<'_, '_>, id: &str, json: &mut Json) {
         let binding = refusal.binding();
         match blank {
@@ -260,10 +257,10 @@ const CACHING: Name = Name::new(CACHE_CONTROL, "cache-control: ");
 const ID: Name = Name::new(CORRELATION_ID, "x-correlation-id: ");
 const EXPOSED: Name = Name::new(ACCESS_CONTROL_EXPOSE_HEADERS, "access-control-expose-headers: ");
 
-/// Room for every header of a refusal, so that the map does not grow while it is filled.
+/// Capacity for every header of a refusal, so that the map does not grow.
 const ROOM: usize = 12;
 
-/// Whether there is something to fill a placeholder with.
+/// Whether a placeholder has a value.
 fn is_known(blank: Blank, refusal: &Refusal<'_, '_>) -> bool {
     match blank {
         Blank::RetryAfter => refusal.wait().is_some(),
@@ -277,14 +274,14 @@ fn is_known(blank: Blank, refusal: &Refusal<'_, '_>) -> bool {
     }
 }
 
-/// A body that is JSON, whatever is filled in.
+/// Reads a body template and makes sure that it is JSON with any values.
 fn body_template(text: &str) -> Result<Template, BadTemplate> {
     let template = Template::parse("body", text, Form::Json)?;
     for number in [Some(1), None] {
         let mut json = Json::with_capacity(text.len());
         template.write(&mut json, &|_| true, &mut |blank, json| match blank.is_number() {
             true => json.maybe(number),
-            // Neither a number nor a word that means something, so it has to be inside of quotes.
+            // Neither a number nor a JSON word, so it must be inside quotes.
             false => json.add("a \"text\""),
         });
         if let Err(error) = serde_json::from_slice::<IgnoredAny>(&json.into_bytes()) {

@@ -1,4 +1,4 @@
-//! The id that ties an answer to the caller's log.
+//! The id by which a caller finds the answer in its log.
 
 use std::cell::Cell;
 
@@ -8,59 +8,58 @@ use tollgate_core::{Decision, Ticket};
 /// The header of the correlation id.
 pub const CORRELATION_ID: HeaderName = HeaderName::from_static("x-correlation-id");
 
-/// The id by which a caller finds a request again.
+/// The correlation id of a request.
 #[derive(Clone, Debug, Default)]
 pub struct Correlation {
-    /// What the caller sent, if it is fit to be sent back.
+    /// The caller's id, if it is valid.
     pub given: Option<HeaderValue>,
 }
 
 impl Correlation {
-    /// The longest id that is taken over, in bytes.
+    /// The longest id that is accepted, in bytes.
     pub const MOST_BYTES: usize = 128;
 
-    /// The id of a request with these headers.
+    /// Reads the id from these headers.
     pub fn of(headers: &HeaderMap) -> Self {
         let fit = |value: &&HeaderValue| Self::fit(value.as_bytes()).is_some();
         Self { given: headers.get(CORRELATION_ID).filter(fit).cloned() }
     }
 
-    /// What a caller sent, if it is fit to be sent back.
+    /// The caller's id as text, if it is valid.
     pub fn fit(value: &[u8]) -> Option<&str> {
         let fits = (1..=Self::MOST_BYTES).contains(&value.len()) && value.iter().all(u8::is_ascii_graphic);
         str::from_utf8(value).ok().filter(|_| fits)
     }
 
-    /// What the caller sent, as a decision has to know it.
+    /// The caller's id as text.
     pub fn text(&self) -> Option<&str> {
         self.given.as_ref().and_then(|given| given.to_str().ok())
     }
 
-    /// The same with an id for sure: one that is made up now, if the caller sent none. It is the same
-    /// wherever it is said from here on.
+    /// Makes sure that there is an id: creates one if the caller sent none. Every later use gets the same id.
     #[must_use]
     pub fn settled(self) -> Self {
         Self { given: Some(self.id().into()) }
     }
 
-    /// The id of an answer to a decision: the caller's, or the one that is made up from the decision, so that
-    /// the log and the journal have the same.
+    /// The id of a response to a decision: the caller's, or one derived from the decision, so that the log
+    /// and the journal have the same.
     pub fn id_of(&self, decision: &Decision<'_>) -> Id {
         let made = || IdForm::Made(decision.charges.ticket.id());
         Id(self.given.clone().map_or_else(made, IdForm::Given))
     }
 
-    /// The id: the caller's, or one that is made up now.
+    /// The caller's id, or a new one.
     pub fn id(&self) -> Id {
         Id(self.given.clone().map_or_else(|| IdForm::Made(made_up()), IdForm::Given))
     }
 }
 
-/// An id: visible ASCII.
+/// An id of visible ASCII characters.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Id(IdForm);
 
-/// Where an id comes from. One that is made up takes no memory of its own: most refusals have one.
+/// The origin of an id. A generated one needs no allocation, since most refusals have one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum IdForm {
     Given(HeaderValue),
@@ -68,7 +67,7 @@ enum IdForm {
 }
 
 impl Id {
-    /// As text.
+    /// The id as text.
     #[inline]
     pub fn as_str(&self) -> &str {
         match &self.0 {
@@ -87,8 +86,8 @@ impl From<Id> for HeaderValue {
     }
 }
 
-/// An id that this thread makes up once, and that no other is likely to make up, here or elsewhere.
-/// Asking the system for luck each time would take longer than writing a refusal.
+/// Generates an id that is unique with high probability, across processes too. Random bits are read once per
+/// thread, because a system call for each refusal would cost more than writing it.
 fn made_up() -> [u8; 16] {
     thread_local! {
         static NEXT: Cell<u64> = Cell::new(getrandom::u64().expect("the system gives random numbers"));

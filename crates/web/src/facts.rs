@@ -1,13 +1,11 @@
 //! The fields of a request that rules count by.
 //!
-//! The name of a field says where its value comes from; [`Source`] has the names. Values are borrowed
-//! from the request wherever that is possible: asking by address, route, method, host, path, header,
-//! or by who somebody is, allocates nothing.
+//! The name of a field says where its value comes from; [`Source`] has the names. Values are borrowed from
+//! the request where possible: address, route, method, host, path, headers and identity need no allocation.
 //!
-//! Where a client can say a thing twice, it could say one thing to the rules and another to the service
-//! behind them. So a header, cookie or member of the query that is there several times, with values
-//! that differ, makes the request a bad one; neither value is chosen. Where a guard has the body read, the
-//! rules are stricter still: see [`account`].
+//! A client that sends a value twice could show one to the rules and the other to the service. So a header,
+//! cookie or query parameter that occurs several times with different values makes the request invalid;
+//! neither value is chosen. Bodies that a guard reads are checked more strictly: see [`account`].
 
 mod account;
 mod body;
@@ -25,25 +23,24 @@ use tollgate_core::Policy;
 use tollgate_core::key::MOST_FIELD_BYTES;
 
 use crate::identity::Identity;
-pub use body::{Body, BodyKind};
+pub use body::{Body, BodyKind, Unreadable};
 use said::IpText;
 pub use source::{Aliases, BadAlias, Reach, Source, UnknownField};
 
 /// The facts of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'r> {
-    /// The name of the route it takes.
+    /// The name of its route.
     pub route: &'r str,
-    /// Whose it is: see [`crate::address`].
+    /// The client's address: see [`crate::address`].
     pub client: IpAddr,
-    /// The same as text, if somebody has it: as it prints, and an IPv4 address inside an IPv6 one as
-    /// IPv4.
+    /// The same address as text, if the caller has it, with an IPv4-mapped IPv6 address as IPv4.
     pub address: Option<&'r str>,
     /// Its method.
     pub method: &'r Method,
     /// Its path in the normal form: see [`crate::path`].
     pub path: &'r str,
-    /// Its query, as it was sent.
+    /// Its query, as the client sent it.
     pub query: Option<&'r str>,
     /// Its host in the normal form: see [`crate::host`]; empty if it has none.
     pub host: &'r str,
@@ -51,11 +48,11 @@ pub struct Facts<'r> {
     pub headers: &'r HeaderMap,
     /// The proved identity of the caller.
     pub identity: &'r Identity,
-    /// What it brings, where it was read before anybody asks; elsewhere nothing can be asked of it.
+    /// Its body, if the door has read it. Otherwise fields of the body have no source.
     pub body: Option<&'r Body>,
 }
 
-/// Fields and values, in the order in which a policy knows them.
+/// The fields of a request with their values, in the order of the policy.
 #[derive(Debug, Default)]
 pub struct Asked<'r> {
     fields: SmallVec<[(&'r str, Value<'r>); 6]>,
@@ -64,7 +61,7 @@ pub struct Asked<'r> {
 /// Fields and values, as an [`Attempt`](tollgate_core::Attempt) holds them.
 pub type Pairs<'a> = SmallVec<[(&'a str, &'a str); 6]>;
 
-/// A value: borrowed, or as small as an address.
+/// A value: text, or an address in a small buffer.
 #[derive(Debug)]
 enum Value<'r> {
     Text(Cow<'r, str>),
@@ -76,46 +73,46 @@ enum Value<'r> {
 pub enum BadFact {
     /// A value is not UTF-8. The caller's fault.
     NotUtf8 {
-        /// Where it was looked for.
+        /// The source of the field.
         source: String,
     },
     /// A value is longer than [`MOST_FIELD_BYTES`]. The caller's fault.
     TooLong {
-        /// Where it was looked for.
+        /// The source of the field.
         source: String,
         /// How long it is.
         bytes: usize,
     },
-    /// There are several values. The caller's fault.
+    /// The field has several different values. The caller's fault.
     Twice {
-        /// Where it was looked for.
+        /// The source of the field.
         source: String,
     },
-    /// There is a `;` where some readers begin another value and others do not. The caller's fault.
+    /// There is a `;`, at which some parsers start another value. The caller's fault.
     Parted {
-        /// Where it was looked for.
+        /// The source of the field.
         source: String,
     },
-    /// The body is not what it says to be. The caller's fault.
+    /// The body is not valid JSON, although its type says so. The caller's fault.
     NotJson {
-        /// What was looked for.
+        /// The source of the field.
         source: String,
     },
     /// Two parsers could read it differently. The caller's fault.
     Unclear {
-        /// What was looked for.
+        /// The source of the field.
         source: String,
         /// Why.
         why: &'static str,
     },
-    /// No source has this name. The fault of whoever gave the policy to the route.
+    /// No source has this name. The operator's fault, for using this policy here.
     NoSource {
         /// The field.
         field: String,
     },
 }
 
-/// What is wrong with a value, wherever it was.
+/// What is wrong with a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wrong {
     NotUtf8,
@@ -134,8 +131,8 @@ impl<'r> Facts<'r> {
         Ok(asked)
     }
 
-    /// As [`Facts::ask`], with what it says of other fields beside those of the policy. Of these, what no
-    /// part of a request is called is left out too. The answer is large, so it is made where it stands.
+    /// As [`Facts::ask`], with other fields beside those of the policy. Of these, a name without a source is
+    /// left out too. The result is large, so it is built in place.
     pub fn ask_beside(
         &self,
         policy: &'r Policy,
@@ -147,14 +144,14 @@ impl<'r> Facts<'r> {
         self.add(beside, aliases, asked)
     }
 
-    /// What the request says of these fields. What no part of a request is called is left out too.
+    /// The values of these fields. A name without a source is left out.
     pub fn ask_alone(&self, fields: &'r [Arc<str>], aliases: &'r Aliases) -> Result<Asked<'r>, BadFact> {
         let mut asked = Asked::default();
         self.add(fields, aliases, &mut asked)?;
         Ok(asked)
     }
 
-    /// Adds what it says of other fields.
+    /// Adds the values of other fields.
     fn add(&self, names: &'r [Arc<str>], aliases: &'r Aliases, asked: &mut Asked<'r>) -> Result<(), BadFact> {
         for name in names {
             let known = asked.fields.iter().any(|(field, _)| **field == **name);
@@ -166,7 +163,7 @@ impl<'r> Facts<'r> {
         Ok(())
     }
 
-    /// Adds what it says of the fields of a policy.
+    /// Adds the values of a policy's fields.
     fn add_policy(
         &self,
         policy: &'r Policy,
@@ -174,7 +171,7 @@ impl<'r> Facts<'r> {
         asked: &mut Asked<'r>,
     ) -> Result<(), BadFact> {
         for name in policy.fields() {
-            // What most rules count by is there already, and needs no looking for.
+            // The most common fields are members of `self` and need no lookup.
             if let Some(text) = self.at_hand(name) {
                 asked.fields.push((name, Value::Text(Cow::Borrowed(text))));
                 continue;
@@ -190,7 +187,7 @@ impl<'r> Facts<'r> {
         Ok(())
     }
 
-    /// The value of a field that every request has, if it is of the usual length.
+    /// The value of a field that every request has, if it is not too long.
     #[inline(always)]
     fn at_hand(&self, name: &str) -> Option<&'r str> {
         let text = match name {
@@ -204,13 +201,13 @@ impl<'r> Facts<'r> {
         (1..=MOST_FIELD_BYTES).contains(&text.len()).then_some(text)
     }
 
-    /// Where the value of a field comes from, as far as this door looks.
+    /// The source of a field, if this door can read it.
     #[inline]
     fn source(&self, name: &'r str, aliases: &'r Aliases) -> Option<Source<'r>> {
         aliases.source(name).filter(|source| self.body.is_some() || !source.is_of_body())
     }
 
-    /// The value of one source; `None` if the request says nothing of it.
+    /// The value of a source; `None` if the request lacks it.
     #[inline]
     fn value(&self, source: Source<'r>) -> Result<Option<Value<'r>>, Wrong> {
         let text = match source {
@@ -225,7 +222,7 @@ impl<'r> Facts<'r> {
             Source::Path => Some(self.path.into()),
             Source::Host => Some(self.host.into()),
             Source::Header(name) => said::header(self.headers, name)?.map(Cow::Borrowed),
-            Source::Cookie(name) => said::cookie(self.headers, name)?.map(Cow::Borrowed),
+            Source::Cookie(name) => said::cookie(self.headers, name)?,
             Source::Query(name) => self.query.map_or(Ok(None), |query| match self.body {
                 Some(body) => body.query(name, query),
                 None => said::query(query, name),
@@ -239,15 +236,15 @@ impl<'r> Facts<'r> {
         };
         match text {
             Some(text) if text.len() > MOST_FIELD_BYTES => Err(Wrong::TooLong(text.len())),
-            // Nothing is as good as absent.
+            // An empty value counts as missing.
             text => Ok(text.filter(|text| !text.is_empty()).map(Value::Text)),
         }
     }
 }
 
-/// A key cannot do without a field that has no source, unless it is derived; then it cannot do without the
-/// field that it is derived from. A number that some limit bounds can: such a limit may be set at run time,
-/// and must not take the whole service down.
+/// Decides whether a field without a source is an error. It is one if a key needs it. A derived field needs
+/// no source of its own. A number that a limit bounds may be missing, since such a limit can be set at run
+/// time and must not make the whole service fail.
 #[cold]
 fn missing(name: &str, policy: &Policy) -> Result<(), BadFact> {
     if policy.derived().any(|(field, _)| field == name) {

@@ -39,21 +39,21 @@ pub struct FrameWatch {
     place: Place,
     /// Whether a HEADERS frame without END_HEADERS came, and its last CONTINUATION did not.
     in_head: bool,
-    /// How many times something began that must come to its end.
+    /// How many heads or control frames have begun.
     begun: u64,
     budget: u64,
     /// When the budget was last filled up by time.
     filled: Duration,
 }
 
-/// Where in its frames a connection is.
+/// The position within the frames of a connection.
 #[derive(Clone, Copy, Debug)]
 enum Place {
-    /// So many bytes of the preface came.
+    /// This many bytes of the preface have arrived.
     Preface(usize),
-    /// These bytes of a frame header came.
+    /// These bytes of a frame header have arrived.
     Header([u8; HEADER_BYTES], usize),
-    /// So many bytes of a frame's payload are still to come.
+    /// This many bytes of a frame's payload are still missing.
     Payload(u32, FrameKind),
     /// This is not HTTP/2. Nothing is watched.
     OtherProtocol,
@@ -153,7 +153,7 @@ impl FrameWatch {
         begun.then_some(self.begun)
     }
 
-    /// A frame begins.
+    /// Starts a frame.
     fn begin(&mut self, header: [u8; HEADER_BYTES], now: &impl Fn() -> Duration) -> Result<(), FrameFlood> {
         let [long, middle, short, kind, flags, ..] = header;
         let length = u32::from_be_bytes([0, long, middle, short]);
@@ -218,7 +218,7 @@ mod tests {
         watch
     }
 
-    /// How many frames are let pass, of at most 100,000 that come at once.
+    /// How many of 100,000 frames are accepted at one moment.
     fn passed(watch: &mut FrameWatch, frame: &[u8], now: Duration) -> usize {
         (0..100_000).position(|_| watch.received(frame, || now).is_err()).unwrap_or(100_000)
     }

@@ -1,18 +1,17 @@
-//! The host a request is for, in the one spelling that routes and rules compare.
+//! The host of a request, in one normal form for routes and rules.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::net::Ipv6Addr;
 
-/// An authority that names no host. The caller's fault.
+/// An authority without a valid host. The caller's fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadHost;
 
-/// The longest host, in bytes: no name in the DNS is longer.
+/// The longest host, in bytes: no DNS name is longer.
 const MOST_BYTES: usize = 255;
 
-/// The host of an authority (`Host`, or `:authority`): in lower case, without port and without the dot
-/// that may end a name.
+/// The host of an authority (`Host` or `:authority`): in lower case, without port and without a final dot.
 pub fn normal(authority: &str) -> Result<Cow<'_, str>, BadHost> {
     let (host, port) = split(authority).ok_or(BadHost)?;
     if host.len() > MOST_BYTES || !port.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -38,7 +37,7 @@ fn split(authority: &str) -> Option<(&str, &str)> {
     if rest.is_empty() { Some((host, "")) } else { Some((host, rest.strip_prefix(':')?)) }
 }
 
-/// Whether this is labels of letters, digits and hyphens, and the underscores that many use.
+/// Whether the host consists of labels of letters, digits, hyphens and underscores.
 fn is_a_name(host: &str) -> bool {
     let mut before = b'.';
     let labels = host.bytes().all(|byte| {

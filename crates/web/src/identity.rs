@@ -1,8 +1,7 @@
-//! The identity of a caller, proved by a known API key or by a signed token.
+//! The identity of a caller, proved by a known API key or a signed token.
 //!
-//! A request that sends nothing is anybody's. One that sends something wrong is refused, and is not
-//! treated as anybody's: whoever could get rid of their name by misspelling it would get rid of their
-//! limits too.
+//! A request without credentials is anonymous. A request with wrong credentials is refused and not treated as
+//! anonymous: otherwise a client could shed its limits by sending a wrong key.
 
 mod api_keys;
 mod claims;
@@ -48,19 +47,19 @@ pub enum BadCredential {
     UnknownKey,
     /// The same header was sent several times.
     Twice,
-    /// The token is no token, or longer than [`Tokens::MOST_BYTES`].
+    /// The token is malformed, or longer than [`Tokens::MOST_BYTES`].
     Malformed,
-    /// No key that is known may be used as the token asks: another algorithm, another id, or none.
+    /// No known key fits the token's algorithm and key id.
     UnknownSigner,
     /// The signature is wrong.
     Forged,
-    /// The token was good until a moment ago, or does not say until when it is good.
+    /// The token has expired, or has no expiry.
     Expired,
-    /// The token is not good yet.
+    /// The token is not valid yet.
     TooEarly,
     /// The token comes from another issuer.
     WrongIssuer,
-    /// The token is meant for somebody else.
+    /// The token is meant for another audience.
     WrongAudience,
 }
 
@@ -87,14 +86,14 @@ impl Credentials {
         self.tokens.is_some()
     }
 
-    /// Puts right what the headers of an answer ask for: a token is asked for only where one is accepted.
+    /// Removes the request for a token from a response if tokens are not accepted.
     pub fn ask_in(&self, headers: &mut HeaderMap) {
         if self.tokens.is_none() {
             headers.remove(WWW_AUTHENTICATE);
         }
     }
 
-    /// The identity of the caller of a request with these headers.
+    /// The identity of the caller with these headers.
     pub fn recognise(&self, headers: &HeaderMap) -> Result<Identity, BadCredential> {
         let mut identity = Identity::default();
         if let Some(tokens) = &self.tokens {
@@ -107,7 +106,7 @@ impl Credentials {
     }
 }
 
-/// The one value of a header; `None` if it is not there.
+/// The only value of a header; `None` if it is absent.
 fn only<'h>(headers: &'h HeaderMap, name: &http::HeaderName) -> Result<Option<&'h [u8]>, BadCredential> {
     let mut values = headers.get_all(name).iter();
     let first = values.next();

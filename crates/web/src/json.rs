@@ -1,43 +1,43 @@
-//! Writing JSON by hand, for answers that are written again and again: pieces that never change are
-//! copied, and only what changes is looked at.
+//! Writes JSON for frequent responses: constant pieces are copied, and only variable texts are checked for
+//! escapes.
 
-/// JSON as far as it is written.
+/// A JSON text that is being written.
 #[derive(Debug)]
 pub struct Json(Vec<u8>);
 
 impl Json {
-    /// Room for so many bytes, before any is moved.
+    /// Starts with capacity for this many bytes.
     pub fn with_capacity(bytes: usize) -> Self {
         Self(Vec::with_capacity(bytes))
     }
 
-    /// Goes on where something was written before.
+    /// Continues behind text that is already written.
     pub fn after(bytes: Vec<u8>) -> Self {
         Self(bytes)
     }
 
-    /// What was written.
+    /// The written text.
     pub fn into_bytes(self) -> Vec<u8> {
         self.0
     }
 
-    /// For what can only write bytes, and writes JSON.
+    /// The buffer, for code that writes bytes of JSON itself.
     pub fn bytes(&mut self) -> &mut Vec<u8> {
         &mut self.0
     }
 
-    /// A piece that is JSON already.
+    /// Writes a constant that is valid JSON.
     #[inline]
     pub fn piece(&mut self, piece: &'static str) {
         self.0.extend_from_slice(piece.as_bytes());
     }
 
-    /// Appends what another one holds.
+    /// Appends the text of another one.
     pub fn append(&mut self, other: &Self) {
         self.0.extend_from_slice(&other.0);
     }
 
-    /// A text in quotes.
+    /// Writes a quoted text.
     #[inline]
     pub fn text(&mut self, text: &str) {
         self.quote();
@@ -45,13 +45,13 @@ impl Json {
         self.quote();
     }
 
-    /// The quote that begins or ends a text of several parts.
+    /// Writes a quote, at the start or end of a text in several parts.
     #[inline]
     pub fn quote(&mut self) {
         self.0.push(b'"');
     }
 
-    /// A part of a text, inside of quotes that stand already.
+    /// Writes part of a text between quotes.
     #[inline]
     pub fn add(&mut self, text: &str) {
         if needs_escapes(text.as_bytes()) {
@@ -61,13 +61,13 @@ impl Json {
         }
     }
 
-    /// A whole number.
+    /// Writes a whole number.
     #[inline]
     pub fn number(&mut self, number: u64) {
         self.0.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
     }
 
-    /// A number, or null.
+    /// Writes a number or `null`.
     #[inline]
     pub fn maybe(&mut self, number: Option<u64>) {
         match number {
@@ -76,7 +76,7 @@ impl Json {
         }
     }
 
-    /// True or false.
+    /// Writes a boolean.
     #[inline]
     pub fn truth(&mut self, truth: bool) {
         self.piece(if truth { "true" } else { "false" });
@@ -98,7 +98,7 @@ impl Json {
     }
 }
 
-/// Whether some byte needs an escape. Nearly never does one, so all are looked at, eight at once.
+/// Whether any byte needs an escape, eight at a time. Hardly any text does.
 #[inline]
 fn needs_escapes(bytes: &[u8]) -> bool {
     let Some(last) = bytes.last_chunk::<8>() else {
@@ -110,7 +110,7 @@ fn needs_escapes(bytes: &[u8]) -> bool {
 
 const ONES: u64 = u64::from_le_bytes([1; 8]);
 
-/// The top bit of some byte is set in the result if, and only if, some byte of the word is less than this.
+/// The top bit of some byte of the result is set if and only if some byte of the word is less than `than`.
 #[inline]
 fn less(word: u64, than: u8) -> u64 {
     word.wrapping_sub(ONES * u64::from(than)) & !word
@@ -123,7 +123,7 @@ fn word_needs_escapes(word: u64) -> bool {
     (less(word, 0x20) | is(b'"') | is(b'\\')) & (ONES << 7) != 0
 }
 
-/// Whether all bytes are visible ASCII or blanks, eight at once.
+/// Whether all bytes are visible ASCII or blanks, eight at a time.
 #[inline]
 pub(crate) fn is_visible(bytes: &[u8]) -> bool {
     let Some(last) = bytes.last_chunk::<8>() else {
@@ -132,7 +132,7 @@ pub(crate) fn is_visible(bytes: &[u8]) -> bool {
     let (words, _) = bytes.as_chunks::<8>();
     words.iter().chain([last]).all(|word| {
         let word = u64::from_le_bytes(*word);
-        // Beyond ASCII, below the blank, or the one behind `~`.
+        // Not ASCII, below the blank, or DEL.
         (word | less(word, 0x20) | less(word ^ (ONES * 0x7f), 1)) & (ONES << 7) == 0
     })
 }

@@ -1,8 +1,8 @@
-//! The fields that rules read from an HTTP request, and decisions as HTTP answers: the part that every door
-//! which speaks HTTP has in common.
+//! Reads the fields of rules from an HTTP request and writes decisions as HTTP responses. All HTTP doors
+//! share it.
 //!
-//! It knows the types of the `http` crate. Absent on purpose: sockets, servers, clients and runtimes,
-//! and every rule of who may pass.
+//! It uses the types of the `http` crate. Absent on purpose: sockets, servers, clients, runtimes, and the
+//! decisions themselves.
 
 pub mod address;
 pub mod answer;

@@ -1,18 +1,18 @@
-//! Methods, and which of them are refused.
+//! Checks the methods of requests.
 //!
-//! Methods are compared letter by letter (RFC 9110, section 9.1), and all that are registered are written in
-//! capitals. Yet some services take `post` for `POST`: such a request would miss the route, the rule and the
-//! guard that its method has, and be served all the same.
+//! Methods are case-sensitive (RFC 9110, section 9.1), and all registered ones are in upper case. Yet some
+//! services take `post` for `POST`. Such a request would evade the route, the rule and the guard of its
+//! method, and the service would still process it.
 
 use std::fmt;
 
 use http::Method;
 
-/// A method with small letters in it. The caller's fault.
+/// A method with lower-case letters. The caller's fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadMethod;
 
-/// Refuses a method that some service may take for another one.
+/// Refuses a method that some service may take for another.
 #[inline]
 pub fn check(method: &Method) -> Result<(), BadMethod> {
     let small = method.as_str().bytes().any(|byte| byte.is_ascii_lowercase());
@@ -20,7 +20,7 @@ pub fn check(method: &Method) -> Result<(), BadMethod> {
 }
 
 impl BadMethod {
-    /// The error in words.
+    /// The error as text.
     pub const WORDS: &str = "the method is not written in capitals, as in `POST`";
 }
 

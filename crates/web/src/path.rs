@@ -1,38 +1,38 @@
-//! The path of a request, in one spelling.
+//! The path of a request, in one normal form.
 //!
-//! Whoever routes by one spelling of a path, limits by another and forwards a third can be slipped
-//! past. So a path is brought into its normal form once, and this form is routed, limited and forwarded.
-//! What two servers might read differently is refused instead of guessed at.
+//! If one form of a path is routed, another limited and a third forwarded, requests can evade limits. So a
+//! path is normalised once, and that form is routed, limited and forwarded. A path that two servers could
+//! read differently is refused.
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// Why a path is not taken. The caller's fault, always.
+/// Why a path is refused. The caller's fault, always.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadPath {
     /// It does not begin with a slash.
     NotAbsolute,
-    /// It holds a control character, a space, or a mark that is not allowed in a path; or one of them
-    /// encoded, where it could pass for another thing later on.
+    /// It has a control character, a space, or a character that is not allowed in a path; or one of these
+    /// encoded, where a server could decode it later.
     Forbidden {
-        /// Which byte.
+        /// The byte.
         byte: u8,
     },
     /// A `%` is not followed by two hexadecimal digits.
     BadEscape,
-    /// A slash or a backslash is encoded: some decode it before they take paths apart, some after.
+    /// A slash or a backslash is encoded: some servers decode it before they split the path, some after.
     EncodedSlash,
     /// It is not UTF-8 once it is decoded.
     NotUtf8,
     /// It leads above the root.
     AboveRoot,
-    /// A segment of dots carries parameters, as in `..;a`: some drop these, and climb.
+    /// A dot segment has parameters, as in `..;a`: some servers drop them and move up.
     DottedParameters,
 }
 
-/// The normal form: encoded letters, digits and `-._~` are decoded, other escapes are in upper case,
-/// what has to be encoded is, `.` and `..` are resolved, and slashes are merged. A path in its normal
-/// form is answered as it is.
+/// The normal form: encoded letters, digits and `-._~` are decoded, other escapes are in upper case, reserved
+/// bytes are encoded where necessary, `.` and `..` are resolved, and slashes are merged. A path in its normal
+/// form is returned as it is.
 pub fn normal(raw_path: &str) -> Result<Cow<'_, str>, BadPath> {
     if !raw_path.starts_with('/') {
         return Err(BadPath::NotAbsolute);
@@ -44,18 +44,18 @@ pub fn normal(raw_path: &str) -> Result<Cow<'_, str>, BadPath> {
     resolve(&decoded).map(Cow::Owned)
 }
 
-/// What a byte does in a path.
+/// How a byte is treated in a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
-    /// It stands for itself, encoded or not.
+    /// It means the same, encoded or not.
     Unreserved,
-    /// It stands for itself; encoded it may mean another thing.
+    /// It means itself; encoded it may mean something else.
     Reserved,
-    /// It is encoded.
+    /// It must be encoded.
     Encoded,
-    /// It cannot be there, encoded or not.
+    /// It is refused, encoded or not.
     Never,
-    /// It cannot be there unless it is encoded.
+    /// It is refused unless it is encoded.
     Marks,
 }
 
@@ -81,7 +81,7 @@ static PARTS: [Part; 256] = {
     parts
 };
 
-/// Whether a path is in its normal form already, as far as a short look can tell.
+/// Whether a path is already in its normal form, by a quick check. `false` may mean that it is.
 fn is_plain(path: &[u8]) -> bool {
     let mut before = b' ';
     path.iter().all(|byte| {
@@ -92,7 +92,7 @@ fn is_plain(path: &[u8]) -> bool {
     })
 }
 
-/// Decodes what need not be encoded, encodes what must be, and refuses what may not be there.
+/// Decodes what need not be encoded, encodes what must be, and refuses forbidden bytes.
 fn decode(path: &str) -> Result<String, BadPath> {
     let mut out = String::with_capacity(path.len());
     let mut plain = Vec::new();
@@ -117,7 +117,7 @@ fn decode(path: &str) -> Result<String, BadPath> {
     Ok(out)
 }
 
-/// The byte that two hexadecimal digits stand for.
+/// The byte of two hexadecimal digits.
 fn escape(bytes: &mut impl Iterator<Item = u8>) -> Option<u8> {
     let mut digit = || char::from(bytes.next()?).to_digit(16);
     let (high, low) = (digit()?, digit()?);
@@ -130,7 +130,7 @@ fn push_escaped(byte: u8, out: &mut String) {
     out.extend(['%', DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
 }
 
-/// Resolves the segments of dots, and merges slashes.
+/// Resolves dot segments and merges slashes.
 fn resolve(path: &str) -> Result<String, BadPath> {
     let mut out = String::with_capacity(path.len());
     let mut segments = path.split('/').skip(1).peekable();
@@ -149,7 +149,7 @@ fn resolve(path: &str) -> Result<String, BadPath> {
                 continue;
             }
         }
-        // What ends in nothing, or in dots, is a directory.
+        // A path that ends in an empty segment or in dots is a directory.
         if last {
             out.push('/');
         }
@@ -157,7 +157,7 @@ fn resolve(path: &str) -> Result<String, BadPath> {
     Ok(out)
 }
 
-/// Whether a segment is dots to those who drop its parameters.
+/// Whether a segment means `.` or `..` to a server that drops its parameters.
 fn climbs_for_some(segment: &str) -> bool {
     let bare = segment.split(';').next().and_then(|bare| bare.split("%3B").next()).unwrap_or_default();
     bare.len() < segment.len() && matches!(bare, "." | "..")

@@ -1,4 +1,4 @@
-//! Decisions in words: verdicts, origins, reasons, moments, periods.
+//! The texts for verdicts, origins, reasons, times and periods.
 
 use std::fmt::{self, Display};
 
@@ -8,7 +8,7 @@ use tollgate_core::{Origin, Reason, Timestamp, Verdict};
 
 use crate::json::Json;
 
-/// A moment in RFC 3339, UTC.
+/// A time in RFC 3339, UTC.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment(pub Timestamp);
 
@@ -25,7 +25,7 @@ impl Serialize for Moment {
     }
 }
 
-/// A verdict in a word.
+/// The name of a verdict.
 pub fn verdict(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Allow => "allow",
@@ -35,7 +35,7 @@ pub fn verdict(verdict: Verdict) -> &'static str {
     }
 }
 
-/// How a decision was reached, in a word.
+/// The name of an origin.
 pub fn origin(origin: Origin) -> &'static str {
     match origin {
         Origin::Store => "store",
@@ -46,7 +46,7 @@ pub fn origin(origin: Origin) -> &'static str {
     }
 }
 
-/// Why a decision was reached without the store, in a word.
+/// The name of the reason why a decision was reached without the store.
 pub fn reason(origin: Origin) -> Option<&'static str> {
     match origin {
         Origin::Local(reason) | Origin::Outage(reason) => Some(reason.name()),
@@ -54,7 +54,7 @@ pub fn reason(origin: Origin) -> Option<&'static str> {
     }
 }
 
-/// Why the store could not be used, in a sentence.
+/// Why the store could not be used, as a sentence.
 pub(crate) fn excuse(reason: Reason) -> &'static str {
     match reason {
         Reason::Timeout => "the store did not answer in time",
@@ -68,8 +68,7 @@ pub(crate) fn excuse(reason: Reason) -> &'static str {
     }
 }
 
-/// The period of a limit, as people say it behind “per”: `minute`, or `15 minutes`. `None` if it
-/// counts over no period.
+/// The period of a limit, as in "per minute": `minute`, or `15 minutes`. `None` if it has no period.
 pub(crate) fn period(limit: &Limit) -> Option<Period> {
     const UNITS: [(u64, &str); 6] = [
         (604_800_000_000, "week"),
@@ -79,9 +78,7 @@ pub(crate) fn period(limit: &Limit) -> Option<Period> {
         (1_000_000, "second"),
         (1_000, "millisecond"),
     ];
-    if let Limit::Calendar(calendar) = limit
-        && calendar.period().unit == Unit::Month
-    {
+    if limit.calendar().is_some_and(|period| period.unit == Unit::Month) {
         return Some(Period { count: 1, unit: "month" });
     }
     let micros = limit.period()?.as_micros();
@@ -90,7 +87,7 @@ pub(crate) fn period(limit: &Limit) -> Option<Period> {
     Some(Period { count: micros / size, unit })
 }
 
-/// So many of a unit of time.
+/// A number of units of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Period {
     pub(crate) count: u64,
@@ -98,7 +95,7 @@ pub(crate) struct Period {
 }
 
 impl Period {
-    /// Writes it into a text.
+    /// Writes it into an open text.
     pub(crate) fn add_to(self, json: &mut Json) {
         if self.count != 1 {
             json.number(self.count);

@@ -1,4 +1,4 @@
-//! P27: the address of a client comes from hops that are trusted, and from nobody else.
+//! P27: only trusted proxies may state the address of a client.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -141,7 +141,7 @@ fn trusted() -> impl Strategy<Value = IpAddr> {
     ]
 }
 
-/// Whatever somebody may write into a header: addresses, elements, quotes, and any other bytes.
+/// Anything that a client may write into a header: addresses, elements, quotes, and any other bytes.
 fn written() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         Just(b"10.0.0.1".to_vec()),
@@ -197,7 +197,7 @@ proptest! {
             headers.append(&header, HeaderValue::from_bytes(line).unwrap());
         }
         if same_line && let Some(line) = left.last() {
-            // A proxy may go on in the line that it was sent.
+            // A proxy may append to the line that it received.
             let line = [line, &b", "[..], honest.as_bytes()].concat();
             headers.append(&header, HeaderValue::from_bytes(&line).unwrap());
         } else {

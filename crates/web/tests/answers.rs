@@ -1,4 +1,4 @@
-//! How decisions are said: headers, and the bodies of refusals.
+//! How decisions are written: headers, and the bodies of refusals.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -18,7 +18,7 @@ fn correlation(id: &'static str) -> Correlation {
     Correlation::of(&headers.into_iter().collect())
 }
 
-/// The answer to the first attempt that is refused.
+/// The response to the first refused attempt.
 fn refusal(bench: &Bench, answers: &Answers, fields: &[(&str, &str)]) -> Response {
     bench.exhaust(fields);
     bench.decide(fields, |decision| answers.refusal(&bench.engine, decision, &correlation("abc-123-def")))
@@ -369,7 +369,7 @@ fn which_headers_are_sent_is_a_choice() {
         "access-control-expose-headers: Retry-After, X-Correlation-ID, X-RateLimit-Limit, X-RateLimit-Burst, \
          X-RateLimit-Remaining, X-RateLimit-Reset, X-RateLimit-Type, RateLimit-Policy, RateLimit"
     );
-    // All that is said can be read.
+    // Every header is exposed.
     for line in &all[1..] {
         let name = line.split(':').next().unwrap();
         assert!(all[0].to_lowercase().contains(name), "{name}");

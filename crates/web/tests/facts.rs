@@ -1,4 +1,4 @@
-//! What a request says of the fields that rules count by.
+//! The fields that rules read from a request.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -17,7 +17,7 @@ use tollgate_web::facts::{Aliases, BadAlias, BadFact, Facts, Reach, Source};
 use tollgate_web::identity::{ApiKey, ApiKeys, X_API_KEY};
 use tollgate_web::{Credentials, Identity, Problem};
 
-/// A request that says many things.
+/// A request with many fields.
 struct Request {
     client: IpAddr,
     headers: HeaderMap,
@@ -40,7 +40,7 @@ impl Request {
         Self { query: Some(query.to_owned()), ..self }
     }
 
-    /// What it says of these fields, as `name=value`.
+    /// The values of these fields, as `name=value`.
     fn ask_as(&self, by: &[&str], aliases: &Aliases) -> Result<Vec<String>, BadFact> {
         self.ask_of(&policy(by), aliases)
     }
@@ -132,11 +132,24 @@ fn what_is_said_twice_differently_is_nobodys_choice() {
     assert_eq!(twice_over(b"a", b" a ").says("header.x-tenant"), "a", "the same thing twice is one thing");
     assert_eq!(twice_over(b"a", b"").ask("header.x-tenant"), twice("header.x-tenant"));
 
+    let disguised = |value: &[u8]| Request::new().header("x-tenant", b"a").header("x_tenant", value);
+    assert_eq!(
+        disguised(b"b").ask("header.x-tenant"),
+        twice("header.x-tenant"),
+        "some services read `-` there"
+    );
+    assert_eq!(disguised(b"a").says("header.x-tenant"), "a");
+    let alone = Request::new().header("x_tenant", b"a");
+    assert_eq!(alone.ask("header.x-tenant"), twice("header.x-tenant"), "to some it is there, to others not");
+
     let cookies =
         |first: &[u8], second: &[u8]| Request::new().header("cookie", first).header("cookie", second);
     assert_eq!(cookies(b"id=1", b"id=2").ask("cookie.id"), twice("cookie.id"));
     assert_eq!(cookies(b"id=1; id=2", b"x=y").ask("cookie.id"), twice("cookie.id"));
     assert_eq!(cookies(b"a=b; id=1", b"id=\"1\"").says("cookie.id"), "1");
+    assert_eq!(cookies(b"id=abc", b"id=%61bc").says("cookie.id"), "abc", "some services decode values");
+    assert_eq!(cookies(b"id=1", b"%69d=2").ask("cookie.id"), twice("cookie.id"), "and names");
+    assert_eq!(cookies(b"user_id=1", b"user.id=2").ask("cookie.user_id"), twice("cookie.user_id"));
 
     assert_eq!(Request::new().query("u=1&u=2").ask("query.u"), twice("query.u"));
     assert_eq!(Request::new().query("u=1&%75=2").ask("query.u"), twice("query.u"), "in any spelling");
@@ -233,7 +246,7 @@ fn a_field_without_source_is_told_with_what_there_is() {
          ip, method, path, host, header.NAME, cookie.NAME, query.NAME, subject, claim.NAME, api_key and consumer, \
          and whatever `fields` names"
     );
-    // Where it comes to light only when somebody asks, it is not the caller's fault.
+    // An error that shows only at a request is not the caller's fault.
     let bad = Request::new().ask_as(&["tenent"], &aliases).unwrap_err();
     assert_eq!(Problem::from(bad).status, StatusCode::INTERNAL_SERVER_ERROR);
 }

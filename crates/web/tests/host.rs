@@ -1,4 +1,4 @@
-//! One spelling for each host.
+//! One normal form for each host.
 
 use proptest::prelude::*;
 use tollgate_web::host::{BadHost, normal};

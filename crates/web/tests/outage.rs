@@ -1,4 +1,4 @@
-//! Refusals while the store cannot be used: nobody did anything wrong, and it may be over in a moment.
+//! Refusals during an outage: the client did nothing wrong, and may retry soon.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -16,7 +16,7 @@ use tollgate_store::MemoryStore;
 use tollgate_web::answer::Media;
 use tollgate_web::{AnswerSettings, Answers, Correlation};
 
-/// A store that others share, and that is gone.
+/// A shared store that is unreachable.
 struct Gone;
 
 fn gone<'a, T>() -> Answer<'a, T> {

@@ -1,4 +1,4 @@
-//! Logins that the reader of accounts takes, read by parsers of real services: Werkzeug, Django and PHP find
+//! Logins that the account reader accepts are read by parsers of real services: Werkzeug, Django and PHP find
 //! the same account, or none. Every other login is refused.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
@@ -20,12 +20,12 @@ use support::policy;
 use tollgate_web::Identity;
 use tollgate_web::facts::{Aliases, Body, BodyKind, Facts};
 
-/// How many logins are made up.
+/// The number of generated logins.
 const LOGINS: usize = 8_000;
 const FORM: &str = "application/x-www-form-urlencoded";
 const JSON: &str = "application/json";
 
-/// A login as it is sent.
+/// A login as a client sends it.
 #[derive(Clone, Debug)]
 struct Login {
     kind: &'static str,
@@ -33,11 +33,11 @@ struct Login {
     body: Vec<u8>,
 }
 
-/// The account that a guard finds in a login, whose source is the field; `None` if it is refused.
+/// The account that a guard reads from a login; `None` if it refuses the login.
 fn account(login: &Login, field: &str) -> Option<String> {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(login.kind));
-    let body = Body::new(BodyKind::of(&headers)?, Bytes::copy_from_slice(&login.body));
+    let body = Body::new(BodyKind::of(&headers).ok()?, Bytes::copy_from_slice(&login.body));
     let facts = Facts {
         route: "login",
         client: "192.0.2.7".parse().unwrap(),
@@ -55,7 +55,7 @@ fn account(login: &Login, field: &str) -> Option<String> {
     asked.pairs().first().map(|(_, value)| (*value).to_owned())
 }
 
-/// Has a program read logins, one on each line.
+/// Runs a program that reads logins, one on each line.
 fn read_by(program: &Path, script: &str, logins: &[Login]) -> Vec<Value> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/parsers").join(script);
     let mut child = Command::new(program)
@@ -86,7 +86,7 @@ fn python() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.venv/bin/python")
 }
 
-/// Parts of which logins are made: most of them mean the account to some parser.
+/// Parts of logins. Most of them mean the account to some parser.
 fn names() -> impl Strategy<Value = String> {
     let usual = prop::sample::select(vec![
         "user",

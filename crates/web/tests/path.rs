@@ -1,4 +1,4 @@
-//! One spelling for each path, and none for those that two servers could read differently.
+//! One normal form for each path, and a refusal of paths that two servers could read differently.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -94,7 +94,7 @@ fn what_could_be_read_in_two_ways_is_refused() {
     }
 }
 
-/// Paths of pieces that matter, and of anything.
+/// Paths of significant pieces, and of arbitrary text.
 fn paths() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         prop::sample::select(vec![
@@ -150,7 +150,7 @@ proptest! {
 
     #[test]
     fn nothing_climbs_above_where_it_began(raw in paths(), prefix in "/[a-z]{1,4}") {
-        // Inside a directory a path ends up in it, or is one that climbs out of itself.
+        // Below a directory, a path stays in it or is refused because it moves above it.
         if let Ok(path) = normal(&raw) {
             let inside = normal(&format!("{prefix}{raw}")).map(Cow::into_owned);
             prop_assert_eq!(inside, Ok(format!("{prefix}{path}")));

@@ -1,5 +1,4 @@
-//! Templates are read when they are loaded: what is wrong with one comes to light there, with where it
-//! is and how to mend it.
+//! Templates are parsed at load. An error says where it is and how to correct it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -73,7 +72,7 @@ fn a_body_that_is_not_json_is_told() {
 proptest! {
     #[test]
     fn no_template_breaks_anything(text in "[{}a-z_\" ]{0,30}|\\PC{0,20}") {
-        // A sentence is good if nothing in it looks like a placeholder that is none.
+        // A sentence without braces is always valid.
         if !text.contains('{') {
             prop_assert_eq!(detail(&text), Ok(()));
         }

@@ -1,5 +1,5 @@
-//! Tokens: believed if a key made them, with an algorithm that is that key's own, and if they are good
-//! now, from the right issuer, and for the right audience.
+//! Tokens are accepted if a key signed them with one of its own algorithms, and if they are valid now, from
+//! the right issuer and for the right audience.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -68,7 +68,7 @@ fn hs256(claims: &Value) -> String {
     signed(Algorithm::HS256, None, claims)
 }
 
-/// A token of these parts, put together by hand and signed with the secret.
+/// A token of these parts, signed with the secret.
 fn by_hand(head: &str, claims: &str) -> String {
     let message = format!("{}.{}", encoded(head), encoded(claims));
     let key = EncodingKey::from_secret(SECRET);
@@ -174,7 +174,7 @@ fn every_kind_of_key_verifies_its_own_algorithms_and_no_others() {
 
 #[test]
 fn a_public_key_is_never_taken_for_a_secret() {
-    // What everybody knows is used as the secret of an HMAC.
+    // A public key is used as the secret of an HMAC.
     for public in [RSA_PUBLIC, P256_PUBLIC, ED_PUBLIC] {
         let credentials = believing(settings(vec![TokenKey::Pem(public.into())]));
         for algorithm in [Algorithm::HS256, Algorithm::HS384, Algorithm::HS512] {
@@ -269,7 +269,7 @@ fn a_token_is_good_from_and_until_what_it_says() {
         clock.set(Timestamp::from_micros(START * 1_000_000 + micros));
         send(&credentials, &token).map(|_| ())
     };
-    // The first look makes it known, and what is known is looked at as closely as what is not.
+    // The second round finds the token in the cache, which must check it as strictly.
     for _ in 0..2 {
         assert_eq!(at(89_999_999), Err(BadCredential::TooEarly));
         assert_eq!(at(90_000_000), Ok(()));
@@ -412,7 +412,7 @@ fn the_entry_of_a_key_says_who_the_consumer_is_before_a_token_does() {
 
 #[test]
 fn what_was_verified_is_remembered_as_what_it_was() {
-    // More tokens than there are places, so that many share one.
+    // More tokens than slots, so that many share one.
     let credentials = secret();
     let count = Tokens::MOST_REMEMBERED + 100;
     let tokens: Vec<String> =

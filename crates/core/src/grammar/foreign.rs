@@ -1,14 +1,15 @@
-//! Limits as other programs write them (`10r/s burst=20`, `100rpm`, `minute: 100`), rewritten in this
-//! grammar.
+//! Rewrites limits in other programs' notations (`10r/s burst=20`, `100rpm`, `minute: 100`) in this grammar.
 //!
-//! A rewrite is offered only if every character of the text was understood, and it never changes a number:
-//! a text that can be read in two ways (`100/M`, `1.000/s`) gets no rewrite.
+//! A rewrite is offered only if every character of the text was understood, and it never changes a number. An
+//! ambiguous text (`100/M`, `1.000/s`) gets no rewrite. nginx's own notation (`10r/s`, `nodelay`) is
+//! rewritten as nginx counts: it spaces requests evenly, and admits one more than its burst.
 
 mod tokens;
 
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use core::fmt;
 
 use super::print::Every;
 use super::{GrammarError, Words, read};
@@ -20,12 +21,15 @@ pub(super) fn explain(error: GrammarError) -> GrammarError {
     if error.problem == super::MONTH {
         return error;
     }
+    if error.text.trim_start().starts_with("burst") {
+        return GrammarError { problem: LONE_BURST.to_string(), ..error };
+    }
     let Some(rewrites) = rewrite(&error.text) else { return error };
     let problem = match rewrites.as_slice() {
-        [one] if error.problem == super::WHOLE => format!("{}: write `{one}`", error.problem),
-        [one] => format!("write `{one}`"),
+        [one] if error.problem == super::WHOLE => format!("{}: write {one}", error.problem),
+        [one] => format!("write {one}"),
         several => {
-            let quoted: Vec<String> = several.iter().map(|limit| format!("`{limit}`")).collect();
+            let quoted: Vec<String> = several.iter().map(ToString::to_string).collect();
             format!(
                 "these are {} limits: write each as an entry of its own, {}",
                 several.len(),
@@ -36,7 +40,33 @@ pub(super) fn explain(error: GrammarError) -> GrammarError {
     GrammarError { at: first_foreign(&error), problem, ..error }
 }
 
-/// Where the text leaves the grammar: behind its first number, if not later.
+/// The error for a burst without its rate.
+const LONE_BURST: &str = "a burst follows its rate in the same limit, as in `10/s burst 50`";
+
+/// A limit in this grammar, and a setting that must accompany it.
+struct Rewrite {
+    limit: String,
+    /// How long requests over the rate wait, if the other program queues them.
+    wait: Option<Span>,
+}
+
+impl From<String> for Rewrite {
+    fn from(limit: String) -> Self {
+        Self { limit, wait: None }
+    }
+}
+
+impl fmt::Display for Rewrite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}`", self.limit)?;
+        match self.wait {
+            Some(wait) => write!(f, " and, beside `limits`, `on_exceed: wait {wait}`"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Where the text leaves the grammar: after its first number, or later.
 fn first_foreign(error: &GrammarError) -> usize {
     let mut words = Words::of(&error.text);
     if words.peek().starts_with(|c: char| c.is_ascii_digit()) {
@@ -48,22 +78,22 @@ fn first_foreign(error: &GrammarError) -> usize {
     error.at
 }
 
-/// The limits that a text means, in this grammar; one for each of its parts.
-fn rewrite(text: &str) -> Option<Vec<String>> {
-    // Longer texts are no limit in any program, and an outsider may send them.
+/// The limits of a text in this grammar, one for each of its parts.
+fn rewrite(text: &str) -> Option<Vec<Rewrite>> {
+    // A longer text is not a limit in any program, and an untrusted client may send it.
     if text.len() > 200 {
         return None;
     }
     let parts = parts(text);
     let one = |part: &str| match read(part) {
-        Ok(Some(_)) => Some(part.trim().to_string()),
+        Ok(Some(_)) => Some(part.trim().to_string().into()),
         Ok(None) => None,
-        Err(_) => Reader { tokens: tokens(part)?, at: 0, text: part }.limit(),
+        Err(_) => Reader { tokens: tokens(part)?, at: 0, text: part, nginx: false }.limit(),
     };
     parts.into_iter().map(one).collect()
 }
 
-/// A text, cut where one limit ends and the next begins.
+/// Splits a text where one limit ends and the next begins.
 fn parts(text: &str) -> Vec<&str> {
     let mut parts = Vec::new();
     let mut start = 0;
@@ -83,7 +113,7 @@ fn parts(text: &str) -> Vec<&str> {
     parts.into_iter().flat_map(|part| part.split(" and ")).collect()
 }
 
-/// How long a rate counts.
+/// The period of a rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum ForeignPeriod {
     Fixed(Span),
@@ -94,25 +124,28 @@ struct Reader<'t> {
     tokens: Vec<Token>,
     at: usize,
     text: &'t str,
+    /// Whether the rate is in nginx's notation.
+    nginx: bool,
 }
 
 impl Reader<'_> {
     /// The whole text as one limit of this grammar.
-    fn limit(mut self) -> Option<String> {
+    fn limit(mut self) -> Option<Rewrite> {
         if self.takes(&["rate"]) {
             self.takes_sign(&['=', ':']);
         }
-        let text = if let Some(Token::Number(_)) = self.peek() { self.counted()? } else { self.labelled()? };
+        let rewrite =
+            if let Some(Token::Number(_)) = self.peek() { self.counted()? } else { self.labelled()? };
         // The rewrite must parse like any other limit, and must limit something.
-        let means = read(&text).ok()?;
-        means.map(|_| text)
+        let means = read(&rewrite.limit).ok()?;
+        means.map(|_| rewrite)
     }
 
     /// `100rpm`, `10 requests per second`, `5 concurrent`.
-    fn counted(&mut self) -> Option<String> {
+    fn counted(&mut self) -> Option<Rewrite> {
         let number = self.number()?;
         if let Some(text) = self.concurrent(number) {
-            return Some(text);
+            return Some(text.into());
         }
         if let Some(Token::Word(word)) = self.peek()
             && let Some(period) = abbreviated(word)
@@ -120,16 +153,20 @@ impl Reader<'_> {
             self.at += 1;
             return self.rate(number, period);
         }
-        self.takes(NOUNS);
+        let nginx = self.takes(&["r"]);
+        if !nginx {
+            self.takes(NOUNS);
+        }
         if !self.takes_sign(&['/']) && !self.takes(&["per", "every", "each", "a", "an", "in"]) {
             return None;
         }
+        self.nginx = nginx && matches!(self.peek(), Some(Token::Word(unit)) if matches!(&**unit, "s" | "m"));
         let period = self.period()?;
         self.rate(number, period)
     }
 
     /// `minute: 100`, `requests_per_second=10`, `concurrency: 5`.
-    fn labelled(&mut self) -> Option<String> {
+    fn labelled(&mut self) -> Option<Rewrite> {
         let concurrent = self.takes(&["concurrency"]);
         let period = if concurrent {
             None
@@ -143,7 +180,7 @@ impl Reader<'_> {
         let number = self.number()?;
         match period {
             Some(period) => self.rate(number, period),
-            None => self.ends().then(|| Some(format!("{} at once", number.whole()?)))?,
+            None => self.ends().then(|| Some(format!("{} at once", number.whole()?).into()))?,
         }
     }
 
@@ -184,31 +221,44 @@ impl Reader<'_> {
         Some(ForeignPeriod::Fixed(Span::from_micros(micros)))
     }
 
-    /// The rate, with the burst or the kind that follows it.
-    fn rate(&mut self, number: Fraction, period: ForeignPeriod) -> Option<String> {
+    /// The rate, with the burst or the kind after it.
+    fn rate(&mut self, number: Fraction, period: ForeignPeriod) -> Option<Rewrite> {
         let every = match period {
             ForeignPeriod::Month => {
                 let max = number.whole()?;
                 if self.ends() {
-                    return Some(format!("{max}/month calendar"));
+                    return Some(format!("{max}/month calendar").into());
                 }
-                return Some(format!("{max}/month {}", self.own_words()?));
+                return Some(format!("{max}/month {}", self.own_words()?).into());
             }
-            // Half a request a second is one in two.
+            // Half a request a second is one in two seconds.
             ForeignPeriod::Fixed(span) => Span::from_micros(span.as_micros().checked_mul(number.under)?),
         };
-        let rate = format!("{}/{}", Fraction { under: 1, ..number }.whole()?, Every(every));
+        let count = Fraction { under: 1, ..number }.whole()?;
+        let rate = format!("{count}/{}", Every(every));
         if self.ends() {
-            return Some(rate);
+            return Some(if self.nginx { format!("{rate} burst 1") } else { rate }.into());
         }
         if matches!(self.peek(), Some(Token::Word(word)) if matches!(&**word, "sliding" | "calendar")) {
-            return Some(format!("{rate} {}", self.own_words()?));
+            return Some(format!("{rate} {}", self.own_words()?).into());
         }
         let burst = self.burst()?;
-        self.ends().then(|| format!("{rate} burst {burst}"))
+        let nodelay = self.takes(&["nodelay"]);
+        if !self.ends() {
+            return None;
+        }
+        if nodelay {
+            return Some(format!("{rate} burst {}", burst.checked_add(1)?).into());
+        }
+        if self.nginx {
+            // The last request in nginx's queue waits until those before it have gone.
+            let wait = every.as_micros().checked_mul(burst)?.checked_div(count)?;
+            return Some(Rewrite { limit: format!("{rate} burst 1"), wait: Some(Span::from_micros(wait)) });
+        }
+        Some(format!("{rate} burst {burst}").into())
     }
 
-    /// `burst=20 nodelay`, `with a burst of 20`.
+    /// `burst=20`, `with a burst of 20`.
     fn burst(&mut self) -> Option<u64> {
         self.takes_sign(&[',', '+']);
         self.takes(&["with"]);
@@ -218,18 +268,16 @@ impl Reader<'_> {
         }
         self.takes(&["size", "of"]);
         self.takes_sign(&['=', ':']);
-        let burst = self.number()?.whole()?;
-        self.takes(&["nodelay"]);
-        Some(burst)
+        self.number()?.whole()
     }
 
-    /// The rest of the text as it was written, from a word that this grammar knows on.
+    /// The rest of the text unchanged, from a word of this grammar on.
     fn own_words(&self) -> Option<&str> {
         let at = ["sliding", "calendar"].iter().filter_map(|word| self.text.find(word)).min()?;
         Some(self.text[at..].trim_end())
     }
 
-    /// A number, with its thousands or millions.
+    /// A number, with a factor of a thousand or a million.
     fn number(&mut self) -> Option<Fraction> {
         let number = self.plain_number()?;
         if self.takes(&["k", "thousand"]) {
@@ -268,7 +316,7 @@ impl Reader<'_> {
     }
 }
 
-/// What other programs say they count. Another word might change the number, as `MB` or `dozen` does.
+/// The nouns of other programs. Another word might change the number, as `MB` or `dozen` does.
 #[rustfmt::skip]
 const NOUNS: &[&str] = &[
     "r", "req", "reqs", "request", "requests", "call", "calls", "hit", "hits", "query", "queries", "attempt",
@@ -289,7 +337,7 @@ fn abbreviated(word: &str) -> Option<ForeignPeriod> {
     Some(ForeignPeriod::Fixed(Span::from_secs(secs)))
 }
 
-/// The microseconds of a unit. `M` may be a minute or a month, so it is none.
+/// The microseconds of a unit. `M` is ambiguous (minute or month), so it is none.
 fn unit(word: &str) -> Option<u64> {
     Some(match word {
         "us" => 1,

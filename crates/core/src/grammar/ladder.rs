@@ -1,4 +1,4 @@
-//! How ladders are written: steps from the lowest, and how long failures are remembered.
+//! The grammar of ladders: steps from the lowest, and how long failures are remembered.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -8,7 +8,7 @@ use super::{GrammarError, Words, Written};
 use crate::limit::{Ladder, Limit, Pause, Step};
 use crate::time::Span;
 
-/// Reads what comes after the word `ladder`.
+/// Parses the text after the word `ladder`.
 pub(super) fn ladder(words: &mut Words<'_>) -> Result<Written, GrammarError> {
     words.next();
     let mut steps: Vec<Step> = Vec::new();
@@ -70,7 +70,7 @@ fn step(words: &mut Words<'_>, before: Option<&Step>) -> Result<Step, GrammarErr
     after(words, step, least)
 }
 
-/// Sees to it that a step says something, and that something known comes after it.
+/// Checks that a step has an effect, and that a known word follows it.
 fn after(words: &mut Words<'_>, step: Step, least: Span) -> Result<Step, GrammarError> {
     let known = matches!(words.peek(), "" | "then" | "forget");
     if step.pause == Pause::None && !step.captcha && !step.notify {
@@ -97,7 +97,7 @@ fn pause(words: &mut Words<'_>, least: Span) -> Result<Span, GrammarError> {
     Ok(span)
 }
 
-/// How long failures are remembered: while the longest pause lasts, at least.
+/// How long failures are remembered: at least as long as the longest pause.
 fn forget(words: &mut Words<'_>, longest: Span) -> Result<Span, GrammarError> {
     if words.peek() != "forget" {
         return Ok(Ladder::FORGET.max(longest));

@@ -1,4 +1,4 @@
-//! How it is written what a rule does when it is exceeded, in one line.
+//! The grammar of `on_exceed`.
 //!
 //! ```text
 //! exceed := "reject" | "observe" | "wait" duration | "defer" [ "aligned" ] [ "jitter" duration ]
@@ -37,7 +37,7 @@ impl FromStr for OnExceed {
 }
 
 impl Words<'_> {
-    /// Takes the next word if it is this one; answers whether it was.
+    /// Takes the next word if it is `word`. Returns whether it was.
     fn takes(&mut self, word: &str) -> bool {
         let is = self.peek() == word;
         if is {

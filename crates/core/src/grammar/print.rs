@@ -1,4 +1,4 @@
-//! How limits are printed: what is printed reads back as the same limit.
+//! Prints limits; the text parses as the same limit.
 
 use core::fmt;
 
@@ -32,7 +32,7 @@ impl fmt::Display for Limit {
     }
 }
 
-/// Prints a period by its name where it has one.
+/// Prints a period by its name, if it has one.
 pub(super) struct Every(pub(super) Span);
 
 impl fmt::Display for Every {

@@ -1,4 +1,4 @@
-//! The text of a limit, cut into words; numbers, periods and durations are read here.
+//! Splits the text of a limit into words; parses numbers, periods and durations.
 
 use alloc::borrow::ToOwned;
 
@@ -6,7 +6,7 @@ use super::{GrammarError, Length, WHOLE};
 use crate::MAX_EXACT;
 use crate::time::Span;
 
-/// The text, cut into words as the grammar needs them: runs of letters, runs of digits, signs.
+/// The words of a text: runs of letters, runs of digits, signs.
 pub(crate) struct Words<'t> {
     pub(super) text: &'t str,
     pub(super) at: usize,

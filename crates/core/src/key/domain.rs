@@ -1,14 +1,14 @@
-//! Domains in the one form under which they are counted: lower case, A-labels (IDNA), no trailing dot.
+//! Domains in one comparable form: lower case, A-labels (IDNA), no final dot.
 //!
-//! An address literal (`[192.0.2.1]`, `[IPv6:2001:db8::1]`) stands for a domain too, as in mail addresses.
-//! Labels may contain underscores: they are common, and have one spelling.
+//! An address literal (`[192.0.2.1]`, `[IPv6:2001:db8::1]`) counts as a domain too, as in mail addresses.
+//! Labels may contain underscores, which are common and have one spelling.
 
 use core::net::IpAddr;
 
 use crate::charge::KeyText;
 use crate::net::text;
 
-/// The longest domain, in bytes: no name in the DNS is longer.
+/// The longest domain, in bytes: no DNS name is longer.
 const MOST_BYTES: usize = 253;
 /// The longest label of a domain, in bytes.
 const MOST_LABEL_BYTES: usize = 63;
@@ -20,7 +20,7 @@ const BAD_HYPHEN: &str = "a part of it begins or ends with a hyphen";
 const BAD_IDNA: &str = "IDNA does not allow it";
 const BAD_LITERAL: &str = "brackets must contain an IP address, as in `[192.0.2.1]` or `[IPv6:2001:db8::1]`";
 
-/// What a byte can be in a domain in its comparable form.
+/// The class of a byte in a domain's comparable form.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
     Letter,
@@ -46,14 +46,14 @@ const CLASSES: [Class; 256] = {
     classes
 };
 
-/// Whether a text is a domain in its comparable form for certain. A-labels are not: decoding them shows
-/// whether they are valid.
+/// Whether a text is certainly a domain in its comparable form. For A-labels this returns false, since they
+/// must be decoded to be checked.
 #[inline]
 pub(super) fn is_plain(domain: &[u8]) -> bool {
     check(domain).is_ok() && !has_a_label(domain)
 }
 
-/// Appends a domain in its comparable form; nothing if there is none. An error says what is wrong with it.
+/// Appends the comparable form of a domain; nothing if it is empty. The error says what is wrong.
 pub(super) fn write(value: &str, out: &mut KeyText) -> Result<(), &'static str> {
     let start = out.len();
     if let Some(rest) = value.strip_prefix('[') {
@@ -66,14 +66,14 @@ pub(super) fn write(value: &str, out: &mut KeyText) -> Result<(), &'static str> 
         let ascii = idna::domain_to_ascii_cow(value.as_bytes(), idna::AsciiDenyList::URL);
         out.extend_from_slice(ascii.map_err(|_| BAD_IDNA)?.as_bytes());
     }
-    // Other scripts have full stops of their own, which are dots by now.
+    // The full stops of other scripts have become dots here.
     if out[start..].ends_with(b".") {
         out.pop();
     }
     if out.len() == start { Ok(()) } else { check(&out[start..]) }
 }
 
-/// Whether the last label is a number, as in no domain of the DNS but in IPv4 addresses.
+/// Whether the last label is a number, as in IPv4 addresses but in no DNS name.
 pub(super) fn ends_in_number(domain: &[u8]) -> bool {
     let last = domain.rsplit(|byte| *byte == b'.').next().unwrap_or_default();
     !last.is_empty() && last.iter().all(u8::is_ascii_digit)
@@ -107,7 +107,7 @@ fn check(domain: &[u8]) -> Result<(), &'static str> {
     }
 }
 
-/// Whether some label begins like one that stands for other scripts.
+/// Whether any label starts with `xn--`.
 #[inline]
 fn has_a_label(domain: &[u8]) -> bool {
     let begins = |at: usize| at == 0 || domain[at - 1] == b'.';

@@ -1,8 +1,8 @@
-//! Mail addresses in the one form under which they are counted (RFC 5321, RFC 6531).
+//! Mail addresses in one comparable form (RFC 5321, RFC 6531).
 //!
-//! Quotation marks and backslashes go where they are not needed; the local part is in lower case and in
-//! NFC; the domain is as [`super::domain`] writes it. What is no mail address is refused: it must not
-//! become a key of its own.
+//! Unnecessary quotation marks and backslashes are removed. The local part is in lower case and in NFC. The
+//! domain has the form of [`super::domain`]. An invalid mail address is refused, so that it cannot become a
+//! key of its own.
 
 use alloc::borrow::Cow;
 use alloc::string::String;
@@ -12,7 +12,7 @@ use icu_normalizer::ComposingNormalizerBorrowed;
 use super::{Presence, ValueError, domain};
 use crate::charge::KeyText;
 
-/// The one mailbox that every host has, and that may be written without a domain.
+/// The mailbox that every host has, and that may be written without a domain.
 const POSTMASTER: &str = "postmaster";
 
 const NO_AT: &str = "there is no `@` in it";
@@ -23,7 +23,7 @@ const BAD_QUOTES: &str = "its quotation marks are not closed, or do not enclose 
 const NO_DOMAIN: &str = "there is nothing behind the `@`";
 const BARE_IP: &str = "an IP address behind the `@` is written in brackets, as in `user@[192.0.2.1]`";
 
-/// For each byte, whether it stands as it is before the `@`, other than a dot.
+/// For each byte, whether it may be unquoted before the `@`, other than a dot.
 const ATOM: [bool; 256] = {
     let mut atom = [false; 256];
     let mut byte = 0;
@@ -38,7 +38,7 @@ const ATOM: [bool; 256] = {
     atom
 };
 
-/// Whether a text is a mail address in its comparable form for certain.
+/// Whether a text is certainly a mail address in its comparable form.
 #[inline]
 pub(super) fn is_plain(value: &str) -> bool {
     let bytes = value.as_bytes();
@@ -54,12 +54,12 @@ pub(super) fn is_plain(value: &str) -> bool {
     !after_dot && domain::is_plain(domain) && !domain::ends_in_number(domain)
 }
 
-/// Appends an address in its comparable form; nothing if it is the null sender.
+/// Appends the comparable form of an address; nothing for the null sender.
 pub(super) fn write(value: &str, out: &mut KeyText) -> Result<Presence, ValueError> {
     write_parsed(value, out).map_err(|why| ValueError::NotAnAddress { why })
 }
 
-/// The domain of an address, as it is written there; `None` if it has none.
+/// The domain of an address as written; `None` if it has none.
 pub(super) fn domain_of(value: &str) -> Option<&str> {
     // No domain contains either character.
     let (_, domain) = value.strip_suffix('>').unwrap_or(value).rsplit_once('@')?;
@@ -102,7 +102,7 @@ fn write_parsed(value: &str, out: &mut KeyText) -> Result<Presence, &'static str
     }
 }
 
-/// What stands between quotation marks of which the first is gone, and the domain behind them.
+/// Parses a quoted local part after its first quotation mark; returns it and the domain.
 fn unquoted(text: &str) -> Result<(String, &str), &'static str> {
     let mut local = String::new();
     let mut chars = text.chars();
@@ -119,7 +119,7 @@ fn unquoted(text: &str) -> Result<(String, &str), &'static str> {
     Ok((local, chars.as_str().strip_prefix('@').ok_or(BAD_QUOTES)?))
 }
 
-/// Appends a local part, in quotation marks if it needs them.
+/// Appends a local part, quoted if necessary.
 fn write_local(local: &str, out: &mut KeyText) {
     if check_atoms(local).is_ok() {
         return write_folded(local, out);
@@ -136,7 +136,7 @@ fn write_local(local: &str, out: &mut KeyText) {
     out.push(b'"');
 }
 
-/// Checks a local part that is not quoted.
+/// Checks an unquoted local part.
 fn check_atoms(local: &str) -> Result<(), &'static str> {
     if local.split('.').any(str::is_empty) {
         return Err(BAD_DOTS);
@@ -148,8 +148,8 @@ fn check_atoms(local: &str) -> Result<(), &'static str> {
     if local.chars().all(fits) { check_joiners(local) } else { Err(BAD_CHARACTER) }
 }
 
-/// Whether a character is seen, or one of those that join letters: an address with another one in it looks
-/// like one without.
+/// Whether a character is visible, or a joiner. An address with any other character would look like one
+/// without it.
 fn is_visible(c: char) -> bool {
     let hidden = matches!(c,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
@@ -160,7 +160,7 @@ fn is_visible(c: char) -> bool {
     !hidden && !c.is_control() && !c.is_whitespace()
 }
 
-/// Checks that what joins letters stands between letters of a script that has joined ones.
+/// Checks that joiners are between letters of a script that has them.
 fn check_joiners(local: &str) -> Result<(), &'static str> {
     let joins = |c: char| matches!(c, '\u{200c}' | '\u{200d}');
     let beside = |c: Option<char>| c.is_some_and(|c| !c.is_ascii() && !joins(c));
@@ -179,7 +179,7 @@ fn write_folded(local: &str, out: &mut KeyText) {
         out[start..].make_ascii_lowercase();
         return;
     }
-    // One letter at a time: the sigma that ends a word is the same as the others.
+    // One letter at a time, so that a final sigma equals the others.
     let lower = local.chars().flat_map(char::to_lowercase).map(|c| if c == 'ς' { 'σ' } else { c });
     let lower: String = lower.collect();
     out.extend_from_slice(composed(&lower).as_bytes());

@@ -1,13 +1,14 @@
 //! A token bucket, counted as a rational number of microseconds of backlog.
 //!
 //! With `rate` tokens per `period`, one token is worth `period / rate` microseconds, in lowest terms
-//! `numerator / denominator`. The state is the moment at which the bucket will be full again, as
-//! whole microseconds and a remainder in units of `1 / denominator`: the generic cell rate
-//! algorithm without rounding. A float never appears, so nothing is minted and nothing is lost.
+//! `numerator / denominator`. The state is the time at which the bucket will be full again, in whole
+//! microseconds and a remainder in units of `1 / denominator`. This is the generic cell rate algorithm
+//! without rounding. No float is used, so no token is created or lost.
 
-use super::kind::Kind;
-use super::{Draft, Identity, Idle, Refund, State, TooBig};
+use super::kind::{Kind, Nature};
+use super::{Draft, Identity, Idle, Limit, Refund, State, TooBig};
 use crate::MAX_EXACT;
+use crate::outage::Share;
 use crate::reading::{Reading, When};
 use crate::time::{Span, Timestamp};
 
@@ -26,7 +27,7 @@ pub struct Bucket {
     fills_in: Span,
 }
 
-/// A number that much is divided by: multiplying by what it goes into 2^64 is faster than dividing.
+/// A divisor with its reciprocal: multiplying by the reciprocal is faster than dividing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Divisor {
     value: u64,
@@ -36,14 +37,14 @@ struct Divisor {
 /// When the bucket is full again: `full_at` plus `rest / denominator` microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Level {
-    /// Whole microseconds of the moment at which the bucket is full.
+    /// Whole microseconds of the time at which the bucket is full.
     pub full_at: Timestamp,
-    /// What is left over, in units of one over the bucket's denominator.
+    /// The remainder, in units of one over the bucket's denominator.
     pub rest: u64,
 }
 
 impl Bucket {
-    /// A bucket whose arithmetic is exact, or the reason why it cannot be.
+    /// A bucket with exact arithmetic. Fails if its numbers are too big for that.
     pub fn new(rate: u64, period: Span, burst: u64) -> Result<Self, TooBig> {
         assert!(rate > 0 && burst > 0 && period > Span::ZERO, "the grammar refuses zeros");
         let divisor = greatest_common_divisor(rate, period.as_micros());
@@ -64,7 +65,7 @@ impl Bucket {
         self.rate
     }
 
-    /// The period the rate is over.
+    /// The period of the rate.
     pub fn period(&self) -> Span {
         self.period
     }
@@ -79,7 +80,7 @@ impl Bucket {
         self.fills_in
     }
 
-    /// What one token is worth, in units of `1 / denominator` microseconds, and that denominator.
+    /// The value of one token in units of `1 / denominator` microseconds, and the denominator.
     pub fn token(&self) -> (u64, u64) {
         (self.numerator.value, self.denominator.value)
     }
@@ -89,9 +90,8 @@ impl Bucket {
         self.empty
     }
 
-    /// What has been taken and not yet refilled, in units of `1 / denominator` microseconds. A level
-    /// from further ahead than an empty bucket could be (the clock went back) is an empty bucket,
-    /// never less.
+    /// What was taken and not yet refilled, in units of `1 / denominator` microseconds. A level further in
+    /// the future than an empty bucket could be, after the clock went back, counts as an empty bucket.
     #[inline]
     fn backlog(&self, level: Option<Level>, now: Timestamp) -> u64 {
         match level {
@@ -123,22 +123,24 @@ impl Bucket {
         }
     }
 
-    /// What is left of a take of `cost` into a full bucket once the bucket has refilled for `refilled`
-    /// units.
+    /// What is left of a take of `cost` from a full bucket after it has refilled for `refilled` units.
     fn left_of(&self, cost: u64, refilled: u64) -> u64 {
         (cost.min(self.burst) * self.numerator.value).saturating_sub(refilled)
     }
 
-    /// Carries the used tokens over from a bucket with other numbers, clamped to this one's burst.
-    pub(super) fn adopt(&self, old: &Self, state: State, now: Timestamp) -> State {
-        let State::Level(level) = state else { return state };
-        let used = u128::from(old.backlog(Some(level), now)) * u128::from(self.numerator.value);
-        let backlog = used.div_ceil(u128::from(old.numerator.value)).min(u128::from(self.empty));
-        State::Level(self.level(u64::try_from(backlog).unwrap_or(self.empty), now))
+    /// This bucket with its rate and burst cut to a share. A rate that does not divide its period may need
+    /// larger numbers than the whole one did; where they are too large to be exact, the burst gives way.
+    fn cut(&self, share: Share) -> Self {
+        let (rate, burst) = (share.of(self.rate), share.of(self.burst));
+        let exact = Self::new(rate, self.period, burst);
+        let exact = exact.or_else(|too_big| Self::new(rate, self.period, too_big.most));
+        exact.expect("a period of ten years leaves room for a token")
     }
 }
 
 impl Kind for Bucket {
+    const NATURE: Nature = Nature { names_takes: false, keeps_tickets: false, consumes: true };
+
     fn identity(&self) -> Identity<'_> {
         Identity::Bucket(self.period)
     }
@@ -157,10 +159,6 @@ impl Kind for Bucket {
 
     fn matters_for(&self) -> Span {
         self.fills_in
-    }
-
-    fn names_takes(&self) -> bool {
-        false
     }
 
     /// Forgets a level that is full by now.
@@ -199,9 +197,8 @@ impl Kind for Bucket {
         }
     }
 
-    /// Gives back what has not yet refilled by itself since the take. Never more: what the bucket
-    /// regained on its own was given back already. Of a part it gives back by how much less a smaller
-    /// take would have left.
+    /// Refunds what has not refilled since the take. What the bucket regained by itself is not refunded
+    /// again. A partial refund returns the difference to a smaller take.
     fn refund(&self, state: &mut State, draft: &Draft<'_>, Refund { taken_at, amount }: Refund) {
         let State::Level(level) = state else { return };
         let refilled = draft.now.since(taken_at).as_micros().saturating_mul(self.denominator.value);
@@ -214,6 +211,18 @@ impl Kind for Bucket {
         self.when(state, draft) > When::Now
     }
 
+    /// Carries the used tokens over from a bucket with other numbers, clamped to this one's burst.
+    fn adopt(&self, old: &Limit, state: State, now: Timestamp) -> State {
+        let (Some(old), State::Level(level)) = (old.bucket(), &state) else { return State::Fresh };
+        let used = u128::from(old.backlog(Some(*level), now)) * u128::from(self.numerator.value);
+        let backlog = used.div_ceil(u128::from(old.numerator.value)).min(u128::from(self.empty));
+        State::Level(self.level(u64::try_from(backlog).unwrap_or(self.empty), now))
+    }
+
+    fn share(&self, share: Share) -> Option<Limit> {
+        Some(Limit::Bucket(self.cut(share)))
+    }
+
     fn idle(&self, state: &State) -> Idle {
         Idle::At(state.level().map_or(Timestamp::ZERO, Level::idle_at))
     }
@@ -224,8 +233,8 @@ impl Divisor {
         Self { value, reciprocal: u64::MAX / value }
     }
 
-    /// Quotient and remainder, exactly: the reciprocal falls short of 2^64 / value by one at most, and
-    /// the dividend is below 2^64, so the first estimate is right or one too small.
+    /// The exact quotient and remainder. The reciprocal is at most one less than 2^64 / value, and the
+    /// dividend is below 2^64, so the first estimate is right or one too small.
     #[inline]
     fn divide(self, dividend: u64) -> (u64, u64) {
         let quotient = ((u128::from(dividend) * u128::from(self.reciprocal)) >> 64) as u64;
@@ -235,7 +244,7 @@ impl Divisor {
 }
 
 impl Level {
-    /// From when on this level says no more than a fresh bucket does.
+    /// From when on this level equals a fresh bucket.
     #[inline]
     fn idle_at(self) -> Timestamp {
         self.full_at + Span::from_micros(u64::from(self.rest > 0))
@@ -262,7 +271,7 @@ mod tests {
             dividend in any::<u64>(),
             near in 0..3_u64,
         ) {
-            // Multiples of the divisor and their neighbours, where an estimate would go wrong first.
+            // Multiples of the divisor and their neighbours, where an estimate would fail first.
             let multiple = (dividend / value * value).saturating_add(near).saturating_sub(1);
             for dividend in [dividend, multiple] {
                 prop_assert_eq!(Divisor::new(value).divide(dividend), (dividend / value, dividend % value));

@@ -1,5 +1,5 @@
-//! A map from ids to holds, in order of the ids. Few are kept in a list, which takes a tenth of the
-//! memory of a tree; many are kept in a tree, where one more costs no more than the one before.
+//! A map from ids to holds, in the order of the ids. A few are kept in a list, which takes a tenth of the
+//! memory of a tree. Many are kept in a tree, whose cost per operation stays the same.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -10,9 +10,9 @@ use super::Hold;
 /// Holds by id.
 #[derive(Clone, Debug)]
 pub(super) enum ById {
-    /// In order of the ids, at most [`ById::FEW`].
+    /// In the order of the ids, at most [`ById::FEW`].
     Few(Vec<(Box<str>, Hold)>),
-    /// It stays a tree when holds end, so that a key at the edge does not go back and forth.
+    /// It stays a tree when holds end, so that a key at the bound does not switch back and forth.
     Many(BTreeMap<Box<str>, Hold>),
 }
 
@@ -45,7 +45,7 @@ impl ById {
         }
     }
 
-    /// Puts a hold in, in the place of one with the same id.
+    /// Inserts a hold; it replaces one with the same id.
     pub(super) fn insert(&mut self, id: Box<str>, hold: Hold) {
         match self {
             Self::Many(tree) => drop(tree.insert(id, hold)),
@@ -53,7 +53,7 @@ impl ById {
                 Ok(index) => list[index].1 = hold,
                 Err(index) if list.len() < Self::FEW => {
                     if list.len() == list.capacity() {
-                        // By half: doubling would leave more empty than it is worth.
+                        // By half: doubling would leave too much empty.
                         list.reserve_exact((list.len() / 2).max(1));
                     }
                     list.insert(index, (id, hold));
@@ -81,7 +81,7 @@ impl ById {
         }
     }
 
-    /// All of them, in order of the ids.
+    /// All holds, in the order of the ids.
     pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Hold)> {
         let (list, tree) = match self {
             Self::Few(list) => (Some(list.iter()), None),
@@ -106,7 +106,7 @@ fn position(list: &[(Box<str>, Hold)], id: &str) -> Result<usize, usize> {
     list.binary_search_by(|(known, _)| (**known).cmp(id))
 }
 
-/// One of the two is there.
+/// Exactly one of the two is present.
 struct Iter<'h> {
     list: Option<core::slice::Iter<'h, (Box<str>, Hold)>>,
     tree: Option<alloc::collections::btree_map::Iter<'h, Box<str>, Hold>>,
@@ -138,7 +138,7 @@ impl Default for ById {
     }
 }
 
-/// Compares the holds, not whether a list or a tree keeps them.
+/// Compares the holds, not their representation.
 impl PartialEq for ById {
     fn eq(&self, other: &Self) -> bool {
         self.iter().eq(other.iter())

@@ -1,15 +1,15 @@
-//! A fixed window on the clock's own boundaries: the minute, hour, day, week or month of a zone.
+//! A fixed window on calendar boundaries: the minute, hour, day, week or month of a time zone.
 //!
-//! Where those boundaries fall is the business of whoever knows time zones. A charge brings the
-//! boundaries around the present along; the store picks by its own time, and answers *stale* when
-//! its time lies outside of them.
+//! The engine knows time zones and sends the boundaries around the present with a charge. The store selects
+//! by its own time, and answers *stale* if its time is outside of them.
 
 use alloc::sync::Arc;
 use core::fmt;
 
-use super::kind::{Kind, LONGEST_MATTER};
+use super::kind::{Kind, LONGEST_MATTER, Nature};
 use super::window::{Tally, room};
-use super::{Draft, Identity, Idle, Refund, State};
+use super::{Draft, Identity, Idle, Limit, Refund, State};
+use crate::outage::Share;
 use crate::reading::{Reading, When};
 use crate::time::{Span, Timestamp};
 
@@ -29,7 +29,7 @@ pub struct Period {
     pub zone: Option<Arc<str>>,
 }
 
-/// The calendar periods there are. Weeks start on Monday.
+/// The units of calendar periods. Weeks start on Monday.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum Unit {
@@ -43,7 +43,7 @@ pub enum Unit {
 /// Three successive boundaries of one calendar period: two whole periods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
-    /// Whose boundaries these are.
+    /// The period of these boundaries.
     pub period: Period,
     /// The start of a period, its end, and the end of the one after it.
     pub edges: [Timestamp; 3],
@@ -62,6 +62,8 @@ impl Calendar {
 }
 
 impl Kind for Calendar {
+    const NATURE: Nature = Nature { names_takes: false, keeps_tickets: false, consumes: true };
+
     fn identity(&self) -> Identity<'_> {
         Identity::Calendar(&self.period)
     }
@@ -74,7 +76,7 @@ impl Kind for Calendar {
         self.period.unit.length()
     }
 
-    /// Where clocks are put back, a day or a week is a little longer than others.
+    /// A day or week is a little longer when clocks are put back.
     fn matters_for(&self) -> Span {
         let twice = |length: Span| Span::from_micros(length.as_micros() * 2);
         self.period.unit.length().map_or(LONGEST_MATTER, twice)
@@ -82,10 +84,6 @@ impl Kind for Calendar {
 
     fn calendar(&self) -> Option<&Period> {
         Some(&self.period)
-    }
-
-    fn names_takes(&self) -> bool {
-        false
     }
 
     /// Forgets a period that is over. One that ends later than the present one was begun before
@@ -115,7 +113,7 @@ impl Kind for Calendar {
         }
     }
 
-    /// Only the period that was charged, the one around `taken_at`, is credited.
+    /// Only the charged period, the one around `taken_at`, is credited.
     fn refund(&self, state: &mut State, draft: &Draft<'_>, Refund { taken_at, amount }: Refund) {
         let page = draft.calendar.iter().find(|page| page.period == self.period);
         let charged = page.and_then(|page| page.end_at(taken_at));
@@ -126,9 +124,17 @@ impl Kind for Calendar {
         }
     }
 
-    /// A state by itself does not say where the next boundary is, only what was counted.
+    /// A state alone has only the count, not the next boundary.
     fn blocks(&self, state: &State, _: &Draft<'_>) -> bool {
         state.tally().is_some_and(|tally| tally.count >= self.max)
+    }
+
+    fn adopt(&self, _: &Limit, state: State, _: Timestamp) -> State {
+        state
+    }
+
+    fn share(&self, share: Share) -> Option<Limit> {
+        Some(Limit::Calendar(Self { max: share.of(self.max), period: self.period.clone() }))
     }
 
     fn idle(&self, state: &State) -> Idle {
@@ -137,7 +143,7 @@ impl Kind for Calendar {
 }
 
 impl Page {
-    /// The end of the period around `now`, if this page knows it.
+    /// The end of the period around `now`, if this page covers it.
     pub fn end_at(&self, now: Timestamp) -> Option<Timestamp> {
         let [start, middle, end] = self.edges;
         (start <= now && now < end).then_some(if now < middle { middle } else { end })
@@ -145,7 +151,7 @@ impl Page {
 }
 
 impl Unit {
-    /// How long it lasts, if that is always the same away from clock changes.
+    /// Its length, if it is fixed apart from clock changes.
     pub fn length(self) -> Option<Span> {
         match self {
             Self::Minute => Some(Span::from_secs(60)),

@@ -1,17 +1,18 @@
-//! Things in flight: at most so many held at once, each under an id of the caller's choosing.
+//! Things in flight: at most a number held at once, each under an id that the caller chooses.
 
 use alloc::boxed::Box;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use super::by_id::ById;
-use super::kind::{Kind, LONGEST_MATTER};
-use super::{Draft, Identity, Idle, Refund, State};
+use super::kind::{Kind, LONGEST_MATTER, Nature};
+use super::{Draft, Identity, Idle, Limit, Refund, State};
 use crate::Ticket;
+use crate::outage::Share;
 use crate::reading::{Reading, When};
 use crate::time::{Span, Timestamp};
 
-/// At most `max` held at once; with a lease, a hold ends by itself unless it is renewed.
+/// At most `max` held at once; with a lease, a hold expires unless it is renewed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct InFlight {
     pub(crate) max: u64,
@@ -23,35 +24,35 @@ pub struct InFlight {
 pub struct Holds {
     by_id: ById,
     used: u64,
-    /// No hold was renewed before this: nothing can have run out while its lease lasts.
+    /// No hold was renewed before this, so none can have expired while its lease lasts from here.
     oldest: Timestamp,
-    /// No hold was renewed after this. It is when the latest renewal was, unless one of many was ended
-    /// since all were looked at.
+    /// No hold was renewed after this. It is the time of the latest renewal, unless one of many holds ended
+    /// since the last full scan.
     newest: Timestamp,
 }
 
 /// One hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hold {
-    /// Who took it.
+    /// The ticket that took it.
     pub ticket: Ticket,
     /// How much of the limit it uses.
     pub weight: u64,
     /// When it was taken.
     pub since: Timestamp,
-    /// When it was taken or last renewed: a lease runs from here.
+    /// When it was taken or last renewed; the lease starts here.
     pub renewed: Timestamp,
 }
 
-/// What an attempt holds, and until when.
+/// The kind of hold that an attempt takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Holding {
     /// Nothing.
     #[default]
     Nothing,
-    /// Something that ends when it is released, and not before.
+    /// A hold that ends only when it is released.
     UntilReleased,
-    /// Something that also ends by itself unless it is renewed.
+    /// A hold that also expires unless it is renewed.
     ForATime,
 }
 
@@ -66,13 +67,13 @@ impl InFlight {
         self.max
     }
 
-    /// How long a hold lasts without renewal; for ever if there is none.
+    /// How long a hold lasts without renewal; `None` means for ever.
     pub fn lease(&self) -> Option<Span> {
         self.lease
     }
 
-    /// Holds an id again if there is room for it, or renews its lease if it is held. Answers its hold,
-    /// if it is held then.
+    /// Takes a hold for an id again if there is room, or renews its lease if it is held. Returns its hold, if
+    /// it is held afterwards.
     pub fn claim(
         &self,
         holds: &mut Holds,
@@ -98,20 +99,11 @@ impl InFlight {
         holds.by_id.retain(|hold| now < hold.renewed + lease);
         holds.recount();
     }
-
-    /// A lease that ran out must not be revived by a longer one, or by none.
-    pub(super) fn adopt(&self, old: &Self, mut state: State, now: Timestamp) -> State {
-        if let State::Holds(holds) = &mut state {
-            old.drop_expired(holds, now);
-            if holds.is_empty() {
-                return State::Fresh;
-            }
-        }
-        state
-    }
 }
 
 impl Kind for InFlight {
+    const NATURE: Nature = Nature { names_takes: true, keeps_tickets: true, consumes: true };
+
     fn identity(&self) -> Identity<'_> {
         Identity::InFlight
     }
@@ -130,10 +122,6 @@ impl Kind for InFlight {
 
     fn holding(&self) -> Holding {
         if self.lease.is_some() { Holding::ForATime } else { Holding::UntilReleased }
-    }
-
-    fn names_takes(&self) -> bool {
-        true
     }
 
     /// Drops the holds whose lease has run out. A renewal in the future (the clock went back) was
@@ -163,7 +151,7 @@ impl Kind for InFlight {
     }
 
     fn take(&self, state: &mut State, draft: &Draft<'_>) {
-        state.holds_mut().take(draft);
+        state.change_holds(|holds| holds.take(draft));
     }
 
     fn read(&self, state: &State, when: When, draft: &Draft<'_>) -> Reading {
@@ -183,6 +171,22 @@ impl Kind for InFlight {
         }
     }
 
+    /// A lease that ran out must not be revived by a longer one, or by none.
+    fn adopt(&self, old: &Limit, mut state: State, now: Timestamp) -> State {
+        if let (Some(old), State::Holds(holds)) = (old.in_flight(), &mut state) {
+            old.drop_expired(holds, now);
+            if holds.is_empty() {
+                return State::Fresh;
+            }
+        }
+        state
+    }
+
+    /// None without a lease: only the shared store knows what lasts until it is released.
+    fn share(&self, share: Share) -> Option<Limit> {
+        self.lease.map(|lease| Limit::InFlight(Self { max: share.of(self.max), lease: Some(lease) }))
+    }
+
     fn idle(&self, state: &State) -> Idle {
         match (self.lease, state.holds().filter(|holds| !holds.is_empty())) {
             (_, None) => Idle::At(Timestamp::ZERO),
@@ -193,8 +197,8 @@ impl Kind for InFlight {
 }
 
 impl Holds {
-    /// Up to how many holds all are looked at to know the latest renewal again after one was ended: ending
-    /// one must not cost more the more there are.
+    /// Up to this many holds, ending one triggers a full scan for the latest renewal. With more, the cost of
+    /// ending one must not grow.
     const FEW: usize = 64;
 
     /// The holds by id.
@@ -212,7 +216,7 @@ impl Holds {
         self.by_id.find(id).copied()
     }
 
-    /// Renews a hold's lease, if it is still there.
+    /// Renews a hold, if it still exists. Returns whether it did.
     pub fn renew(&mut self, id: &str, now: Timestamp) -> bool {
         let hold = self.by_id.find_mut(id);
         let found = hold.is_some();
@@ -224,12 +228,12 @@ impl Holds {
         found
     }
 
-    /// Ends a hold, if it is still there.
+    /// Releases a hold, if it still exists. Returns whether it did.
     pub fn release(&mut self, id: &str) -> bool {
         !self.release_all([id].into_iter()).is_empty()
     }
 
-    /// Ends several holds; answers those that were still there.
+    /// Releases several holds. Returns those that still existed.
     pub fn release_all<'i>(&mut self, ids: impl Iterator<Item = &'i str>) -> Vec<(&'i str, Hold)> {
         let newest = self.newest;
         let ended: Vec<_> = ids.filter_map(|id| Some((id, self.by_id.remove(id)?.1))).collect();
@@ -240,7 +244,7 @@ impl Holds {
         ended
     }
 
-    /// Makes exactly these ids held: what is missing is taken, what is not among them ends.
+    /// Makes exactly these ids held: takes missing ones and ends all others.
     pub fn replace<'i>(&mut self, ids: impl Iterator<Item = &'i str>, ticket: Ticket, now: Timestamp) {
         let fresh = Hold { ticket, weight: 1, since: now, renewed: now };
         let mut old = core::mem::take(&mut self.by_id);
@@ -262,7 +266,7 @@ impl Holds {
         self.insert(id, hold);
     }
 
-    /// Makes the ticket's hold lighter, and ends it if nothing is left.
+    /// Reduces the weight of the ticket's hold, and ends it if nothing is left.
     fn refund(&mut self, draft: &Draft<'_>, refund: Refund) {
         let own = self.by_id.iter().filter(|(_, hold)| hold.ticket == draft.ticket);
         let own: Vec<Box<str>> = own.map(|(id, _)| id.into()).collect();
@@ -284,7 +288,7 @@ impl Holds {
         self.by_id.is_empty()
     }
 
-    /// When enough leases have run out to free `excess`.
+    /// When enough leases will have expired to free `excess`.
     fn room(&self, excess: u64, lease: Span, now: Timestamp) -> When {
         let mut ends: Vec<(Timestamp, u64)> =
             self.by_id.holds().map(|hold| (hold.renewed + lease, hold.weight)).collect();

@@ -1,90 +1,91 @@
-//! A ladder: failures climb steps, and each step makes the next attempt wait for longer.
+//! A ladder: failures climb steps, and each step makes the next attempt wait longer.
 //!
-//! An attempt is charged as if it had failed, before anybody knows, so that guesses made side by side
-//! cannot slip through; one that did not fail is given back. What is remembered are the failures by
-//! ticket and time, and all of them until the last one is old enough: each renews the others. An
-//! attempt that comes too early counts nothing and prolongs nothing.
+//! An attempt is charged as a failure before its result is known, so that parallel guesses gain nothing; a
+//! success is refunded. The state has the failures by ticket and time. All of them are kept until the last
+//! one is old enough: each failure renews the others. An attempt that is too early counts nothing and
+//! prolongs nothing.
 
 use alloc::boxed::Box;
 
 use smallvec::SmallVec;
 
-use super::kind::Kind;
-use super::{Draft, Identity, Idle, Refund, State};
+use super::kind::{Kind, Nature};
+use super::{Draft, Identity, Idle, Limit, Refund, State};
 use crate::Ticket;
+use crate::outage::Share;
 use crate::reading::{Reading, When};
 use crate::time::{Span, Timestamp};
 
-/// Steps to climb by failing, and how long failures are remembered.
+/// The steps of failures, and how long failures are remembered.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Ladder {
     steps: Box<[Step]>,
     forget: Span,
-    /// The failures of the first step that makes anybody wait.
+    /// The failures of the first step with a pause.
     at_once: u64,
 }
 
-/// What holds from so many failures on.
+/// What applies from a number of failures on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Step {
     /// From this many failures on.
     pub from: u64,
-    /// How long the next attempt has to wait.
+    /// How long the next attempt must wait.
     pub pause: Pause,
-    /// Whether the next attempt is to come with a CAPTCHA.
+    /// Whether the next attempt must include a CAPTCHA.
     pub captcha: bool,
-    /// Whether whoever is attacked is to be told.
+    /// Whether the owner of the account is notified.
     pub notify: bool,
 }
 
-/// How long after the last failure an attempt may come.
+/// How long after the last failure an attempt is possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pause {
-    /// At once.
+    /// No wait.
     None,
     /// After this long.
     Delay(Span),
-    /// After this long, and it is called a lock.
+    /// After this long, as a lock.
     Lock(Span),
 }
 
-/// The failures that are remembered, oldest first.
+/// The counted failures, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Failures {
     log: SmallVec<[Failure; 2]>,
     count: u64,
 }
 
-/// How high a key has climbed: all that the next attempt has to know.
+/// The height of a key on a ladder: all that the next attempt depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Height {
-    /// How many failures are remembered; at least one.
+    /// How many failures are counted; at least one.
     pub failures: u64,
-    /// When the last of them was.
+    /// The time of the last one.
     pub last: Timestamp,
 }
 
-/// One attempt that failed, or may yet turn out not to have.
+/// One attempt that failed, or whose result is not known yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// When it was made.
     pub at: Timestamp,
-    /// By whom, so that it can be given back; ticket 0, which nobody has, for several old ones.
+    /// Its ticket, for a refund; ticket 0, which no attempt has, for several merged old ones.
     pub ticket: Ticket,
-    /// As how many it counts.
+    /// The number of failures that it counts as.
     pub count: u64,
 }
 
 impl Ladder {
     /// The most steps of a ladder.
     pub const MOST_STEPS: usize = 8;
-    /// The most failures that the last step may take: that many are remembered one by one.
+    /// The most failures of the last step: that many are stored one by one.
     pub const MOST: u64 = 1_000;
-    /// How long failures are remembered unless something else is said.
+    /// The default time for which failures are remembered.
     pub const FORGET: Span = Span::from_secs(15 * 60);
 
-    /// The steps rise, no pause is shorter than the one before, the last step pauses, and nothing is
-    /// forgotten before the longest pause is over: the grammar sees to it.
+    /// The grammar guarantees that the steps rise, that no pause is shorter than the one before, that the
+    /// last step pauses, and that nothing is forgotten before the longest pause is over.
     pub(crate) fn new(steps: Box<[Step]>, forget: Span) -> Self {
         let at_once = steps.iter().find(|step| step.pause.span() > Span::ZERO).map(|step| step.from);
         Self { steps, forget, at_once: at_once.expect("the last step pauses") }
@@ -100,40 +101,42 @@ impl Ladder {
         self.forget
     }
 
-    /// How many failures may come at one moment before any has to wait.
+    /// How many failures are possible at one time before an attempt must wait.
     pub fn at_once(&self) -> u64 {
         self.at_once
     }
 
-    /// The failures of the last step: no pause gets longer from there on.
+    /// The failures of the last step: from there on pauses do not get longer.
     pub fn top(&self) -> u64 {
         self.steps.last().map_or(0, |step| step.from)
     }
 
-    /// How many entries a key's log has, at most: the failures that the last step takes, one by one,
-    /// and one for all before them.
+    /// The most entries of a key's log: the failures of the last step, one by one, and one for all before
+    /// them.
     pub fn most_entries(&self) -> usize {
         self.top() as usize + 1
     }
 
-    /// The step that so many failures have reached; none below the first.
+    /// The step that this many failures have reached; `None` below the first.
     pub fn step_at(&self, failures: u64) -> Option<&Step> {
         self.steps.iter().rev().find(|step| step.from <= failures)
     }
 
-    /// How long after the last of so many failures the next attempt may come.
+    /// How long after the last of this many failures the next attempt is possible.
     #[inline]
     fn pause_after(&self, failures: u64) -> Span {
         self.step_at(failures).map_or(Span::ZERO, |step| step.pause.span())
     }
 
-    /// From when on this height says no more than none.
+    /// From when on this height equals none.
     fn idle_at(&self, height: Height) -> Timestamp {
         height.last + self.forget
     }
 }
 
 impl Kind for Ladder {
+    const NATURE: Nature = Nature { names_takes: true, keeps_tickets: true, consumes: true };
+
     fn identity(&self) -> Identity<'_> {
         Identity::Ladder(self.forget)
     }
@@ -156,10 +159,6 @@ impl Kind for Ladder {
         self.forget
     }
 
-    fn names_takes(&self) -> bool {
-        true
-    }
-
     /// Forgets everything once the last failure is old enough. What lies in the future (the clock went
     /// back) was now.
     fn freshen(&self, state: &mut State, draft: &Draft<'_>) {
@@ -173,8 +172,8 @@ impl Kind for Ladder {
         }
     }
 
-    /// An attempt that costs more than one counts as that many at one moment: each but the first comes
-    /// right after a failure, so none of them may have to wait.
+    /// An attempt with a cost above one counts as that many at one time. Each but the first follows a failure
+    /// directly, so none of them may have to wait.
     fn when(&self, state: &State, draft: &Draft<'_>) -> When {
         if draft.cost > self.at_once {
             return When::Never;
@@ -191,12 +190,14 @@ impl Kind for Ladder {
     }
 
     fn take(&self, state: &mut State, draft: &Draft<'_>) {
-        let failures = state.failures_mut();
+        let mut failures = state.take_failures();
         failures.push(Failure { at: draft.now, ticket: draft.ticket, count: draft.cost });
         failures.merge(self.most_entries());
+        *state = State::Failures(failures);
     }
 
-    /// As much as the last step takes, or as there are failures if that is more, less the failures.
+    /// The capacity is the failures of the last step, or the counted ones if they are more; `remaining` is
+    /// that less the failures.
     fn read(&self, state: &State, when: When, draft: &Draft<'_>) -> Reading {
         let height = state.height();
         let count = height.map_or(0, |height| height.failures);
@@ -205,9 +206,8 @@ impl Kind for Ladder {
         Reading { capacity, remaining: capacity - count, reset: Some(reset), when }
     }
 
-    /// Takes the ticket's failure out: what was before it holds again. After as long as a failure is
-    /// remembered by itself it is too late for that, so that no store has to remember for longer which
-    /// tickets were given back.
+    /// Removes the ticket's failure, so that the earlier state applies again. After `forget` it is too late
+    /// for that, so that no store must remember refunded tickets for longer.
     fn refund(&self, state: &mut State, draft: &Draft<'_>, refund: Refund) {
         if let State::Failures(failures) = state
             && draft.now < refund.taken_at + self.forget
@@ -219,8 +219,8 @@ impl Kind for Ladder {
         }
     }
 
-    /// Takes the ticket's failure out, and all that came before it. What came after it stays: it is
-    /// not known to be by the same hand.
+    /// Removes the ticket's failure and all earlier ones. Later failures stay, since they may come from
+    /// another client.
     fn clear(&self, state: &mut State, draft: &Draft<'_>, Refund { taken_at, .. }: Refund) {
         if let State::Failures(failures) = state
             && draft.now < taken_at + self.forget
@@ -233,13 +233,22 @@ impl Kind for Ladder {
         }
     }
 
+    fn adopt(&self, _: &Limit, state: State, _: Timestamp) -> State {
+        state
+    }
+
+    /// None: a key that fails elsewhere must not start afresh here.
+    fn share(&self, _: Share) -> Option<Limit> {
+        None
+    }
+
     fn idle(&self, state: &State) -> Idle {
         Idle::At(state.height().map_or(Timestamp::ZERO, |height| self.idle_at(height)))
     }
 }
 
 impl Pause {
-    /// How long it is.
+    /// Its length.
     pub fn span(self) -> Span {
         match self {
             Self::None => Span::ZERO,
@@ -254,12 +263,12 @@ impl Failures {
         self.log.iter().copied()
     }
 
-    /// How many there are.
+    /// The number of failures.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// How high that is; `None` if there are none.
+    /// The height; `None` if there are no failures.
     #[inline]
     pub fn height(&self) -> Option<Height> {
         self.log.last().map(|last| Height { failures: self.count, last: last.at })
@@ -270,8 +279,7 @@ impl Failures {
         self.log.push(failure);
     }
 
-    /// Makes one entry of the oldest, which nobody can give back any more, until there are no more than
-    /// `most`.
+    /// Merges the oldest entries, which can no longer be refunded, into one, until there are at most `most`.
     fn merge(&mut self, most: usize) {
         let Some(excess) = self.log.len().checked_sub(most).filter(|excess| *excess > 0) else { return };
         let merged = self.log[..=excess].iter().map(|failure| failure.count).sum();

@@ -1,9 +1,10 @@
-//! A bound on a number that the attempt brings along. It counts nothing, so it has no state.
+//! A bound on a number in the attempt. It counts nothing, so it has no state.
 
 use alloc::sync::Arc;
 
-use super::kind::Kind;
-use super::{Draft, Identity, Idle, Refund, State};
+use super::kind::{Kind, Nature};
+use super::{Draft, Identity, Idle, Limit, Refund, State};
+use crate::outage::Share;
 use crate::reading::{Reading, When};
 use crate::time::{Span, Timestamp};
 
@@ -15,23 +16,25 @@ pub struct PerAttempt {
 }
 
 impl PerAttempt {
-    /// The most that the number may be.
+    /// The largest allowed number.
     pub fn max(&self) -> u64 {
         self.max
     }
 
-    /// The field that holds the number.
+    /// The field with the number.
     pub fn field(&self) -> &Arc<str> {
         &self.field
     }
 
-    /// When an attempt with this number conforms; one without always does.
+    /// When an attempt with this number conforms; one without a number always does.
     pub fn when_amount_is(&self, amount: Option<u64>) -> When {
         if amount.is_some_and(|amount| amount > self.max) { When::Never } else { When::Now }
     }
 }
 
 impl Kind for PerAttempt {
+    const NATURE: Nature = Nature { names_takes: true, keeps_tickets: false, consumes: false };
+
     fn identity(&self) -> Identity<'_> {
         Identity::PerAttempt(&self.field)
     }
@@ -46,10 +49,6 @@ impl Kind for PerAttempt {
 
     fn matters_for(&self) -> Span {
         Span::ZERO
-    }
-
-    fn names_takes(&self) -> bool {
-        true
     }
 
     fn freshen(&self, state: &mut State, _: &Draft<'_>) {
@@ -68,6 +67,15 @@ impl Kind for PerAttempt {
     }
 
     fn refund(&self, _: &mut State, _: &Draft<'_>, _: Refund) {}
+
+    fn adopt(&self, _: &Limit, state: State, _: Timestamp) -> State {
+        state
+    }
+
+    /// The whole of it: it bounds a single attempt, wherever that is made.
+    fn share(&self, _: Share) -> Option<Limit> {
+        Some(Limit::PerAttempt(self.clone()))
+    }
 
     fn idle(&self, _: &State) -> Idle {
         Idle::At(Timestamp::ZERO)

@@ -1,11 +1,12 @@
-//! An exact sliding window: a log of what was taken when, so that *any* interval of the period's
-//! length holds at most `max`.
+//! An exact sliding window: a log of takes, so that *any* interval of the period's length holds at most
+//! `max`.
 
 use alloc::collections::VecDeque;
 
-use super::kind::Kind;
-use super::{Draft, Identity, Idle, Refund, State};
+use super::kind::{Kind, Nature};
+use super::{Draft, Identity, Idle, Limit, Refund, State};
 use crate::Ticket;
+use crate::outage::Share;
 use crate::reading::{Reading, When};
 use crate::time::{Span, Timestamp};
 
@@ -16,7 +17,7 @@ pub struct Sliding {
     pub(crate) period: Span,
 }
 
-/// What was taken, oldest first.
+/// The takes, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Log {
     entries: VecDeque<Entry>,
@@ -28,14 +29,14 @@ pub struct Log {
 pub struct Entry {
     /// When it was taken.
     pub at: Timestamp,
-    /// By whom, so that it can be given back.
+    /// Its ticket, for a refund.
     pub ticket: Ticket,
     /// How much was taken.
     pub cost: u64,
 }
 
 impl Sliding {
-    /// The most that a key's log may hold: a higher limit is refused where it is written.
+    /// The largest limit of this kind, which bounds a key's log. The grammar refuses a larger one.
     pub const MOST: u64 = 100_000;
 
     /// The most in any interval.
@@ -50,6 +51,8 @@ impl Sliding {
 }
 
 impl Kind for Sliding {
+    const NATURE: Nature = Nature { names_takes: true, keeps_tickets: true, consumes: true };
+
     fn identity(&self) -> Identity<'_> {
         Identity::Sliding(self.period)
     }
@@ -64,10 +67,6 @@ impl Kind for Sliding {
 
     fn matters_for(&self) -> Span {
         self.period
-    }
-
-    fn names_takes(&self) -> bool {
-        true
     }
 
     /// Drops what no longer counts. What lies in the future (the clock went back) was now.
@@ -106,7 +105,9 @@ impl Kind for Sliding {
 
     fn take(&self, state: &mut State, draft: &Draft<'_>) {
         let entry = Entry { at: draft.now, ticket: draft.ticket, cost: draft.cost };
-        state.log_mut().push(entry);
+        let mut log = state.take_log();
+        log.push(entry);
+        *state = State::Log(log);
     }
 
     fn read(&self, state: &State, when: When, draft: &Draft<'_>) -> Reading {
@@ -124,6 +125,14 @@ impl Kind for Sliding {
         if let State::Log(log) = state {
             log.refund(draft, refund);
         }
+    }
+
+    fn adopt(&self, _: &Limit, state: State, _: Timestamp) -> State {
+        state
+    }
+
+    fn share(&self, share: Share) -> Option<Limit> {
+        Some(Limit::Sliding(Self { max: share.of(self.max), ..*self }))
     }
 
     fn idle(&self, state: &State) -> Idle {

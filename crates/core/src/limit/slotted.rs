@@ -1,12 +1,13 @@
 //! A sliding window counted in slots: bounded memory for large numbers.
 //!
-//! A slot counts whole until its last moment has left the window, so the promise of the exact log
-//! holds here too (never more than `max` in any interval); room frees up to one slot late.
+//! A slot counts completely until its last moment has left the window. So there is never more than `max` in
+//! any interval, as with the exact log, but room is freed up to one slot late.
 
 use alloc::collections::VecDeque;
 
-use super::kind::Kind;
-use super::{Draft, Identity, Idle, Refund, State};
+use super::kind::{Kind, Nature};
+use super::{Draft, Identity, Idle, Limit, Refund, State};
+use crate::outage::Share;
 use crate::reading::{Reading, When};
 use crate::time::{Span, Timestamp};
 
@@ -18,7 +19,7 @@ pub struct Slotted {
     pub(crate) slot: Span,
 }
 
-/// What was taken in which slot, oldest first.
+/// The takes in each slot, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Slots {
     counts: VecDeque<(u64, u64)>,
@@ -26,7 +27,7 @@ pub struct Slots {
 }
 
 impl Slotted {
-    /// The most slots a window may be cut into: more are refused where they are written.
+    /// The most slots of a window; the grammar refuses more.
     pub const MOST_SLOTS: u64 = 10_000;
 
     /// The most in any interval.
@@ -55,6 +56,8 @@ impl Slotted {
 }
 
 impl Kind for Slotted {
+    const NATURE: Nature = Nature { names_takes: false, keeps_tickets: false, consumes: true };
+
     fn identity(&self) -> Identity<'_> {
         Identity::Slotted(self.period, self.slot)
     }
@@ -69,10 +72,6 @@ impl Kind for Slotted {
 
     fn matters_for(&self) -> Span {
         Span::from_micros(self.period.as_micros() + self.slot.as_micros())
-    }
-
-    fn names_takes(&self) -> bool {
-        false
     }
 
     /// Drops the slots that no longer count. What lies in the future (the clock went back) falls
@@ -119,7 +118,9 @@ impl Kind for Slotted {
     }
 
     fn take(&self, state: &mut State, draft: &Draft<'_>) {
-        state.slots_mut().add(self.index(draft.now), draft.cost);
+        let mut slots = state.take_slots();
+        slots.add(self.index(draft.now), draft.cost);
+        *state = State::Slots(slots);
     }
 
     fn read(&self, state: &State, when: When, draft: &Draft<'_>) -> Reading {
@@ -133,7 +134,7 @@ impl Kind for Slotted {
         }
     }
 
-    /// Only the slot that was charged is credited.
+    /// Only the charged slot is credited.
     fn refund(&self, state: &mut State, _: &Draft<'_>, Refund { taken_at, amount }: Refund) {
         let State::Slots(slots) = state else { return };
         let taken = self.index(taken_at);
@@ -145,6 +146,14 @@ impl Kind for Slotted {
         slots.counts.retain(|(_, count)| *count > 0);
     }
 
+    fn adopt(&self, _: &Limit, state: State, _: Timestamp) -> State {
+        state
+    }
+
+    fn share(&self, share: Share) -> Option<Limit> {
+        Some(Limit::Slotted(Self { max: share.of(self.max), ..*self }))
+    }
+
     fn idle(&self, state: &State) -> Idle {
         let newest = state.slots().and_then(|slots| slots.counts.back());
         Idle::At(newest.map_or(Timestamp::ZERO, |(index, _)| self.freed_at(*index)))
@@ -152,7 +161,7 @@ impl Kind for Slotted {
 }
 
 impl Slots {
-    /// The number of each slot since the epoch and what was taken in it, oldest first.
+    /// The index of each slot since the epoch and its count, oldest first.
     pub fn counts(&self) -> impl ExactSizeIterator<Item = (u64, u64)> + '_ {
         self.counts.iter().copied()
     }

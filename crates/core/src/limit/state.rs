@@ -1,28 +1,28 @@
-//! What limits remember of a key.
+//! The states of limits.
 
 use alloc::boxed::Box;
 
 use super::{Failures, Height, Holds, Level, Log, Slots, Tally};
 
-/// What a limit remembers of a key.
+/// The state of a limit at a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum State {
-    /// Nothing: the key is as good as new.
+    /// Nothing counted: the same as a new key.
     #[default]
     Fresh,
-    /// Of a window or a calendar period.
+    /// The state of a window or a calendar period.
     Tally(Tally),
-    /// Of a sliding window.
+    /// The state of a sliding window.
     Log(Box<Log>),
-    /// Of a sliding window in slots.
+    /// The state of a sliding window in slots.
     Slots(Box<Slots>),
-    /// Of a bucket.
+    /// The state of a bucket.
     Level(Level),
-    /// Of things in flight.
+    /// The state of things in flight.
     Holds(Box<Holds>),
-    /// Of a ladder.
+    /// The state of a ladder.
     Failures(Box<Failures>),
-    /// Of a total.
+    /// The state of a total.
     Total(u64),
 }
 
@@ -35,13 +35,15 @@ impl State {
         }
     }
 
+    /// The tally, if this is the state of a window or a calendar period.
     #[inline]
-    pub(super) fn tally(&self) -> Option<Tally> {
+    pub fn tally(&self) -> Option<Tally> {
         if let Self::Tally(tally) = self { Some(*tally) } else { None }
     }
 
+    /// The level, if this is the state of a bucket.
     #[inline]
-    pub(super) fn level(&self) -> Option<Level> {
+    pub fn level(&self) -> Option<Level> {
         if let Self::Level(level) = self { Some(*level) } else { None }
     }
 
@@ -62,37 +64,33 @@ impl State {
         if let Self::Failures(failures) = self { failures.height() } else { None }
     }
 
-    pub(super) fn total(&self) -> u64 {
+    /// What was taken, if this is the state of a total; 0 of any other.
+    #[inline]
+    pub fn total(&self) -> u64 {
         if let Self::Total(total) = self { *total } else { 0 }
     }
 
-    pub(super) fn log_mut(&mut self) -> &mut Log {
-        if !matches!(self, Self::Log(_)) {
-            *self = Self::Log(Box::default());
-        }
-        if let Self::Log(log) = self { log } else { unreachable!("just made one") }
+    /// Takes the log out, to change it and put it back; an empty one if there is none.
+    pub(super) fn take_log(&mut self) -> Box<Log> {
+        if let Self::Log(log) = core::mem::take(self) { log } else { Box::default() }
     }
 
-    pub(super) fn slots_mut(&mut self) -> &mut Slots {
-        if !matches!(self, Self::Slots(_)) {
-            *self = Self::Slots(Box::default());
-        }
-        if let Self::Slots(slots) = self { slots } else { unreachable!("just made one") }
+    /// Takes the slots out, to change them and put them back; none if there are none.
+    pub(super) fn take_slots(&mut self) -> Box<Slots> {
+        if let Self::Slots(slots) = core::mem::take(self) { slots } else { Box::default() }
     }
 
-    pub(super) fn failures_mut(&mut self) -> &mut Failures {
-        if !matches!(self, Self::Failures(_)) {
-            *self = Self::Failures(Box::default());
-        }
-        if let Self::Failures(failures) = self { failures } else { unreachable!("just made one") }
+    /// Takes the failures out, to change them and put them back; none if there are none.
+    pub(super) fn take_failures(&mut self) -> Box<Failures> {
+        if let Self::Failures(failures) = core::mem::take(self) { failures } else { Box::default() }
     }
 
-    /// The holds, begun if this state is fresh.
-    pub fn holds_mut(&mut self) -> &mut Holds {
-        if !matches!(self, Self::Holds(_)) {
-            *self = Self::Holds(Box::default());
-        }
-        if let Self::Holds(holds) = self { holds } else { unreachable!("just made one") }
+    /// Changes the holds, begun if this is not a state of holds.
+    pub fn change_holds<R>(&mut self, change: impl FnOnce(&mut Holds) -> R) -> R {
+        let mut holds = if let Self::Holds(holds) = core::mem::take(self) { holds } else { Box::default() };
+        let changed = change(&mut holds);
+        *self = Self::Holds(holds);
+        changed
     }
 }
 

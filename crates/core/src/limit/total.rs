@@ -1,7 +1,8 @@
 //! A total for the life of the key.
 
-use super::kind::{Kind, LONGEST_MATTER};
-use super::{Draft, Identity, Idle, Refund, State, window};
+use super::kind::{Kind, LONGEST_MATTER, Nature};
+use super::{Draft, Identity, Idle, Limit, Refund, State, window};
+use crate::outage::Share;
 use crate::reading::{Reading, When};
 use crate::time::{Span, Timestamp};
 
@@ -19,6 +20,8 @@ impl Total {
 }
 
 impl Kind for Total {
+    const NATURE: Nature = Nature { names_takes: true, keeps_tickets: false, consumes: true };
+
     fn identity(&self) -> Identity<'_> {
         Identity::Total
     }
@@ -33,10 +36,6 @@ impl Kind for Total {
 
     fn matters_for(&self) -> Span {
         LONGEST_MATTER
-    }
-
-    fn names_takes(&self) -> bool {
-        true
     }
 
     fn freshen(&self, state: &mut State, _: &Draft<'_>) {
@@ -65,6 +64,15 @@ impl Kind for Total {
         if let State::Total(total) = state {
             *total = total.saturating_sub(refund.amount);
         }
+    }
+
+    fn adopt(&self, _: &Limit, state: State, _: Timestamp) -> State {
+        state
+    }
+
+    /// None: only the shared store knows what was counted for ever.
+    fn share(&self, _: Share) -> Option<Limit> {
+        None
     }
 
     fn idle(&self, state: &State) -> Idle {

@@ -1,7 +1,8 @@
 //! A fixed window that starts with the key's first accepted attempt; its end never moves.
 
-use super::kind::Kind;
-use super::{Draft, Identity, Idle, Refund, State};
+use super::kind::{Kind, Nature};
+use super::{Draft, Identity, Idle, Limit, Refund, State};
+use crate::outage::Share;
 use crate::reading::{Reading, When};
 use crate::time::{Span, Timestamp};
 
@@ -12,12 +13,12 @@ pub struct Window {
     pub(crate) period: Span,
 }
 
-/// What a window has counted so far.
+/// The count of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tally {
     /// The window's edge: its start for an anchored window, its end for a calendar one.
     pub edge: Timestamp,
-    /// What was taken inside it.
+    /// The count within it.
     pub count: u64,
 }
 
@@ -32,7 +33,7 @@ impl Window {
         self.period
     }
 
-    /// Forgets a window that is over. A start in the future (the clock went back) is now.
+    /// Forgets a window that is over. A start in the future, after the clock went back, counts as now.
     #[inline]
     fn current(&self, tally: Tally, now: Timestamp) -> Option<Tally> {
         let edge = tally.edge.min(now);
@@ -41,6 +42,8 @@ impl Window {
 }
 
 impl Kind for Window {
+    const NATURE: Nature = Nature { names_takes: false, keeps_tickets: false, consumes: true };
+
     fn identity(&self) -> Identity<'_> {
         Identity::Window(self.period)
     }
@@ -55,10 +58,6 @@ impl Kind for Window {
 
     fn matters_for(&self) -> Span {
         self.period
-    }
-
-    fn names_takes(&self) -> bool {
-        false
     }
 
     #[inline]
@@ -96,7 +95,7 @@ impl Kind for Window {
         }
     }
 
-    /// Only the window that was charged is credited.
+    /// Only the charged window is credited.
     fn refund(&self, state: &mut State, _: &Draft<'_>, Refund { taken_at, amount }: Refund) {
         if let State::Tally(tally) = state
             && tally.edge <= taken_at
@@ -106,12 +105,20 @@ impl Kind for Window {
         }
     }
 
+    fn adopt(&self, _: &Limit, state: State, _: Timestamp) -> State {
+        state
+    }
+
+    fn share(&self, share: Share) -> Option<Limit> {
+        Some(Limit::Window(Self { max: share.of(self.max), ..*self }))
+    }
+
     fn idle(&self, state: &State) -> Idle {
         Idle::At(state.tally().map_or(Timestamp::ZERO, |tally| tally.edge + self.period))
     }
 }
 
-/// When `cost` fits beside `count` if the count is wiped out after `wipe`.
+/// When `cost` fits beside `count`, if the count is cleared after `wipe`.
 pub(super) fn room(max: u64, count: u64, cost: u64, wipe: Span) -> When {
     if cost == 0 || (cost <= max && count <= max - cost) {
         When::Now

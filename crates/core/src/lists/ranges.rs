@@ -1,5 +1,5 @@
-//! Networks inside networks, laid flat: every address lies in one stretch, and a stretch knows the
-//! smallest network around it. To find it is one search in a sorted list.
+//! Nested networks as flat ranges: every address is in one range, and a range knows the smallest network
+//! around it. A lookup is one search in a sorted list.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -8,48 +8,48 @@ use super::sieve::Sieve;
 
 /// The bits of an address.
 pub(super) trait Bits: Copy + Ord {
-    /// The last address of the network of this length that begins here.
+    /// The last address of the network of this length that starts here.
     fn last(self, length: u8) -> Self;
 
     /// The address after this one; `None` after the last.
     fn next(self) -> Option<Self>;
 
-    /// The first bits, which say where in the index to look.
+    /// The first bits, which are the position in the index.
     fn head(self) -> usize;
 
-    /// The longest length no greater than this at which networks are marked in a sieve.
+    /// The longest length up to this one at which the sieve marks networks.
     fn marked_at(length: u8) -> u8;
 
-    /// The first bits, spread over all numbers.
+    /// A hash of the first bits.
     fn spread(self, length: u8) -> u64;
 }
 
-/// Stretches of addresses.
+/// Ranges of addresses.
 #[derive(Clone, Debug)]
 pub(super) struct Ranges<B> {
-    /// Where each stretch begins.
+    /// The first address of each range.
     starts: Vec<B>,
-    /// The number of the smallest network around it.
+    /// The number of the smallest network around each range.
     owners: Vec<u32>,
-    /// For each value of the first bits, the first stretch that begins with it or later. Short lists
-    /// have none.
+    /// For each value of the first bits, the first range that starts with it or later. Short lists have no
+    /// index.
     index: Vec<u32>,
-    /// What most addresses need no search after. Short lists have none.
+    /// Rejects most addresses without a search. Short lists have no sieve.
     sieve: Sieve,
 }
 
 /// No network.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// How many of the first bits the index is about.
+/// The number of first bits in the index.
 const HEAD_BITS: u32 = 16;
-/// How long a list is that is worth an index.
+/// The length from which a list has an index.
 const INDEXED: usize = 1_024;
 
 impl<B: Bits> Ranges<B> {
-    /// Lays networks flat. They come sorted by their first address, the larger first where it is the
-    /// same, each with its number, and none twice. `inside` is told of each the number of the next
-    /// larger one around it, or [`NONE`].
+    /// Makes ranges from networks. They must be sorted by their first address, the larger first if it is
+    /// equal, and unique. `inside` gets the number of each network and that of the next larger one around it,
+    /// or [`NONE`].
     pub(super) fn new(nets: impl Iterator<Item = (B, u8, u32)>, mut inside: impl FnMut(u32, u32)) -> Self {
         let mut ranges = Self::default();
         let mut marks: Vec<(u8, u64)> = Vec::new();
@@ -76,7 +76,7 @@ impl<B: Bits> Ranges<B> {
         ranges
     }
 
-    /// Begins a stretch, unless there are no addresses left.
+    /// Starts a range, unless there are no addresses left.
     fn begin(&mut self, at: Option<B>, owner: u32) {
         let Some(at) = at else { return };
         if self.starts.last() == Some(&at) {
@@ -144,7 +144,7 @@ impl Bits for u32 {
     }
 }
 
-/// Spreads bits that a network of this length begins with.
+/// Hashes the first bits of a network of this length.
 #[inline]
 fn mix(bits: u64, length: u8) -> u64 {
     let product = u128::from(bits ^ u64::from(length) << 56) * 0x9e37_79b9_7f4a_7c15;
@@ -165,7 +165,7 @@ impl Bits for u128 {
     }
 
     fn marked_at(length: u8) -> u8 {
-        // Behind that, addresses of one network are rarely told apart.
+        // Longer prefixes rarely distinguish addresses of one network.
         match length {
             64.. => 64,
             56.. => 56,

@@ -1,5 +1,4 @@
-//! What the configuration says of the lists: who is on them from the start, and which fields an
-//! attempt may bring for their sake.
+//! The configured part of the lists: their entries, and the fields that an attempt may have for them.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -7,17 +6,17 @@ use alloc::vec::Vec;
 use super::{Listing, Target};
 use crate::key::{FieldKind, Kinds};
 
-/// What is configured of the lists. The default is nobody, and fields as their names have them.
+/// The configured lists. By default they are empty, and fields have the kinds of their names.
 #[derive(Clone, Debug, Default)]
 pub struct Roster {
     kinds: Kinds,
     listings: Vec<Arc<Listing>>,
-    /// The fields that configured entries are about.
+    /// The fields of configured entries.
     listed: Vec<Arc<str>>,
 }
 
 impl Roster {
-    /// These entries, one at most for a target, where fields hold this.
+    /// A roster of these entries, at most one for a target, with these kinds of fields.
     pub fn new(kinds: Kinds, listings: Vec<Listing>) -> Self {
         let mut listed = Vec::new();
         for listing in &listings {
@@ -30,7 +29,7 @@ impl Roster {
         Self { kinds, listings: listings.into_iter().map(Arc::new).collect(), listed }
     }
 
-    /// What fields hold.
+    /// The kinds of fields.
     pub fn kinds(&self) -> &Kinds {
         &self.kinds
     }
@@ -40,10 +39,9 @@ impl Roster {
         &self.listings
     }
 
-    /// What a field holds that an attempt may bring whether or not its policy knows it: one that holds
-    /// addresses, one that the configuration tells the kind of or derives another from, and one that a
-    /// configured entry is about.
-    /// None of these come and go while nobody changes the configuration.
+    /// The kind of a field that any attempt may have, even if its policy does not use it: a field with
+    /// addresses, a field whose kind or derivation is configured, or a field of a configured entry. These
+    /// change only with the configuration.
     pub fn knows(&self, name: &str) -> Option<FieldKind> {
         let known = self.kinds.tells(name)
             || self.kinds.is_source(name)

@@ -1,25 +1,25 @@
-//! A sieve for addresses: most of those that no network is around are told from the others by a look or
-//! two, however many networks there are.
+//! A Bloom filter for addresses: it rejects most addresses that are in no network with one or two reads,
+//! however many networks there are.
 //!
-//! Every network is marked by its first bits, as many as the longest of a few lengths that it has. An
-//! address may be in one only if its own first bits, at one of these lengths, are marked too.
+//! Every network is marked by its first bits, at the longest of a few lengths that it has. An address can be
+//! in a network only if its own first bits are marked at one of these lengths.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Marks for networks.
+/// The marks of networks.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sieve {
     marks: Vec<u64>,
-    /// The lengths at which some network is marked.
+    /// The lengths at which networks are marked.
     lengths: Vec<u8>,
 }
 
-/// How many bits there are for each network: few enough to be near, enough that few are taken.
+/// Bits per network: few enough to stay in the cache, enough for few false positives.
 const ROOM: usize = 16;
 
 impl Sieve {
-    /// A sieve for networks that were cut to one of these lengths each, and spread.
+    /// A sieve for networks, each given by its length and the hash of its first bits.
     pub(super) fn new(nets: impl ExactSizeIterator<Item = (u8, u64)>) -> Self {
         let mut sieve =
             Self { marks: vec![0; (nets.len() * ROOM / 64).next_power_of_two()], lengths: Vec::new() };
@@ -33,8 +33,8 @@ impl Sieve {
         sieve
     }
 
-    /// Whether an address, which is spread once for each length, may be in one of the networks. Without
-    /// marks anything may be.
+    /// Whether an address may be in one of the networks; `spread` hashes its first bits for a length. An
+    /// empty sieve passes every address.
     #[inline]
     pub(super) fn passes(&self, spread: impl Fn(u8) -> u64) -> bool {
         let marked = |length: &u8| {
@@ -44,7 +44,7 @@ impl Sieve {
         self.marks.is_empty() || self.lengths.iter().any(marked)
     }
 
-    /// Two bits of one word: one look tells of both, and few have both by chance.
+    /// Two bits of one word: one read checks both, and few addresses have both by chance.
     #[inline]
     fn place(&self, spread: u64) -> (usize, u64) {
         let word = (spread >> 12) as usize & (self.marks.len() - 1);

@@ -1,4 +1,4 @@
-//! One layer of the lists: entries that were put together once, and are only looked at from then on.
+//! One layer of the lists: entries that are built once and then only read.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -16,29 +16,29 @@ use crate::net::Net;
 use crate::rule::Field;
 use crate::time::Timestamp;
 
-/// Entries, one at most for each target.
+/// Entries, at most one for each target.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Table {
     /// The entries about networks, sorted by the network.
     nets: Vec<Slot>,
     v4: Ranges<u32>,
     v6: Ranges<u128>,
-    /// The entries about values, by the fields that they are about.
+    /// The entries about values, grouped by their fields.
     shapes: Vec<Shape>,
     values: Vec<Slot>,
 }
 
-/// An entry in its place.
+/// An entry of a table.
 #[derive(Clone, Debug)]
 pub(super) struct Slot {
     pub(super) listing: Arc<Listing>,
-    /// Whether it stands for something that is listed no more.
+    /// Whether it marks a removed entry.
     pub(super) removed: bool,
     length: u8,
     around: u32,
 }
 
-/// Where somebody stands who goes from the smallest network around an address to the largest.
+/// A position on the way from the smallest network around an address to the largest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cursor(u32);
 
@@ -46,18 +46,18 @@ pub(super) struct Cursor(u32);
 #[derive(Clone, Debug)]
 struct Shape {
     fields: Box<[Field]>,
-    /// The numbers of entries by their values, joined as the values of keys are.
+    /// The indices of entries by their values, joined as in keys.
     by_text: HashMap<Box<str>, u32>,
 }
 
 impl Slot {
-    /// An entry that is listed.
+    /// A slot for an existing entry.
     pub(super) fn of(listing: Arc<Listing>) -> Self {
         let length = if let Target::Net(net) = &listing.target { net.length() } else { 0 };
         Self { listing, removed: false, length, around: NONE }
     }
 
-    /// What became of an entry.
+    /// The slot for a change.
     pub(super) fn after(change: Change) -> Self {
         match change {
             Change::Put(listing) => Self::of(listing),
@@ -65,7 +65,7 @@ impl Slot {
         }
     }
 
-    /// The length of its network's prefix.
+    /// The prefix length of its network.
     pub(super) fn length(&self) -> u8 {
         self.length
     }
@@ -75,7 +75,7 @@ impl Slot {
         Cursor(self.around)
     }
 
-    /// Whether it stands for something that has not ended. The time is asked for only if it matters.
+    /// Whether it is an entry that has not expired. The clock is read only if necessary.
     pub(super) fn is_live(&self, now: &impl Fn() -> Timestamp) -> bool {
         !self.removed && self.listing.until.is_none_or(|until| now() < until)
     }
@@ -98,7 +98,7 @@ impl Table {
         table
     }
 
-    /// As [`Table::new`], without what stands for something that is listed no more.
+    /// As [`Table::new`], without the marks of removed entries.
     pub(super) fn merged(slots: Vec<Slot>) -> Self {
         let table = Self::new(slots);
         if table.slots().all(|slot| !slot.removed) {
@@ -115,12 +115,12 @@ impl Table {
         !self.nets.is_empty()
     }
 
-    /// Every entry.
+    /// All slots.
     pub(super) fn slots(&self) -> impl Iterator<Item = &Slot> {
         self.nets.iter().chain(&self.values)
     }
 
-    /// The names of the fields whose values some entry is about.
+    /// The names of the fields in entries about values.
     pub(super) fn fields(&self) -> impl Iterator<Item = &Arc<str>> {
         self.shapes.iter().flat_map(|shape| shape.fields.iter()).map(|field| &field.name)
     }
@@ -128,7 +128,7 @@ impl Table {
     fn put_nets(&mut self, nets: Vec<Slot>) {
         let mut keyed: Vec<(Net, Slot)> =
             nets.into_iter().filter_map(|slot| Some((slot.net()?, slot))).collect();
-        // A sort that keeps equal ones in their order, and is quick where two sorted lists meet.
+        // A stable sort, which is fast for two sorted lists in a row.
         keyed.sort_by_key(|(net, _)| *net);
         keyed.dedup_by(|later, earlier| {
             let same = later.0 == earlier.0;
@@ -188,8 +188,7 @@ impl Table {
         self.nets.get(cursor.0 as usize)
     }
 
-    /// Finds the entries about the values of an attempt. A value that cannot be part of a key is
-    /// nobody's.
+    /// Finds the entries about the values of an attempt. An invalid value matches none.
     pub(super) fn at_values<'t>(&'t self, fields: &[(&str, &str)], mut found: impl FnMut(&'t Slot)) {
         let value = |name: &str| fields.iter().find(|(own, _)| same(own, name)).map(|(_, value)| *value);
         for shape in &self.shapes {
@@ -210,7 +209,7 @@ impl Table {
 }
 
 impl Shape {
-    /// The number of the entry for these values, if there is one.
+    /// The index of the entry for these values, if there is one.
     fn find<'v>(&self, value: impl Fn(&str) -> Option<&'v str>) -> Option<u32> {
         if let [field] = &*self.fields {
             let value = value(&field.name)?;

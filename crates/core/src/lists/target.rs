@@ -1,11 +1,11 @@
-//! Whom an entry of the lists is about: a network, or values of fields, all of them together.
+//! The target of a list entry: a network, or values of fields, all of them together.
 //!
 //! ```text
 //! target := network | FIELD "=" VALUE ( "," FIELD "=" VALUE )*
 //! ```
 //!
-//! Commas and backslashes in a value are escaped with a backslash, as in keys. Values are compared in
-//! the form that keys have, by what their field holds.
+//! Commas and backslashes in a value are escaped with a backslash, as in keys. Values are compared in the
+//! form that keys have, by the kind of their field.
 
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
@@ -20,19 +20,19 @@ use crate::key::{self, FieldKind, Kinds, Presence};
 use crate::net::Net;
 use crate::rule::{Field, Rule};
 
-/// Whom an entry is about.
+/// The target of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
     /// Every address of a network, in any field that holds addresses.
     Net(Net),
-    /// Attempts that bring all these values, each in its comparable form; sorted by the field.
+    /// Attempts with all these values, each in its comparable form; sorted by the field.
     Values(Box<[(Field, Box<str>)]>),
 }
 
 const EXAMPLES: &str = "write an address, a network, or a field and its value, as in `user=bob`";
 
 impl Target {
-    /// Reads a target, as in `203.0.113.0/24`, `user=bob` or `user=bob,ip=203.0.113.7`.
+    /// Parses a target, as in `203.0.113.0/24`, `user=bob` or `user=bob,ip=203.0.113.7`.
     pub fn parse(text: &str, kinds: &Kinds) -> Result<Self, GrammarError> {
         if !text.contains('=') {
             if !text.contains(['.', ':', '/']) {
@@ -55,7 +55,7 @@ impl Target {
         Self::of_values(values, text, kinds)
     }
 
-    /// Whether it is every address there is, of IPv4 or of IPv6.
+    /// Whether it is every address of IPv4 or of IPv6.
     pub fn is_every_address(&self) -> bool {
         matches!(self, Self::Net(net) if net.length() == 0)
     }
@@ -71,7 +71,7 @@ impl Target {
         Self::of_values(fields, &text.join(","), kinds)
     }
 
-    /// Whom a key of a rule stands for; `None` for a rule without key.
+    /// The target of a rule's key; `None` for a rule without a key.
     pub fn of_key(rule: &Rule, key: &str) -> Option<Self> {
         let values = key::split(key, rule.by.len()).filter(|_| !rule.by.is_empty())?;
         if let ([Field { kind: FieldKind::Ip { .. }, .. }], [value]) = (&*rule.by, &*values) {
@@ -125,7 +125,7 @@ impl Target {
         Self::Values(values.into())
     }
 
-    /// The values, joined as those of keys are.
+    /// The values, joined as in keys.
     pub(super) fn joined(&self) -> String {
         let Self::Values(values) = self else { return self.to_string() };
         let several = values.len() > 1;
@@ -134,7 +134,7 @@ impl Target {
     }
 }
 
-/// Writes the values of these fields as [`Target::joined`] does; `None` if one is absent or no value.
+/// Writes the values of these fields as [`Target::joined`] does; `None` if one is absent or invalid.
 pub(super) fn write_joined<'v>(
     fields: &[Field],
     value: impl Fn(&str) -> Option<&'v str>,
@@ -155,7 +155,7 @@ pub(super) fn write_joined<'v>(
     Some(())
 }
 
-/// The parts of a text between its commas, and where each begins.
+/// The parts of a text between its commas, with their offsets.
 fn parts(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut start = Some(0);
     core::iter::from_fn(move || {
@@ -185,7 +185,7 @@ fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace(',', "\\,")
 }
 
-/// Prints as it is read.
+/// Prints in the form that it is parsed from.
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let values = match self {

@@ -1,12 +1,12 @@
-//! Addresses as text, read and written in a hurry: every decision by an address does one or both.
+//! Parses and prints addresses quickly, since every decision by an address does one or both.
 //!
-//! What is read and written is what the standard library reads and writes, to the letter.
+//! It accepts and prints exactly what the standard library does.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::charge::KeyText;
 
-/// The address that a text is, if it is one.
+/// Parses an address.
 #[inline]
 pub(crate) fn read(text: &str) -> Option<IpAddr> {
     if let Some(address) = read_v4(text) {
@@ -15,11 +15,11 @@ pub(crate) fn read(text: &str) -> Option<IpAddr> {
     if let Some(address) = read_v6(text.as_bytes()) {
         return Some(IpAddr::V6(address));
     }
-    // What is written in an unusual way.
+    // Unusual spellings.
     text.parse().ok()
 }
 
-/// The IPv4 address that a text is, if it is one. There is only one spelling of each.
+/// Parses an IPv4 address. There is only one spelling of each.
 #[inline]
 pub(crate) fn read_v4(text: &str) -> Option<Ipv4Addr> {
     let mut rest = text.as_bytes();
@@ -28,7 +28,7 @@ pub(crate) fn read_v4(text: &str) -> Option<Ipv4Addr> {
         if place > 0 {
             rest = rest.strip_prefix(b".")?;
         }
-        // Nothing follows a zero that a number begins with.
+        // A number with a leading zero has no further digits.
         let (number, digits) = match *rest {
             [a @ b'1'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9', ..] => {
                 (100 * digit(a) + 10 * digit(b) + digit(c), 3)
@@ -51,7 +51,7 @@ fn digit(byte: u8) -> u32 {
     u32::from(byte - b'0')
 }
 
-/// The IPv6 address that a text is, if it is one without an IPv4 address at its end.
+/// Parses an IPv6 address without an IPv4 address at its end.
 #[inline]
 fn read_v6(bytes: &[u8]) -> Option<Ipv6Addr> {
     if !(2..=39).contains(&bytes.len()) {
@@ -89,7 +89,7 @@ fn read_v6(bytes: &[u8]) -> Option<Ipv6Addr> {
     }
     let missing = 8 - count;
     match gap {
-        // It stands for one group of zeros at least.
+        // It stands for at least one group of zeros.
         Some(gap) if missing > 0 => groups[gap..].rotate_right(missing),
         None if missing == 0 => {}
         _ => return None,
@@ -128,7 +128,7 @@ fn write_v4(address: Ipv4Addr, out: &mut KeyText) {
     }
 }
 
-/// Appends a number as people write it.
+/// Appends a number in decimal.
 pub(crate) fn write_number(number: u8, out: &mut KeyText) {
     if number >= 100 {
         out.push(b'0' + number / 100);
@@ -141,7 +141,7 @@ pub(crate) fn write_number(number: u8, out: &mut KeyText) {
 
 fn write_v6(address: Ipv6Addr, out: &mut KeyText) {
     let groups = address.segments();
-    // An IPv4 address inside is written in its own way.
+    // An IPv4-mapped address has its own form.
     if let Some(inner) = address.to_ipv4_mapped() {
         out.extend_from_slice(b"::ffff:");
         return write_v4(inner, out);
@@ -155,7 +155,7 @@ fn write_v6(address: Ipv6Addr, out: &mut KeyText) {
     }
 }
 
-/// The first of the longest runs of zeros: where it begins, and how long it is.
+/// The first of the longest runs of zeros: its start and its length.
 fn longest_gap(groups: &[u16; 8]) -> (usize, usize) {
     let (mut best, mut current) = ((0, 0), (0, 0));
     for (index, group) in groups.iter().enumerate() {

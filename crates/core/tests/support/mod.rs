@@ -1,5 +1,5 @@
-//! What the laws share: counters driven through the public API, and random limits with numbers so
-//! small that traces meet every boundary.
+//! Shared by the laws: counters used through the public API, and random limits with numbers so small that
+//! traces meet every boundary.
 
 #![allow(dead_code, reason = "each file of laws uses its own part of this")]
 
@@ -12,10 +12,10 @@ use tollgate_core::{
     Charges, Field, Limit, OnExceed, OnOutage, Outcome, Plan, Policy, Rule, State, Ticket, Timestamp, When,
 };
 
-/// Where traces begin: far from the epoch, as real time is.
+/// The start of traces: far from the epoch, as real time is.
 pub(crate) const START: u64 = 1_800_000_000_000_000;
 
-/// How long the calendar periods of these tests last: pages are made by hand, so they can be short.
+/// The length of calendar periods in these tests: pages are made by hand, so they can be short.
 pub(crate) const CALENDAR_MICROS: u64 = 40;
 
 /// The moment this many microseconds after the start.
@@ -54,19 +54,19 @@ pub(crate) fn rule(name: &str, by: &[(&str, FieldKind)], limits: &[&str]) -> Rul
     }
 }
 
-/// A policy over these rules that knows no unmatched attempts.
+/// A policy of these rules that does not allow unmatched attempts.
 pub(crate) fn policy(rules: Vec<Rule>) -> Policy {
     Policy::new("policy".into(), rules.into_iter().map(Arc::new).collect(), false)
 }
 
-/// The page around a moment for periods that all last [`CALENDAR_MICROS`].
+/// The page around a time for periods of [`CALENDAR_MICROS`].
 pub(crate) fn page(period: &Period, now: Timestamp) -> Page {
     let start = now.as_micros() / CALENDAR_MICROS * CALENDAR_MICROS;
     let edges = [0, 1, 2].map(|index| Timestamp::from_micros(start + index * CALENDAR_MICROS));
     Page { period: period.clone(), edges }
 }
 
-/// What one attempt asks.
+/// One attempt.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ask<'a> {
     pub(crate) cost: u64,
@@ -84,7 +84,7 @@ impl Ask<'_> {
     }
 }
 
-/// Some rules at one key each, and what they remember.
+/// Some rules at one key each, and their states.
 #[derive(Clone, Debug)]
 pub(crate) struct Bench {
     pub(crate) plans: Vec<(Arc<Plan>, bool)>,
@@ -92,7 +92,7 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// Rules whose limits are enforced or only observed.
+    /// Rules that are enforced or only observed.
     pub(crate) fn new(plans: Vec<(Arc<Plan>, bool)>) -> Self {
         let count = plans.iter().map(|(plan, _)| plan.limits().len()).sum();
         Self { plans, states: vec![State::Fresh; count] }
@@ -103,12 +103,12 @@ impl Bench {
         Self::new(vec![(plan("rule", &[text]), true)])
     }
 
-    /// One rule of several with what it remembers, alone and enforced. Every rule has one limit.
+    /// One rule of several with its state, alone and enforced. Every rule has one limit.
     pub(crate) fn alone(&self, index: usize) -> Self {
         Self { plans: vec![(self.plans[index].0.clone(), true)], states: vec![self.states[index].clone()] }
     }
 
-    /// The only limit of the rule at this position.
+    /// The only limit of the rule at this index.
     pub(crate) fn limit(&self, index: usize) -> &Limit {
         &self.plans[index].0.limits()[0]
     }
@@ -117,18 +117,18 @@ impl Bench {
         charges(&self.plans, ask, now).settle(&mut self.states, now).expect("the pages cover now")
     }
 
-    /// What settling would say, on a copy: this bench stays as it is.
+    /// What settling would return, on a copy of the states.
     pub(crate) fn look(&self, ask: Ask<'_>, now: Timestamp) -> Outcome {
         let mut states = self.states.clone();
         charges(&self.plans, ask, now).survey(&mut states, now).expect("the pages cover now")
     }
 
-    /// What settling would say, on the states themselves.
+    /// What settling would return, on the states themselves.
     pub(crate) fn survey(&mut self, ask: Ask<'_>, now: Timestamp) -> Outcome {
         charges(&self.plans, ask, now).survey(&mut self.states, now).expect("the pages cover now")
     }
 
-    /// Settles a whole trace, from `now` on. Returns when it ends.
+    /// Settles a whole trace from `now` on. Returns its end.
     pub(crate) fn run(&mut self, trace: &[(u64, u64)], mut now: u64) -> u64 {
         for (ticket, (wait, cost)) in (1_000..).zip(trace) {
             now += wait;
@@ -172,12 +172,12 @@ fn charges<'a>(plans: &'a [(Arc<Plan>, bool)], ask: Ask<'a>, now: Timestamp) -> 
     charges
 }
 
-/// A limit that remembers: every kind but the bound of a single attempt.
+/// A limit with a state: every kind except the bound on a single attempt.
 pub(crate) fn any_limit() -> impl Strategy<Value = String> {
     prop_oneof![8 => quota(), 1 => ladder()]
 }
 
-/// A limit of which so much is left as can be taken: every kind that remembers but ladders.
+/// A limit whose `remaining` can be taken: every kind with a state except ladders.
 pub(crate) fn quota() -> impl Strategy<Value = String> {
     prop_oneof![
         (1..6_u64, 1..50_u64).prop_map(|(max, period)| format!("{max}/{period}us")),
@@ -191,7 +191,7 @@ pub(crate) fn quota() -> impl Strategy<Value = String> {
     ]
 }
 
-/// A ladder of one to four steps, with hints here and there.
+/// A ladder of one to four steps, with random hints.
 pub(crate) fn ladder() -> impl Strategy<Value = String> {
     let step =
         (1..4_u64, 0..15_u64, prop::sample::select(vec!["", " captcha", " notify", " captcha notify"]));
@@ -224,7 +224,7 @@ pub(crate) fn bucket() -> impl Strategy<Value = String> {
         .prop_map(|(rate, period, burst)| format!("{rate}/{period}us burst {burst}"))
 }
 
-/// Several rules of one limit each; about a quarter is only observed.
+/// Several rules of one limit each; about a quarter only observe.
 pub(crate) fn any_bench() -> impl Strategy<Value = Bench> {
     let rule = (any_limit(), prop::bool::weighted(0.75));
     prop::collection::vec(rule, 1..5).prop_map(|rules| {
@@ -233,7 +233,7 @@ pub(crate) fn any_bench() -> impl Strategy<Value = Bench> {
     })
 }
 
-/// Costs and the time before each: mostly small, so that limits are met, and now and then long.
+/// Costs and the time before each: mostly small, so that limits are met, and sometimes long.
 pub(crate) fn any_trace() -> impl Strategy<Value = Vec<(u64, u64)>> {
     let wait = prop_oneof![6 => 0..6_u64, 3 => 0..60_u64, 1 => 0..400_u64];
     let cost = prop_oneof![6 => 1..3_u64, 1 => 0..8_u64];

@@ -1,6 +1,6 @@
-//! `POST /api/v1/acquire`: waits until an attempt may pass.
+//! `POST /api/v1/acquire`: waits until an attempt is allowed.
 //!
-//! Whoever hangs up gives the place back, because what waits here is dropped with its connection.
+//! A caller that disconnects gives up its place, because its waiting future is dropped with the connection.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ use super::waiting::{LONGEST_WAIT, MOST_WAITING, PATH, Patience};
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "AcquireRequest")]
 struct AcquireBody<'b> {
-    /// Which policy it passes.
+    /// The name of the policy.
     #[serde(borrow)]
     policy: Text<'b>,
     #[serde(borrow, default)]
@@ -42,8 +42,7 @@ struct AcquireBody<'b> {
     /// The id of holds at `at once` limits; if it is absent, the server generates one and returns it.
     #[serde(borrow, default)]
     id: Option<Text<'b>>,
-    /// The longest to wait, as in `5s`, and at most `1m`; as long as the rules allow, up to a minute, if it
-    /// is left out.
+    /// The longest wait, as in `5s`, and at most `1m`. By default as long as the rules allow, up to a minute.
     #[serde(borrow, default)]
     max_wait: Option<Text<'b>>,
     /// From -100 to 100, 0 by default; a higher priority goes first.
@@ -61,9 +60,9 @@ struct Unserved<'u> {
     title: &'u str,
     /// Always 429.
     status: u16,
-    /// How long it would have to wait, and for what that is too long.
+    /// How long the attempt would have to wait, and which bound that exceeds.
     detail: String,
-    /// The id of the request, as the caller sent it or as it was made up.
+    /// The id of the request: the caller's, or a generated one.
     #[serde(rename = "correlationId")]
     correlation_id: &'u str,
     /// `wait too long` or `queue full`.
@@ -146,7 +145,7 @@ async fn acquire(app: Arc<App>, ask: Ask) -> Answered {
 fn longest(said: Option<&Text<'_>>) -> Result<Span, Problem> {
     let most = Span::from(LONGEST_WAIT);
     let Some(said) = said else { return Ok(most) };
-    // The grammar has no use for a duration of nothing; who does not want to wait has.
+    // The grammar has no duration of zero, but a caller may not want to wait.
     let parsed = match said.as_str() {
         "0" | "0s" => Ok(Span::ZERO),
         text => grammar::parse_span(text),
@@ -159,7 +158,7 @@ fn longest(said: Option<&Text<'_>>) -> Result<Span, Problem> {
     Ok(span)
 }
 
-/// The verdict, and the answer but for its end.
+/// The verdict, and the response without the end of its body.
 fn see(told: &Told, engine: &Engine, decision: &Decision<'_>) -> (Verdict, Response<Json>) {
     let mut response = told.open(engine, decision);
     if decision.allowed() && decision.outcome.taken != 0 {
@@ -178,7 +177,8 @@ impl<'u> Unserved<'u> {
                 (Some(&**rule), *wait, *waited)
             }
             NotAdmitted::TooLate { waited, wait, bound: Bound::Caller } => (None, *wait, *waited),
-            // When somebody leaves the queue nobody knows; not while all of it stands still.
+            // The queue is full. Nothing tells when a place becomes free, except that none does during a
+            // pause.
             _ => (None, still.max(Span::from_secs(1)), Span::ZERO),
         };
         let (kind, title, error) = match not_admitted {

@@ -1,7 +1,7 @@
-//! Decisions as they are answered.
+//! Decisions as responses of the API.
 //!
-//! The busiest part of the door, so the JSON is written by hand, straight from the decision.
-//! [`promise`] says what its shape is.
+//! This is the busiest part of the door, so it writes JSON directly from the decision. [`promise`] has the
+//! schema of it.
 
 pub(crate) mod promise;
 
@@ -14,26 +14,26 @@ use tollgate_web::json::Json;
 
 use super::shown;
 
-/// About how long an answer is, in bytes.
+/// The usual size of a response, in bytes.
 pub(crate) const USUAL_BYTES: usize = 640;
 
-/// Whether a decision is the whole answer, or one of several.
+/// Whether a decision is the whole response, or one of several.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
     Alone,
     AmongSeveral,
 }
 
-/// A decision, and what is said beside it.
+/// A decision and its context.
 pub(crate) struct Answer<'d, 'a> {
     pub(crate) engine: &'d Engine,
-    /// The policy, as it was asked for.
+    /// The name of the policy in the request.
     pub(crate) policy: &'d str,
     pub(crate) decision: &'d Decision<'a>,
 }
 
 impl Answer<'_, '_> {
-    /// The id under which something is held now: that of the attempt, or the one that was made up.
+    /// The id of the attempt's holds, if it has any: the caller's, or a generated one.
     pub(crate) fn hold_id<'i>(&self, asked: Option<&'i str>) -> Option<Cow<'i, str>> {
         let Decision { charges, outcome, .. } = self.decision;
         let taken = |index: usize| outcome.repeated || outcome.taken & (1 << index) != 0;
@@ -42,7 +42,7 @@ impl Answer<'_, '_> {
         held.then(|| asked.map_or_else(|| charges.ticket.to_string().into(), Cow::Borrowed))
     }
 
-    /// Writes that the attempt may pass, under this id if it is to be told; all but the brace at the end.
+    /// Writes an allowed decision, with this id if it is to be shown. The closing brace is left out.
     pub(crate) fn write_allowed(&self, id: Option<&str>, standing: Standing, json: &mut Json) {
         json.piece(match standing {
             Standing::Alone => r#"{"allowed":true,"verdict":"allow","policy":"#,
@@ -64,8 +64,7 @@ impl Answer<'_, '_> {
         }
     }
 
-    /// Writes that the attempt may not pass, as a problem of the request with this id; all but the brace
-    /// at the end.
+    /// Writes a refused decision as a problem of the request with this id. The closing brace is left out.
     pub(crate) fn write_refused(&self, refusal: &Refusal<'_, '_>, id: &str, json: &mut Json) {
         refusal.write(id, json);
         self.write_rules(json);
@@ -81,7 +80,7 @@ impl Answer<'_, '_> {
     }
 }
 
-/// Writes a rule's part, behind the name of its first member.
+/// Writes the object of a rule, after the name of its first member.
 fn write_rule(engine: &Engine, line: &Line<'_>, now: Timestamp, json: &mut Json) {
     let exceeded = line.exceeded();
     let (text, reading) = line.binding_written().map(|(text, _, reading)| (text, reading)).unzip();

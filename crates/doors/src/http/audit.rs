@@ -1,20 +1,20 @@
-//! The log of changes: one line for each, with who made it, what it was about, and from what to what.
+//! The audit log: one line for each change, with its author, its object, and the values before and after.
 
 use super::endpoint::Ask;
 
-/// A change that was made.
+/// A change.
 #[derive(Default)]
 pub(crate) struct Change<'c> {
-    /// What was done, as in `route.assign`.
+    /// The kind of change, as in `route.assign`.
     pub(crate) action: &'static str,
-    /// What it was done to. Keys of secret rules are veiled before they get here.
+    /// The changed object. Keys of secret rules are already pseudonyms.
     pub(crate) what: &'c str,
     pub(crate) before: Option<String>,
     pub(crate) after: Option<String>,
 }
 
 impl Change<'_> {
-    /// Tells the log.
+    /// Writes the change to the log.
     pub(crate) fn tell(self, ask: &Ask) {
         let Self { action, what, before, after } = self;
         tracing::info!(

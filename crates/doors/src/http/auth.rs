@@ -1,4 +1,4 @@
-//! Who may ask for what.
+//! Access keys and their roles.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use sha2::{Digest, Sha256};
 use super::pages;
 use super::problem::Problem;
 
-/// Where a proxy that asks for its clients has its token.
+/// The header in which a proxy sends its token.
 pub(crate) const PROXY_TOKEN: HeaderName = HeaderName::from_static("x-tollgate-token");
 
-/// A token that opens the API, known only by its hash.
+/// A token for the API, known only by its hash.
 #[derive(Clone, Debug)]
 pub struct AccessKey {
     /// Its name in the log.
@@ -22,20 +22,31 @@ pub struct AccessKey {
     pub role: Role,
     /// The SHA-256 of the token.
     pub hash: [u8; 32],
+    /// The tenant whose mail it is about, and no other's; `None` for all tenants.
+    pub tenant: Option<MailTenant>,
 }
 
-/// The tokens that open the API. They are replaced all at once, while it is served; with none at all,
-/// every program may do everything; web pages in a browser may not.
+/// The tenant of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MailTenant {
+    /// Its name.
+    pub name: Arc<str>,
+    /// The domains that its senders may have, in their normal form; any if there are none.
+    pub senders: Arc<[String]>,
+}
+
+/// The tokens for the API. They can be replaced, all at once, while the API is served. Without any key, every
+/// program may do everything, but web pages in a browser may not.
 #[derive(Debug, Default)]
 pub struct AccessKeys(ArcSwap<Vec<AccessKey>>);
 
-/// Who asks: one of the keys that were known then.
+/// The key that a request was sent with.
 pub(crate) struct Caller {
     keys: Arc<Vec<AccessKey>>,
     index: usize,
 }
 
-/// What a token may do; each role may also do what those before it may.
+/// What a token allows; each role includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
     /// Ask for decisions, hold and refund.
@@ -58,7 +69,7 @@ impl Role {
 }
 
 impl AccessKeys {
-    /// These keys.
+    /// Accepts these keys.
     pub fn new(keys: Vec<AccessKey>) -> Self {
         Self(ArcSwap::from_pointee(keys))
     }
@@ -68,18 +79,17 @@ impl AccessKeys {
         self.0.load().is_empty()
     }
 
-    /// Knows these keys from now on, and no other: every request that is not admitted yet is asked for
-    /// one of them.
+    /// Accepts only these keys from now on, for every request that is not admitted yet.
     pub fn replace(&self, keys: Vec<AccessKey>) {
         self.0.store(Arc::new(keys));
     }
 
-    /// Whether a proxy may ask for its clients. Its token stands in a header of its own: in the others
-    /// are those of the client, which mean nothing here.
+    /// Whether a proxy may ask for its clients. It sends its token in a header of its own, since the others
+    /// come from its client.
     pub(crate) fn admits_proxy(&self, headers: &HeaderMap) -> bool {
         let keys = self.0.load();
         let mut tokens = headers.get_all(PROXY_TOKEN).iter();
-        // Any role may do what the least one may. One value, so that a client cannot bring another.
+        // Every role may do what the lowest may. Exactly one value, so that a client cannot add another.
         keys.is_empty()
             || match (tokens.next(), tokens.next()) {
                 (Some(token), None) => find(&keys, token.as_bytes()).is_some(),
@@ -87,7 +97,7 @@ impl AccessKeys {
             }
     }
 
-    /// Who a request comes from, if it may do what `role` may; `None` where there are no keys.
+    /// The caller of a request, if its role is at least `role`; `None` if there are no keys.
     pub(crate) fn admit(&self, role: Role, headers: &HeaderMap) -> Result<Option<Caller>, Problem> {
         let keys = self.0.load();
         if keys.is_empty() {
@@ -99,13 +109,23 @@ impl AccessKeys {
 }
 
 impl Caller {
-    /// What its key is called in the log.
+    /// The tenant of its key.
+    pub(crate) fn tenant(&self) -> Option<&MailTenant> {
+        self.keys[self.index].tenant.as_ref()
+    }
+
+    /// What its key may do.
+    pub(crate) fn role(&self) -> Role {
+        self.keys[self.index].role
+    }
+
+    /// The name of its key in the log.
     pub(crate) fn name(&self) -> &str {
         &self.keys[self.index].name
     }
 }
 
-/// The number of the key that a request came with, if it may do what `role` may.
+/// The index of the request's key, if its role is at least `role`.
 fn admit(keys: &[AccessKey], role: Role, headers: &HeaderMap) -> Result<usize, Problem> {
     let token = token(headers).ok_or_else(Problem::unauthorized)?;
     let index = find(keys, token).ok_or_else(Problem::unauthorized)?;
@@ -117,10 +137,10 @@ fn admit(keys: &[AccessKey], role: Role, headers: &HeaderMap) -> Result<usize, P
     Ok(index)
 }
 
-/// The number of the key that this token is.
+/// The index of the key with this token.
 fn find(keys: &[AccessKey], token: &[u8]) -> Option<usize> {
     let hash: [u8; 32] = Sha256::digest(token).into();
-    // Every key is compared to its last byte, so that the time taken tells nothing.
+    // Every key is compared to its last byte, so that the time reveals nothing.
     let mut found = None;
     for (index, key) in keys.iter().enumerate() {
         let differs = key.hash.iter().zip(&hash).fold(0, |sum, (a, b)| sum | (a ^ b));

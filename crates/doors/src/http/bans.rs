@@ -1,4 +1,4 @@
-//! The blocklist and the allowlist: who is on them, putting somebody on them, taking somebody off.
+//! The blocklist and the allowlist: lists, sets and removes entries.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -26,9 +26,9 @@ const ONE: &str = "/api/v1/bans/{*target}";
 
 /// The most entries of one request, and of one page.
 const MOST: usize = 1_000;
-/// The most entries of one request of which the log is told one by one.
+/// The most entries of one request that are logged one by one.
 const MOST_TOLD: usize = 10;
-/// The longest text that is shown back with what is wrong with it.
+/// The longest text that an error message repeats.
 const MOST_SHOWN_BYTES: usize = 200;
 
 /// One entry, or several in `bans`.
@@ -60,11 +60,11 @@ struct BanBody<'b> {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "BanWish")]
 struct OneBan<'b> {
-    /// An address, a network, or fields and their values, as in `203.0.113.0/24`,
-    /// `user=bob` or `user=bob,ip=203.0.113.7`.
+    /// An address, a network, or fields and their values, as in `203.0.113.0/24`, `user=bob` or
+    /// `user=bob,ip=203.0.113.7`.
     #[serde(borrow, default)]
     target: Option<Text<'b>>,
-    /// The same as an object of fields and their values, in the place of `target`.
+    /// The same as an object of fields and their values, instead of `target`.
     #[serde(borrow, default)]
     fields: Option<Fields<'b>>,
     /// `block` by default.
@@ -105,11 +105,11 @@ struct BansShown {
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Ban")]
 pub(crate) struct BanShown {
-    /// Its target, as it is written.
+    /// Its target, as text.
     target: String,
     /// `block` or `allow`.
     kind: &'static str,
-    /// Why; perhaps nothing.
+    /// The reason; may be empty.
     reason: String,
     /// Whether the blocked client sees the reason.
     public: bool,
@@ -121,16 +121,16 @@ pub(crate) struct BanShown {
     /// When it ends (RFC 3339); null if never.
     #[schemars(with = "Option<String>")]
     until: Option<Moment>,
-    /// How often in a row a rule has banned them, where its bans grow; absent elsewhere.
+    /// How often in a row a rule has blocked the target, if its bans grow; absent otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     times: Option<u32>,
 }
 
 #[derive(Serialize, JsonSchema)]
 struct Unlisted {
-    /// Whether anything was set for the target.
+    /// Whether the API had set an entry for the target.
     removed: bool,
-    /// Whether the configuration lists the target, so that this holds now.
+    /// Whether the configuration has an entry for the target, which is in force now.
     configured: bool,
 }
 
@@ -162,7 +162,7 @@ async fn show(app: Arc<App>, ask: Ask) -> Answered {
     let filter = Filter::of(&ask)?;
     let Page { limit, after } = Page::of(&ask)?;
     let found = app.engine.listings(after.as_deref(), limit, |listing| filter.wants(listing));
-    // Whether anything follows is known once somebody has looked.
+    // Only another search shows whether more entries follow.
     let behind = found.last().map(|listing| listing.target.to_string());
     let more = found.len() >= limit
         && !app.engine.listings(behind.as_deref(), 1, |listing| filter.wants(listing)).is_empty();
@@ -193,7 +193,7 @@ async fn remove_one(app: Arc<App>, ask: Ask) -> Answered {
     Ok(json(&Unlisted { removed, configured }))
 }
 
-/// Which entries are shown.
+/// Which entries to show.
 struct Filter {
     stance: Option<Stance>,
     author: Option<String>,
@@ -231,7 +231,7 @@ impl Filter {
 }
 
 impl BanBody<'_> {
-    /// What is to be listed, all of it checked.
+    /// The wanted entries, checked.
     fn wishes(self, engine: &Engine, author: &str) -> Result<Vec<Wish>, Problem> {
         let Self { target, fields, kind, lasts, reason, public, force, bans } = self;
         let alone = OneBan { target, fields, kind, lasts, reason, public, force };
@@ -301,7 +301,7 @@ impl OneBan<'_> {
     }
 }
 
-/// Tells the log of entries that were set: of each, or of the first of very many.
+/// Logs the entries that were set: each of them, or only the first of very many.
 fn tell(ask: &Ask, set: &[Arc<Listing>]) {
     let (told, more) = if set.len() > MOST_TOLD { (1, set.len() - 1) } else { (set.len(), 0) };
     for listing in &set[..told] {
@@ -316,7 +316,7 @@ fn tell(ask: &Ask, set: &[Arc<Listing>]) {
     }
 }
 
-/// An entry in a few words, for the log.
+/// An entry in short, for the log.
 fn described(listing: &Listing) -> String {
     let kind = listing.stance.name();
     match listing.until {
@@ -340,12 +340,12 @@ impl BanShown {
     }
 }
 
-/// The value of a member of the query, decoded.
+/// The value of a query parameter, decoded.
 fn decoded(ask: &Ask, name: &str) -> Result<Option<String>, Problem> {
     ask.query(name).map(|value| path::decode_query(&value.replace('+', " "))).transpose()
 }
 
-/// What is wrong with a text. A long one is not shown back: the remedy behind it would be cut off.
+/// The error for a text. A long text is not repeated, since the remedy after it would be cut off.
 fn wrong(error: &GrammarError) -> String {
     if error.text.len() > MOST_SHOWN_BYTES { error.problem.clone() } else { error.to_string() }
 }

@@ -1,5 +1,4 @@
-//! Reading JSON bodies: strings are borrowed from the body where they can be, and everything is
-//! bounded.
+//! Reads JSON bodies. Strings are borrowed from the body where possible, and everything is bounded.
 
 mod lists;
 mod numbers;
@@ -18,10 +17,10 @@ use super::problem::Problem;
 pub(crate) use lists::{AtMost, OneOrMore};
 pub(crate) use numbers::{Priority, RetryAfter};
 
-/// The most fields that an attempt may bring.
+/// The most fields of an attempt.
 pub(crate) const MOST_FIELDS: usize = 32;
 
-/// Text from a body, copied only if it was written with escapes or as a number.
+/// Text from a body, copied only if it has escapes or is a number.
 #[derive(Debug)]
 pub(crate) struct Text<'b>(Cow<'b, str>);
 
@@ -29,22 +28,21 @@ pub(crate) struct Text<'b>(Cow<'b, str>);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Whole(pub(crate) u64);
 
-/// The fields of an attempt, in the order in which they were written. Two are held in place: more
-/// would be moved from call to call for longer than they take to allocate.
+/// The fields of an attempt, in their order. Two are stored inline: moving more of them from call to call
+/// would cost more than an allocation.
 #[derive(Debug, Default)]
 pub(crate) struct Fields<'b>(pub(crate) SmallVec<[(Text<'b>, Text<'b>); 2]>);
 
-/// A `T` that is written as an object. By itself serde would also take a list, for the members of the
-/// object in their order.
+/// A `T` that must be an object. Serde alone would also accept a list of the members in their order.
 #[derive(Debug)]
 pub(crate) struct Object<T>(pub(crate) T);
 
-/// Reads a body, or says where it goes wrong.
+/// Reads a body. The error says where it is wrong.
 pub(crate) fn read<'b, T: Deserialize<'b>>(body: &'b [u8]) -> Result<T, Problem> {
     if body.trim_ascii().is_empty() {
         return Err(Problem::bad_request("the body is empty: expected an object"));
     }
-    // Checked once as a whole, and not again for every string in it.
+    // Checked once as a whole, and not again for every string.
     let text = std::str::from_utf8(body).map_err(|error| {
         Problem::bad_request(format!("the body is not UTF-8 text after {} bytes", error.valid_up_to()))
     })?;

@@ -1,6 +1,6 @@
-//! `POST /api/v1/check`: may this attempt pass?
+//! `POST /api/v1/check`: decides attempts.
 //!
-//! The busiest endpoint: the body is read in place, the answer is written once, and nothing is
+//! This is the busiest endpoint: the body is read in place, the response is written once, and nothing is
 //! looked up twice.
 
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use super::endpoint::{Answered, Ask, Endpoint, Operation};
 use super::problem::{CORRELATION_ID, Correlation, PROBLEM_JSON, Problem, ProblemBody};
 use super::shown::json_bytes;
 
-/// The most attempts that one request may bring.
+/// The most attempts of one request.
 const MOST_ATTEMPTS: usize = 100;
 
 /// One attempt, or several in `attempts`, which are read as `A`.
@@ -37,18 +37,18 @@ const MOST_ATTEMPTS: usize = 100;
 #[serde(deny_unknown_fields, bound(deserialize = "A: Deserialize<'de>"))]
 #[schemars(rename = "CheckRequest")]
 struct CheckBody<'b, A> {
-    /// Which policy the attempt passes.
+    /// The name of the policy.
     #[serde(borrow, default)]
     policy: Option<Text<'b>>,
     #[serde(borrow, default)]
     fields: Fields<'b>,
-    /// How much to charge; 1 by default, and 0 only looks.
+    /// How much to charge; 1 by default. 0 takes nothing and shows the readings.
     #[serde(default)]
     cost: Option<Whole>,
     /// The id of holds at `at once` limits; if it is absent, the server generates one and returns it.
     #[serde(borrow, default)]
     id: Option<Text<'b>>,
-    /// Whether to say only what would be decided, and take nothing.
+    /// Whether to return the decision without taking anything.
     #[serde(default)]
     dry_run: bool,
     /// Up to 100 attempts, decided one after the other; no other member is allowed with them.
@@ -61,23 +61,23 @@ struct CheckBody<'b, A> {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Attempt")]
 pub(crate) struct AttemptBody<'b> {
-    /// Which policy it passes.
+    /// The name of the policy.
     #[serde(borrow)]
     pub(crate) policy: Text<'b>,
     #[serde(borrow, default)]
     pub(crate) fields: Fields<'b>,
-    /// How much to charge; 1 by default, and 0 only looks.
+    /// How much to charge; 1 by default. 0 takes nothing and shows the readings.
     #[serde(default)]
     pub(crate) cost: Option<Whole>,
     /// The id of holds at `at once` limits; if it is absent, the server generates one and returns it.
     #[serde(borrow, default)]
     pub(crate) id: Option<Text<'b>>,
-    /// Whether to say only what would be decided, and take nothing.
+    /// Whether to return the decision without taking anything.
     #[serde(default)]
     pub(crate) dry_run: bool,
 }
 
-/// What a body asks: one thing, or several that were read as `A`.
+/// The attempts of a body: one, or several that were read as `A`.
 enum Asked<'b, A> {
     One(AttemptBody<'b>),
     Several(Vec<A>),
@@ -114,7 +114,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
 }
 
 async fn check(app: Arc<App>, ask: Ask) -> Answered {
-    // What takes several attempts is boxed, so that the future of one does not have to hold room for it.
+    // Boxed, so that the future of a single attempt stays small.
     match Asked::<Object<AttemptBody<'_>>>::read(&ask.body) {
         Ok(Asked::One(attempt)) => decide(&app, &ask, &attempt, IdShown::WhereHeld).await,
         Ok(Asked::Several(attempts)) => {
@@ -124,7 +124,7 @@ async fn check(app: Arc<App>, ask: Ask) -> Answered {
     }
 }
 
-/// Where one of several attempts is wrong it answers for itself, so they are read one by one.
+/// Reads several attempts one by one, so that an error in one does not affect the others.
 async fn check_one_by_one(app: &App, ask: &Ask, problem: Problem) -> Answered {
     let Ok(Asked::Several(raw)) = Asked::<&RawValue>::read(&ask.body) else { return Err(problem) };
     let attempts: Vec<Result<AttemptBody<'_>, Problem>> =
@@ -132,15 +132,15 @@ async fn check_one_by_one(app: &App, ask: &Ask, problem: Problem) -> Answered {
     Ok(decide_all(app, ask, attempts.iter().map(Result::as_ref)).await)
 }
 
-/// When an answer says the id that was asked with.
+/// When a response shows the attempt's id.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IdShown {
     Always,
-    /// Where something is held under it, or under one that was made up.
+    /// Only if the attempt has a hold under it, or under a generated one.
     WhereHeld,
 }
 
-/// Decides one attempt, and answers it.
+/// Decides one attempt and returns the response.
 pub(crate) async fn decide(app: &App, ask: &Ask, attempt: &AttemptBody<'_>, shown: IdShown) -> Answered {
     let pinned = app.admissions.pin();
     let told = Told::new(&pinned, ask, attempt.policy.as_str(), shown);
@@ -151,7 +151,7 @@ pub(crate) async fn decide(app: &App, ask: &Ask, attempt: &AttemptBody<'_>, show
 }
 
 impl AttemptBody<'_> {
-    /// Admits it, known to its caller by this id if it sent one.
+    /// Admits the attempt. `correlation` is the caller's id, if it sent one.
     fn admit<T: Send + 'static>(
         &self,
         pinned: &Pinned<'_>,
@@ -171,13 +171,13 @@ impl AttemptBody<'_> {
     }
 }
 
-/// What an answer says beside the decision, which may be made in another task.
+/// What the response needs beside the decision, which another task may make.
 pub(crate) struct Told {
-    /// The policy that was asked for, while limits are switched off and no policy decides.
+    /// The requested policy, if limits are switched off and no policy decides.
     policy: Option<Box<str>>,
     shown: IdShown,
     correlation: Correlation,
-    /// Whether the IETF's fields are wanted too.
+    /// Whether the caller wants the IETF fields too.
     ietf: bool,
 }
 
@@ -187,7 +187,8 @@ impl Told {
         Self { policy, shown, correlation: ask.correlation.clone(), ietf: ask.wants_ietf() }
     }
 
-    /// The answer to one attempt, all but the brace at the end of its body: whoever has more to say goes on.
+    /// The response to one attempt, without the closing brace of its body, so that the caller can add
+    /// members.
     pub(crate) fn open(&self, engine: &Engine, decision: &Decision<'_>) -> axum::http::Response<Json> {
         let answer = answer::Answer { engine, policy: self.policy_of(decision), decision };
         let mut json = Json::with_capacity(answer::USUAL_BYTES * decision.charges.len().max(1));
@@ -224,7 +225,7 @@ impl Told {
         self.policy.as_deref().unwrap_or(&decision.policy().name)
     }
 
-    /// The answer to one of several attempts of a request with this id.
+    /// The result of one of several attempts, in the request with this id.
     fn among_several(&self, id: &str, engine: &Engine, decision: &Decision<'_>) -> Json {
         let answer = answer::Answer { engine, policy: self.policy_of(decision), decision };
         let mut json = Json::with_capacity(answer::USUAL_BYTES);
@@ -239,15 +240,14 @@ impl Told {
     }
 }
 
-/// The bytes of an answer to which nothing is added any more.
+/// Closes the JSON object and returns its bytes.
 pub(crate) fn closed(mut json: Json) -> Vec<u8> {
     json.piece("}");
     json.into_bytes()
 }
 
-/// Decides attempts in their order, all by the same policies; what is wrong with one does not touch the
-/// others. A store that is not in this process is asked about all of them before the first answer comes,
-/// so that they cost a few round trips together.
+/// Decides attempts in their order by the same policies. An error in one does not affect the others. A shared
+/// store gets all of them before its first reply, so that together they cost a few round trips.
 async fn decide_all<'r, 'b: 'r>(
     app: &App,
     ask: &Ask,
@@ -276,7 +276,7 @@ async fn decide_all<'r, 'b: 'r>(
     json_bytes(json.into_bytes())
 }
 
-/// The answer to one of several attempts.
+/// The result of one of several attempts.
 async fn answer_one(admit: Result<Admit<Json>, &Problem>, id: &str) -> Json {
     let wrong = |problem: &Problem| {
         let mut json = Json::with_capacity(answer::USUAL_BYTES);

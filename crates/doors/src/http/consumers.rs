@@ -1,5 +1,5 @@
-//! Consumers that have limits of their own, on all routes together: `/api/v1/consumers`. They are limits
-//! of single keys of the rule `consumer`.
+//! Consumers with limits of their own, on all routes together: `/api/v1/consumers`. They are overrides of the
+//! rule `consumer`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,8 +36,8 @@ struct LimitBody<'b> {
     /// The burst.
     #[serde(default, rename = "burstSize")]
     burst_size: Option<Whole>,
-    /// Limits in the grammar, as in `["100/hour", "5/s burst 20"]`, or one alone; `unlimited` is none at
-    /// all.
+    /// Limits in the grammar, as in `["100/hour", "5/s burst 20"]`, or a single one; `unlimited` means no
+    /// limit.
     #[serde(borrow, default)]
     limits: Option<Written<'b>>,
 }
@@ -46,7 +46,7 @@ struct LimitBody<'b> {
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Consumer")]
 struct ConsumerShown {
-    /// The consumer; a made-up name where keys are secret.
+    /// The consumer; a pseudonym if keys are secret.
     id: String,
     /// The rate per second; only if the limit is a rate per second with a burst.
     #[serde(rename = "requestsPerSecond", skip_serializing_if = "Option::is_none")]
@@ -54,7 +54,7 @@ struct ConsumerShown {
     /// The burst; only with `requestsPerSecond`.
     #[serde(rename = "burstSize", skip_serializing_if = "Option::is_none")]
     burst_size: Option<u64>,
-    /// Its limits, as they are written.
+    /// Its limits, as text.
     limits: Vec<String>,
     /// Whether they were set at run time; otherwise they are configured.
     overridden: bool,
@@ -90,7 +90,7 @@ async fn show_page(app: Arc<App>, ask: Ask) -> Answered {
     let page = Page::of(&ask)?;
     let pinned = app.engine.pin();
     let rule = path::rule(&pinned.policies, CONSUMER)?;
-    // As many of the next ones as are shown, and one more: sorting all of them would take long.
+    // Keeps only one page and one entry more, since sorting all of them would take long.
     let mut next: BTreeMap<String, (&str, &Plan)> = BTreeMap::new();
     for (key, plan) in &rule.overrides {
         let shown = app.engine.shown_key(rule, key);
@@ -145,7 +145,7 @@ async fn remove_one(app: Arc<App>, ask: Ask) -> Answered {
     Ok(json(&Removed { removed: before.is_some() }))
 }
 
-/// Tells the log of limits that were set or taken back; those that hold now are seen.
+/// Logs that limits were set or removed, with those in force before and now.
 fn tell(app: &App, ask: &Ask, place: &Place<'_>, action: &'static str, before: Option<&Plan>) {
     let pinned = app.engine.pin();
     let now = pinned.policies.rule(CONSUMER).and_then(|rule| rule.overrides.get(&place.key));

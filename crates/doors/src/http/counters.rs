@@ -1,4 +1,4 @@
-//! Limits and counters: what is configured, what a key shows, limits for single keys, resets.
+//! Limits and counters: the configuration, the counts of a key, overrides for single keys, and resets.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const ALL: &str = "/api/v1/counters";
 const RULE: &str = "/api/v1/counters/{rule}";
 const KEY: &str = "/api/v1/counters/{rule}/{*key}";
 
-/// The rules and policies in force, and the same in the form of a mail server.
+/// The rules and policies in force, and the same in the terms of a mail server.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Rules")]
 struct AllShown<'p> {
@@ -42,12 +42,12 @@ struct AllShown<'p> {
 /// A rule as it is configured.
 #[derive(Serialize, JsonSchema)]
 struct RuleConfigured<'p> {
-    /// How an application knows it; absent if it has no code.
+    /// Its code for applications; absent if it has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     code: Option<&'p str>,
     /// The fields that make its key.
     by: Vec<&'p str>,
-    /// Its limits, as they are written.
+    /// Its limits, as text.
     limits: Vec<String>,
     /// The limits of single keys.
     overrides: BTreeMap<String, Vec<String>>,
@@ -55,20 +55,20 @@ struct RuleConfigured<'p> {
     on_exceed: String,
     /// What happens while a shared store is down.
     on_outage: String,
-    /// When it bans a key that it keeps denying; absent if it never does.
+    /// When it blocks a key that it keeps denying; absent if it never does.
     #[serde(skip_serializing_if = "Option::is_none")]
     ban: Option<String>,
-    /// The statuses of the answers that it counts, as they are written; absent if it counts all.
+    /// The statuses of the responses that it counts; absent if it counts all.
     #[serde(skip_serializing_if = "Option::is_none")]
     count_when: Option<String>,
     /// The field whose number it counts instead of the attempt's cost.
     #[serde(skip_serializing_if = "Option::is_none")]
     count: Option<String>,
-    /// Whether it counts at all.
+    /// Whether the rule is enabled.
     enabled: bool,
 }
 
-/// The counts of a key, and the same in the form of a mail server if they fit.
+/// The counts of a key, and the same in the terms of a mail server if they fit.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "KeyShown")]
 struct KeyShown<'k> {
@@ -84,11 +84,11 @@ struct KeyShown<'k> {
     mail: Option<MailCounts<'k>>,
 }
 
-/// What one limit shows.
+/// The reading of one limit.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "CountShown")]
 struct CountShown<'k> {
-    /// The limit, as it is written.
+    /// The limit, as text.
     #[schemars(with = "String")]
     limit: Shown<&'k Limit>,
     /// The most that can be charged at once.
@@ -104,14 +104,14 @@ struct CountShown<'k> {
     reset_at: Option<Moment>,
 }
 
-/// Limits for one key: in the grammar of limits, or in the form of a mail server, where 0 and null
-/// mean no limit.
+/// Limits for one key: in the grammar of limits, or in the terms of a mail server, where 0 and null mean no
+/// limit.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "OverrideRequest")]
 struct OverrideBody<'b> {
-    /// The limits, as in `["2000/hour", "20000/day"]`, or one alone, as in `"2000/hour"`;
-    /// `"unlimited"` is no limit. No other member is allowed with them.
+    /// The limits, as in `["2000/hour", "20000/day"]`, or a single one, as in `"2000/hour"`; `"unlimited"`
+    /// means no limit. No other member is allowed with them.
     #[serde(borrow, default)]
     limits: Option<OneOrMore<{ Plan::MOST_LIMITS }, Text<'b>>>,
     #[serde(default, deserialize_with = "mail_shape::told")]
@@ -244,7 +244,7 @@ async fn override_key(app: Arc<App>, ask: Ask) -> Answered {
 async fn override_domain(app: Arc<App>, ask: Ask) -> Answered {
     let (domain, _) = path::rest(&ask.uri);
     set_override(&app, &ask, |policies| match policies.rule(domain) {
-        // A caller who forgot the key must not set limits for a domain with the rule's name.
+        // A caller that forgot the key must not set limits for a domain with the rule's name.
         Some(rule) => {
             let name = &rule.name;
             Err(Problem::bad_request(format!("`{name}` is a rule: add a key, as in {ALL}/{name}/KEY")))
@@ -254,7 +254,7 @@ async fn override_domain(app: Arc<App>, ask: Ask) -> Answered {
     .await
 }
 
-/// Sets the limits of a place, and shows it under them.
+/// Sets the limits of a key, and returns its counts under them.
 async fn set_override<F>(app: &App, ask: &Ask, find: F) -> Answered
 where
     F: for<'p> Fn(&'p Policies) -> Result<Place<'p>, Problem>,
@@ -280,7 +280,7 @@ where
     look(app, &find(&pinned.policies)?).await
 }
 
-/// Reads limits: whether they are in the grammar's words or in a mail server's, the grammar decides.
+/// Reads limits from either form.
 fn wanted_limits(rule: &Rule, bytes: &[u8]) -> Result<Vec<Limit>, Problem> {
     let OverrideBody { limits, messages_per_hour, messages_per_day, recipients_per_message } =
         body::read(bytes)?;
@@ -338,7 +338,7 @@ async fn forget_key(app: Arc<App>, ask: Ask) -> Answered {
     Ok(json(&ResetShown { reset: "key", rule: Some(&place.rule.name), key: Some(&key) }))
 }
 
-/// A place as the log has it.
+/// A rule and key for the log.
 fn named(app: &App, place: &Place<'_>) -> String {
     format!("{}/{}", place.rule.name, app.engine.shown_key(place.rule, &place.key))
 }

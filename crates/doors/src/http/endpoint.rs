@@ -1,7 +1,7 @@
-//! What an endpoint is, and the way every request goes: role, body, answer, metrics.
+//! An endpoint, and the steps of every request: role, body, handler, metrics.
 //!
-//! This is one generic function instead of layers of middleware: each endpoint gets its own copy,
-//! and nothing is boxed beyond what the router boxes anyway.
+//! This is one generic function instead of layers of middleware. Each endpoint gets its own copy, and nothing
+//! is boxed beyond what the router boxes anyway.
 
 use std::sync::Arc;
 
@@ -18,40 +18,41 @@ use smallvec::SmallVec;
 use super::App;
 use super::auth::{Caller, Role};
 use super::incoming::{self, Room};
+use super::path;
 use super::problem::{CORRELATION_ID, Correlation, Problem};
 
-/// The longest body, in bytes, unless an endpoint says otherwise.
+/// The longest body in bytes, unless an endpoint has its own bound.
 pub(crate) const MOST_BODY_BYTES: usize = 1 << 20;
 
 /// One route: its path, the role it needs, its handler and its documentation.
 pub(crate) struct Endpoint {
     pub(crate) method: Method,
-    /// The path as the router knows it.
+    /// The path as the router has it.
     pub(crate) pattern: &'static str,
     /// The role that it needs; `None` if it is open.
     pub(crate) role: Option<Role>,
     /// How a token may be sent: names of the document's security schemes.
     pub(crate) tokens: &'static [&'static str],
-    /// What is documented about it; several entries where the last part of the path tells apart.
+    /// Its documentation; several entries if the last part of the path selects one.
     pub(crate) operations: Vec<Operation>,
-    /// Makes the handler that counts itself under this number.
+    /// Makes the handler; the number is its index in the metrics.
     pub(crate) serve: Box<dyn Fn(usize) -> MethodRouter<Arc<App>>>,
 }
 
-/// One documented thing that an endpoint does.
+/// The documentation of one operation.
 pub(crate) struct Operation {
-    /// The path as people write it.
+    /// The path as it is documented.
     pub(crate) path: &'static str,
     pub(crate) summary: &'static str,
     pub(crate) request: Option<SchemaOf>,
     pub(crate) query: &'static [(&'static str, &'static str)],
-    /// Whether an answer of 200 has no body.
+    /// Whether a response with 200 has no body.
     pub(crate) empty: bool,
-    /// Status, media type and schema of each answer that is not the common problem.
+    /// Status, media type and schema of each response that is not the common problem.
     pub(crate) answers: Vec<(u16, &'static str, SchemaOf)>,
 }
 
-/// Asks a generator for the schema of one type.
+/// Generates the schema of one type.
 pub(crate) type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
 
 /// One request, with its body read.
@@ -63,11 +64,11 @@ pub(crate) struct Ask {
     /// Extensions supplied by the server.
     pub(crate) extensions: Extensions,
     caller: Option<Caller>,
-    /// What the body takes of the bounds on all bodies.
+    /// The memory of the body, counted against the bounds on all bodies.
     _room: Room,
 }
 
-/// What an endpoint comes to.
+/// The result of an endpoint.
 pub(crate) type Answered = Result<Response, Problem>;
 
 impl Endpoint {
@@ -102,8 +103,8 @@ impl Endpoint {
         Self { method, pattern, role, tokens, operations: Vec::new(), serve: Box::new(serve) }
     }
 
-    /// An endpoint that takes every method alike, documented as `GET`, for proxies that ask for their
-    /// clients. What `run` is given is not looked at before, and its number is for the meters.
+    /// An endpoint for proxies that ask for their clients. It accepts every method and is documented as
+    /// `GET`. `run` gets the request unchecked, and the index for the metrics.
     pub(crate) fn for_proxies<F, Fut>(pattern: &'static str, run: F) -> Self
     where
         F: Fn(Arc<App>, Request, usize) -> Fut + Clone + Send + Sync + 'static,
@@ -123,7 +124,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether it reads a body. One that is sent to any other endpoint is not read.
+    /// Whether it reads a body. A body sent to any other endpoint is not read.
     pub(crate) fn takes_body(&self) -> bool {
         self.operations.iter().any(|operation| operation.request.is_some())
     }
@@ -133,7 +134,7 @@ impl Endpoint {
         self.operations.iter().flat_map(|operation| operation.query).map(|(name, _)| *name).collect()
     }
 
-    /// Documents what it does.
+    /// Adds documentation.
     pub(crate) fn does(mut self, operation: Operation) -> Self {
         self.operations.push(operation);
         self
@@ -141,12 +142,12 @@ impl Endpoint {
 }
 
 impl Operation {
-    /// Something done at a path.
+    /// An operation at a path.
     pub(crate) fn new(path: &'static str, summary: &'static str) -> Self {
         Self { path, summary, request: None, query: &[], empty: false, answers: Vec::new() }
     }
 
-    /// What it is sent.
+    /// Its request body.
     pub(crate) fn takes<T: JsonSchema>(mut self) -> Self {
         self.request = Some(|generator| generator.subschema_for::<T>());
         self
@@ -158,48 +159,74 @@ impl Operation {
         self
     }
 
-    /// What it answers when all is well.
+    /// Its body with 200.
     pub(crate) fn answers<T: JsonSchema>(mut self) -> Self {
         self.answers.push((200, "application/json", |generator| generator.subschema_for::<T>()));
         self
     }
 
-    /// That it answers with an empty body when all is well.
+    /// It has an empty body with 200.
     pub(crate) fn answers_nothing(mut self) -> Self {
         self.empty = true;
         self
     }
 
-    /// What it answers with another status or media type.
+    /// A body with another status or media type.
     pub(crate) fn also<T: JsonSchema>(mut self, status: u16, media: &'static str) -> Self {
         self.answers.push((status, media, |generator| generator.subschema_for::<T>()));
         self
     }
 }
 
-/// Where a caller asks for headers of another kind.
+/// The header in which a caller asks for the IETF fields.
 const FORMAT: HeaderName = HeaderName::from_static("x-ratelimit-format");
 
 impl Ask {
-    /// Whether the caller asked for the IETF's fields too.
+    /// Whether the caller wants the IETF fields too.
     pub(crate) fn wants_ietf(&self) -> bool {
         self.query("ratelimit") == Some("ietf")
             || self.headers.get(FORMAT).is_some_and(|format| format.as_bytes().eq_ignore_ascii_case(b"ietf"))
     }
 
-    /// The name of the access key the request came with, for the log.
+    /// The name of the request's access key, for the log.
     pub(crate) fn caller(&self) -> &str {
         self.caller.as_ref().map_or("anybody", Caller::name)
     }
 
-    /// The value of a member of the query.
+    /// The caller's key; `None` where there are no keys.
+    pub(crate) fn key(&self) -> Option<&Caller> {
+        self.caller.as_ref()
+    }
+
+    /// Refuses a caller whose key belongs to another tenant.
+    pub(crate) fn check_tenant(&self, tenant: &str) -> Result<(), Problem> {
+        match self.key().and_then(Caller::tenant) {
+            Some(own) if *own.name != *tenant => Err(Problem::forbidden(format!(
+                "the key belongs to tenant `{}`, and may use no other",
+                own.name
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// The tenant that a list is about: the one that the query names, or that of the caller's key.
+    pub(crate) fn tenant_filter(&self, name: &str) -> Result<Option<String>, Problem> {
+        let Some(asked) = self.query(name) else {
+            return Ok(self.key().and_then(Caller::tenant).map(|own| own.name.to_string()));
+        };
+        let asked = path::decode_query(asked)?;
+        self.check_tenant(&asked)?;
+        Ok(Some(asked))
+    }
+
+    /// The value of a query parameter.
     pub(crate) fn query(&self, name: &str) -> Option<&str> {
         let members = self.uri.query()?.split('&').filter_map(|member| member.split_once('='));
         members.filter(|(member, _)| *member == name).map(|(_, value)| value).next()
     }
 }
 
-/// What stands before an endpoint.
+/// The checks before an endpoint.
 #[derive(Clone, Copy)]
 struct Gate {
     role: Option<Role>,
@@ -234,19 +261,19 @@ where
     response
 }
 
-/// Whether a body is left unread on a connection that cannot carry another request behind it.
+/// Whether an unread body prevents the connection from carrying another request.
 #[derive(Clone, Copy)]
 pub(crate) struct Unread(bool);
 
 impl Unread {
     pub(crate) const NOTHING: Self = Self(false);
 
-    /// Of a request of which only the head was read.
+    /// For a request of which only the head was read.
     pub(crate) fn of(parts: &Parts, body: &Body) -> Self {
         Self(parts.version < Version::HTTP_2 && !body.is_end_stream())
     }
 
-    /// Tells the client that the connection ends with this answer, if it does.
+    /// Adds `Connection: close` to the response, if necessary.
     pub(crate) fn close<B>(self, response: &mut axum::http::Response<B>) {
         if self.0 {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -262,7 +289,7 @@ pub(crate) async fn to_its_end(change: impl Future<Output = Answered> + Send + '
     }
 }
 
-/// Answers a request that no endpoint takes.
+/// Answers a request that no endpoint handles.
 pub(crate) async fn refuse(app: Arc<App>, request: Request, problem: fn() -> Problem) -> Response {
     let started = app.meters.start();
     let (parts, body) = request.into_parts();

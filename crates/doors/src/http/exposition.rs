@@ -1,12 +1,11 @@
-//! The two text formats in which Prometheus reads metrics: which one a scraper asks for, and how the older
-//! one is made from the newer.
+//! The two text formats of Prometheus: which one a scraper wants, and the conversion to the older one.
 
 use std::fmt::Write;
 
 use axum::http::HeaderMap;
 use axum::http::header::ACCEPT;
 
-/// A format of the page.
+/// A format of the metrics page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     /// The Prometheus text format, version 0.0.4. Every tool reads it.
@@ -16,8 +15,8 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// The format that the `Accept` header prefers: text unless it names OpenMetrics, and not with a lower
-    /// weight than text.
+    /// The format that the `Accept` header prefers: text, unless it names OpenMetrics with at least the
+    /// weight of text.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         let accepted = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
         let (mut text, mut open) = (0, 0);
@@ -43,14 +42,14 @@ impl Format {
     }
 }
 
-/// A weight as `0.6`, in thousandths; 0 if it is none.
+/// A weight such as `0.6` in thousandths; 0 if it is invalid.
 fn thousandths(weight: &str) -> u32 {
     let weight = weight.parse::<f32>().ok().filter(|weight| (0.0..=1.0).contains(weight));
-    // Between 0 and 1000, as it was just checked.
+    // Between 0 and 1000, as just checked.
     weight.map_or(0, |weight| (weight * 1000.0).round() as u32)
 }
 
-/// The page in the older format. There a family is named as its samples are, and has no unit.
+/// The page in the older format. There a family has the name of its samples, and no unit.
 pub(crate) fn to_text(open_metrics: &str) -> String {
     let mut page = String::with_capacity(open_metrics.len());
     let mut help = "";

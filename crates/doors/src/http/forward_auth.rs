@@ -1,10 +1,9 @@
-//! `/api/v1/forward-auth/{policy}`: may the request pass that a proxy asks about?
+//! `/api/v1/forward-auth/{policy}`: decides a request that a proxy asks about.
 //!
-//! The proxy is the peer, and its client is whom rules count. Whatever a client could have written
-//! itself is believed only where the proxy is known to replace it, so each dialect reads its own
-//! headers and no others. Who asks wrongly, or without a token where one is needed, is answered with
-//! 500 in every dialect: that is the proxy's fault, and a client that is told 401 or 400 for it would
-//! look for its own.
+//! The peer is the proxy, and rules count its client. A header that the client could have written is read
+//! only if the proxy is known to replace it, so each dialect reads its own headers and no others. A wrong
+//! question, or a missing token, gets 500 in every dialect: it is the proxy's fault, and a client that got
+//! 400 or 401 would look for its own.
 
 mod dialect;
 mod forwarded;
@@ -38,17 +37,17 @@ pub(crate) use warnings::Warnings;
 /// The configured settings of forward-auth.
 #[derive(Debug)]
 pub struct ForwardAuthSettings {
-    /// The proxies whose word on the client's address is taken. Without them the client is the proxy.
+    /// The proxies that may state the client's address. Without any, the proxy is the client.
     pub trusted_proxies: TrustedProxies,
-    /// How clients prove who they are; without it, all clients are anonymous.
+    /// How clients prove their identity; without, all clients are anonymous.
     pub credentials: Arc<Credentials>,
-    /// Other names of fields.
+    /// Aliases of fields.
     pub aliases: Aliases,
     /// How denials are written.
     pub answers: Answers,
 }
 
-/// The settings of the door for proxies. They are replaced all at once, while it is served.
+/// The settings of forward-auth. They can be replaced, all at once, while the router serves.
 #[derive(Debug, Default)]
 pub struct ForwardAuth(ArcSwap<ForwardAuthSettings>);
 
@@ -65,12 +64,12 @@ impl Default for ForwardAuthSettings {
 }
 
 impl ForwardAuth {
-    /// These settings.
+    /// Starts with these settings.
     pub fn new(settings: ForwardAuthSettings) -> Self {
         Self(ArcSwap::from_pointee(settings))
     }
 
-    /// Goes by these settings from now on.
+    /// Uses these settings from now on.
     pub fn replace(&self, settings: ForwardAuthSettings) {
         self.0.store(Arc::new(settings));
     }
@@ -90,7 +89,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     vec![Endpoint::for_proxies("/api/v1/forward-auth/{policy}", serve).does(operation)]
 }
 
-/// The way of every question. Its body is not read.
+/// Handles every question. Its body is not read.
 async fn serve(app: Arc<App>, request: Request, index: usize) -> Response {
     let started = app.meters.start();
     let (mut parts, body) = request.into_parts();
@@ -100,7 +99,7 @@ async fn serve(app: Arc<App>, request: Request, index: usize) -> Response {
     let query = Query::read(parts.uri.query());
     let dialect = query.as_ref().map_or(Dialect::Plain, |query| query.dialect);
     let admitted = app.keys.admits_proxy(&parts.headers);
-    // A secret of the proxy is nothing that rules may count, and show, as if it were the client's.
+    // The proxy's secret must not be counted or shown as the client's.
     parts.headers.remove(PROXY_TOKEN);
     let answered = match query {
         Ok(_) if !admitted => {
@@ -121,7 +120,7 @@ async fn serve(app: Arc<App>, request: Request, index: usize) -> Response {
     response.map(Body::from)
 }
 
-/// Decides, and says what came of it.
+/// Decides, and returns the response.
 async fn decide(
     app: &App,
     parts: &Parts,
@@ -174,12 +173,12 @@ async fn decide(
     })
 }
 
-/// The policy that is asked for.
+/// The requested policy.
 fn policy<'s>(pinned: &'s Snapshot, uri: &Uri) -> Result<&'s Policy, Problem> {
     let name = percent_decode_str(path::rest(uri).0).decode_utf8_lossy();
     let policy =
         pinned.policies.find(&name).map_err(|mistake| Problem::misconfigured(mistake.to_string()))?;
-    // A proxy that asks here does not tell what becomes of a request.
+    // A proxy that asks here does not report the end of a request.
     for rule in policy.rules.iter().filter(|rule| rule.enabled) {
         let waits_for = if rule.plan.limits().iter().any(Limit::holds) {
             "has an `at once` limit, and forward-auth does not see when a request ends"

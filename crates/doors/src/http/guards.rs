@@ -1,4 +1,4 @@
-//! Guards: beginning a login and saying how it ended; who is locked, how somebody stands, letting them in.
+//! Guards: begins and finishes logins, lists locks, shows the state of a user, and unlocks.
 
 mod shapes;
 
@@ -101,7 +101,7 @@ fn allowed(guard: &Guard, begun: &Begun<'_>) -> Response {
 }
 
 fn refused(app: &App, ask: &Ask, guard: &Guard, begun: &Begun<'_>) -> Response {
-    /// What stands behind the refusal itself.
+    /// The members after those of the refusal.
     #[derive(Serialize)]
     struct Behind<'g> {
         guard: &'g str,
@@ -118,7 +118,7 @@ fn refused(app: &App, ask: &Ask, guard: &Guard, begun: &Begun<'_>) -> Response {
     let behind = Behind { guard: &guard.name, advice, ticket: None };
     let behind = serde_json::to_vec(&behind).expect("texts and numbers can be written");
     let bytes = json.bytes();
-    // A comma stands for the brace that begins the other object, which ends both.
+    // A comma replaces the opening brace of the second object, whose closing brace ends both.
     bytes.push(b',');
     bytes.extend_from_slice(&behind[1..]);
     let mut response = Response::new(Body::from(json.into_bytes()));
@@ -230,7 +230,7 @@ async fn unlock_fields(app: Arc<App>, ask: Ask) -> Answered {
     Ok(json(&UnlockedShown { unlocked }))
 }
 
-/// The guard that the path names.
+/// The guard in the path.
 fn named<'p>(policies: &'p Policies, ask: &Ask) -> Result<&'p Guard, Problem> {
     let name = path::decode(path::rest(&ask.uri).0)?;
     policies.find_guard(&name).map_err(|mistake| Problem::not_found(mistake.to_string()))

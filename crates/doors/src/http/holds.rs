@@ -1,4 +1,4 @@
-//! Holds: what is in flight, taken under an id, renewed and ended by it.
+//! Holds on what is in flight: taken, renewed and released by an id.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use super::shown::{Moment, Shown, json};
 /// The most ids that can be set at once.
 const MOST_IDS: usize = 100_000;
 
-/// The longest body that sets ids: as many as there may be, of a usual length.
+/// The longest body that sets ids: the most ids, of a usual length.
 const MOST_IDS_BYTES: usize = 8 << 20;
 
 const ONE: &str = "/api/v1/holds/{rule}/{*key}";
@@ -33,12 +33,12 @@ const ONE: &str = "/api/v1/holds/{rule}/{*key}";
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "HoldRequest")]
 struct HoldBody<'b> {
-    /// Which policy it passes.
+    /// The name of the policy.
     #[serde(borrow)]
     policy: Text<'b>,
     #[serde(borrow, default)]
     fields: Fields<'b>,
-    /// Under which id it is held.
+    /// The id of the hold.
     #[serde(borrow)]
     id: Text<'b>,
     /// How much to charge; 1 by default.
@@ -46,7 +46,7 @@ struct HoldBody<'b> {
     cost: Option<Whole>,
 }
 
-/// The ids that are held, according to the caller's books.
+/// All ids that are held, as far as the caller knows.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "HeldIds")]
@@ -63,7 +63,7 @@ struct Renewed {
 
 #[derive(Serialize, JsonSchema)]
 struct Released {
-    /// Whether it was held.
+    /// Whether the id had a hold.
     released: bool,
 }
 
@@ -75,7 +75,7 @@ struct HoldsShown<'h> {
     rule: &'h str,
     /// The key; a pseudonym if keys are secret.
     key: &'h str,
-    /// The limit, as it is written.
+    /// The limit, as text.
     #[schemars(with = "String")]
     limit: Shown<&'h Limit>,
     /// The most that may be held at once.
@@ -90,7 +90,7 @@ struct HoldsShown<'h> {
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Hold")]
 struct HoldShown<'h> {
-    /// The id it was taken under.
+    /// Its id.
     id: &'h str,
     /// How much of the limit it uses.
     weight: u64,
@@ -189,15 +189,11 @@ async fn order(app: &App, (rule, key): (&str, &str), order: HoldsOrder<'_>) -> R
     Ok(app.engine.holds(&counter, order).await?)
 }
 
-/// The limit that counts holds at a place.
+/// The limit of a rule at a key that counts holds.
 fn in_flight<'s>(rule: &Rule, counter: &Counter<'s>) -> Result<(&'s Limit, &'s InFlight), Problem> {
-    let limits = counter.plan.limits().iter();
-    let mut holds = limits.filter_map(|limit| match limit {
-        Limit::InFlight(holds) => Some((limit, holds)),
-        _ => None,
-    });
     let none = || Problem::not_found(format!("rule `{}` has no limit `at once` at this key", rule.name));
-    holds.next().ok_or_else(none)
+    let (index, holds) = counter.plan.in_flight().ok_or_else(none)?;
+    Ok((&counter.plan.limits()[index], holds))
 }
 
 fn show(app: &App, place: &Place<'_>, counter: &Counter<'_>, report: &HoldsReport) -> Answered {

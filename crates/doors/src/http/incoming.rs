@@ -1,8 +1,8 @@
 //! Reads request bodies into memory, within bounds: for one body, for one connection, and for all
 //! connections together.
 //!
-//! Only a caller that was admitted gets here. A body without room is answered with 503 instead of waiting:
-//! two bodies that wait for each other's room would both wait until they time out.
+//! Only admitted callers get here. A body without room gets a 503 instead of waiting: two bodies that wait
+//! for each other's room would both wait until their time-out.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,15 +16,15 @@ use http_body_util::BodyExt;
 use super::App;
 use super::problem::Problem;
 
-/// The most bytes of request bodies that one connection may have in memory. The longest body that any
-/// endpoint takes fits.
+/// The most bytes of request bodies that one connection may have in memory. The longest body of any endpoint
+/// fits.
 pub const MOST_BODY_BYTES_PER_CONNECTION: usize = 8 << 20;
 
 /// The most bytes of request bodies that all connections together may have in memory.
 pub const MOST_BODY_BYTES_IN_TOTAL: usize = 64 << 20;
 
-/// The connection that a request came over. The server of the router puts it among the extensions of each
-/// request, a clone of the same one for all requests of a connection.
+/// The connection of a request. The server of the router adds a clone of it to the extensions of each request
+/// on the connection.
 #[derive(Clone, Debug)]
 pub struct Peer {
     pub(crate) address: IpAddr,
@@ -35,7 +35,7 @@ pub struct Peer {
 #[derive(Debug, Default)]
 pub(crate) struct Gauge(AtomicUsize);
 
-/// The room that a body takes, for as long as it is needed.
+/// The memory of a body, for as long as it is needed.
 pub(crate) struct Room {
     app: Arc<App>,
     peer: Option<Peer>,
@@ -50,7 +50,7 @@ impl Peer {
 }
 
 impl Gauge {
-    /// Adds to it, or tells that there would be more than `most`.
+    /// Adds to it. Returns false if there would be more than `most`.
     fn add(&self, bytes: usize, most: usize) -> bool {
         let before = self.0.fetch_add(bytes, Ordering::Relaxed);
         let fits = before.saturating_add(bytes) <= most;
@@ -66,12 +66,12 @@ impl Gauge {
 }
 
 impl Room {
-    /// Room for a body over this connection, which takes none yet.
+    /// The memory of a body on this connection, at first none.
     pub(crate) fn new(app: &Arc<App>, peer: Option<&Peer>) -> Self {
         Self { app: Arc::clone(app), peer: peer.cloned(), bytes: 0 }
     }
 
-    /// Takes so many bytes in all.
+    /// Grows to this many bytes in total.
     fn grow_to(&mut self, bytes: usize) -> Result<(), Problem> {
         let more = bytes.saturating_sub(self.bytes);
         if let Some(peer) = &self.peer
@@ -115,11 +115,11 @@ pub(crate) async fn read(
         return Err(Problem::too_large(most));
     }
     room.grow_to(first.len())?;
-    // Most bodies come in one piece.
+    // Most bodies arrive in one piece.
     if body.is_end_stream() {
         return Ok(first);
     }
-    // It grows with what has come. A client that announces much and sends little takes little room.
+    // It grows as bytes arrive, so a client that announces much and sends little uses little memory.
     let mut whole = first.to_vec();
     drop(first);
     while let Some(piece) = next(&mut body).await? {
@@ -137,12 +137,12 @@ pub(crate) async fn read(
     Ok(whole.into())
 }
 
-/// The next piece of a body that has bytes.
+/// The next non-empty piece of a body.
 async fn next(body: &mut Body) -> Result<Option<Bytes>, Problem> {
     while let Some(frame) = body.frame().await {
         let frame =
             frame.map_err(|error| Problem::bad_request(format!("the body cannot be read: {error}")))?;
-        // Trailers say nothing here.
+        // Trailers are ignored.
         if let Ok(piece) = frame.into_data()
             && !piece.is_empty()
         {

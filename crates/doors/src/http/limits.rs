@@ -1,4 +1,4 @@
-//! Limits as bodies have them: in the grammar of limits, or as a rate with a burst in two numbers.
+//! Limits in bodies: in the grammar of limits, or as a rate and a burst.
 
 use tollgate_core::grammar::{self, GrammarError};
 use tollgate_core::{Limit, Plan, Span};
@@ -7,10 +7,10 @@ use tollgate_engine::calendar::zone_exists;
 use super::body::{OneOrMore, Text, Whole};
 use super::problem::Problem;
 
-/// Limits in the grammar, one alone or a list.
+/// Limits in the grammar, a single one or a list.
 pub(crate) type Written<'b> = OneOrMore<{ Plan::MOST_LIMITS }, Text<'b>>;
 
-/// The limits that a body asks for, in one of its two forms.
+/// The limits in a body, in either form.
 pub(crate) fn wanted(
     limits: Option<&Written<'_>>,
     per_second: Option<Whole>,
@@ -38,12 +38,12 @@ pub(crate) fn wanted(
     }
 }
 
-/// Reads limits in the grammar; a mistake says where it is. No limit is the word `unlimited`, not 0.
+/// Reads limits in the grammar. An error says where it is. No limit is written `unlimited`, not 0.
 pub(crate) fn read(texts: &[&str]) -> Result<Vec<Limit>, Problem> {
     read_by(texts, grammar::parse_explicit)
 }
 
-/// As [`read`], for the members of a mail server's form, where 0 and null mean no limit.
+/// As [`read`], for the members of a mail server, where 0 and null mean no limit.
 pub(crate) fn read_mail(texts: &[&str]) -> Result<Vec<Limit>, Problem> {
     read_by(texts, grammar::parse)
 }
@@ -68,12 +68,9 @@ fn read_by(
     Ok(limits)
 }
 
-/// A rate in a second and a burst, if that is all there is.
+/// The rate per second and the burst, if the plan is just that.
 pub(crate) fn rate_and_burst(plan: &Plan) -> Option<(u64, u64)> {
-    match plan.limits() {
-        [Limit::Bucket(bucket)] if bucket.period() == Span::from_secs(1) => {
-            Some((bucket.rate(), bucket.burst()))
-        }
-        _ => None,
-    }
+    let [limit] = plan.limits() else { return None };
+    let bucket = limit.bucket().filter(|bucket| bucket.period() == Span::from_secs(1))?;
+    Some((bucket.rate(), bucket.burst()))
 }

@@ -1,6 +1,6 @@
-//! Limits and counts in the words of a mail server: messages per hour, per day, recipients.
+//! Limits and counts in the terms of a mail server: messages per hour and per day, recipients.
 //!
-//! Only windows of an hour and of a day fit these words; 0 says that there is none.
+//! Only windows of an hour and of a day fit these terms; 0 means no limit.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::shown::Moment;
 const HOUR: Span = Span::from_secs(3_600);
 const DAY: Span = Span::from_secs(86_400);
 
-/// The field in which an attempt tells how many recipients a message has.
+/// The field with the number of recipients.
 const RECIPIENTS: &str = "recipients";
 
 /// The limits of a rule, or of one key.
@@ -28,7 +28,7 @@ pub(crate) struct MailLimits {
     recipients_per_message: Option<u64>,
 }
 
-/// The limits of the rules that a mail server has, as far as they are there.
+/// The limits of a mail server's rules, as far as they exist.
 #[derive(Default, Serialize, JsonSchema)]
 pub(crate) struct MailSections {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -43,40 +43,40 @@ pub(crate) struct MailSections {
     default_api_key: Option<MailLimits>,
     #[serde(skip_serializing_if = "Option::is_none")]
     default_recipient_domain: Option<MailLimits>,
-    /// The domains that have limits of their own.
+    /// The domains with limits of their own.
     #[serde(skip_serializing_if = "Option::is_none")]
     domains: Option<BTreeMap<String, MailLimits>>,
-    /// The recipients' domains that have limits of their own.
+    /// The recipients' domains with limits of their own.
     #[serde(skip_serializing_if = "Option::is_none")]
     recipient_domains: Option<BTreeMap<String, MailLimits>>,
 }
 
-/// What was counted at a key, for rules with a window of an hour or a day.
+/// The counts of a key, for rules with a window of an hour or a day.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct MailCounts<'r> {
     /// The rule.
     level: &'r str,
     hourly_count: u64,
     daily_count: u64,
-    /// 0 is no limit.
+    /// 0 means no limit.
     hourly_limit: u64,
-    /// 0 is no limit.
+    /// 0 means no limit.
     daily_limit: u64,
-    /// When the first message of this hour came; null while no hour runs.
+    /// When the first message of this hour was counted; null if no hour has started.
     #[schemars(with = "Option<String>")]
     hour_start: Option<Moment>,
-    /// When the first message of this day came; null while no day runs.
+    /// When the first message of this day was counted; null if no day has started.
     #[schemars(with = "Option<String>")]
     day_start: Option<Moment>,
 }
 
-/// A number that was told, where null tells 0: no limit.
+/// A number that is present; null means 0, no limit.
 pub(crate) fn told<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     let number = Option::<Whole>::deserialize(deserializer)?;
     Ok(Some(number.map_or(0, |number| number.0)))
 }
 
-/// What was told, in the one grammar of limits.
+/// The numbers in the grammar of limits.
 pub(crate) fn written(per_hour: Option<u64>, per_day: Option<u64>, recipients: Option<u64>) -> Vec<String> {
     let forms = [
         per_hour.map(|number| format!("{number}/hour")),
@@ -87,12 +87,14 @@ pub(crate) fn written(per_hour: Option<u64>, per_day: Option<u64>, recipients: O
 }
 
 impl MailLimits {
-    /// A plan in these words, if some of it fits them or it is unlimited.
+    /// A plan in these terms, if part of it fits them or it is unlimited.
     fn of(plan: &Plan) -> Option<Self> {
-        let recipients = plan.limits().iter().find_map(|limit| match limit {
-            Limit::PerAttempt(bound) if **bound.field() == *RECIPIENTS => Some(bound.max()),
-            _ => None,
-        });
+        let recipients = plan
+            .limits()
+            .iter()
+            .filter_map(Limit::per_attempt)
+            .find(|bound| **bound.field() == *RECIPIENTS)
+            .map(|bound| bound.max());
         let fits = plan.limits().is_empty() || fits(plan) || recipients.is_some();
         fits.then(|| Self {
             messages_per_hour: window(plan, HOUR).map_or(0, |(_, limit)| limit.number()),
@@ -123,8 +125,8 @@ impl MailSections {
 }
 
 impl<'r> MailCounts<'r> {
-    /// What a rule shows at a key under `plan`; `None` if neither it nor the rule's own limits have
-    /// a window that fits.
+    /// The counts of a rule at a key under `plan`; `None` if neither `plan` nor the rule's own limits have a
+    /// fitting window.
     pub(crate) fn of(rule: &'r Rule, plan: &Plan, outcome: &Outcome) -> Option<Self> {
         if !fits(plan) && !fits(&rule.plan) {
             return None;
@@ -142,7 +144,7 @@ impl<'r> MailCounts<'r> {
     }
 }
 
-/// One window: how many of how many, since when.
+/// The count, limit and start of one window.
 #[derive(Default)]
 struct Count {
     count: u64,
@@ -157,7 +159,7 @@ impl Count {
         Self {
             count: reading.capacity - reading.remaining,
             limit: limit.number(),
-            // A window that does not run resets at once.
+            // A window that has not started resets at once.
             start: reading.reset.filter(|reset| *reset > outcome.now).map(|reset| reset - period),
         }
     }
@@ -172,8 +174,8 @@ fn fits(plan: &Plan) -> bool {
     window(plan, HOUR).is_some() || window(plan, DAY).is_some()
 }
 
-/// The window of this length, and its place among the limits.
+/// The window of this length, and its index among the limits.
 fn window(plan: &Plan, period: Span) -> Option<(usize, &Limit)> {
     let mut limits = plan.limits().iter().enumerate();
-    limits.find(|(_, limit)| matches!(limit, Limit::Window(window) if window.period() == period))
+    limits.find(|(_, limit)| limit.window().is_some_and(|window| window.period() == period))
 }

@@ -1,7 +1,7 @@
-//! Metrics: what this door counts, and the page that shows it with the engine's and the program's.
+//! Metrics: the counters of this door, and the page with those of the engine and the program.
 //!
-//! Labels are routes, methods and statuses from fixed lists, and configured rules: the number of
-//! series does not depend on what is sent.
+//! Labels are routes, methods and statuses from fixed lists, and configured rules. So callers cannot raise
+//! the number of series.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,17 +23,17 @@ use super::App;
 use super::endpoint::Endpoint;
 use super::exposition::{self, Format};
 
-/// Every status this door answers with.
+/// Every status that this door responds with.
 const STATUSES: [u16; 14] = [200, 201, 400, 401, 403, 404, 405, 409, 412, 413, 422, 429, 500, 503];
 
-/// What is counted about requests.
+/// The counters of requests.
 #[derive(Clone)]
 pub(crate) struct HttpMeters {
     stopwatch: quanta::Clock,
     routes: Arc<[RouteMeter]>,
 }
 
-/// What is counted about one route.
+/// The counters of one route.
 struct RouteMeter {
     method: String,
     route: &'static str,
@@ -57,7 +57,7 @@ impl HttpMeters {
         Self { stopwatch: quanta::Clock::new(), routes: routes.collect() }
     }
 
-    /// The number of everything that no endpoint takes.
+    /// The index for requests that no endpoint handles.
     pub(crate) fn unmatched(&self) -> usize {
         self.routes.len() - 1
     }
@@ -66,12 +66,12 @@ impl HttpMeters {
         self.stopwatch.raw()
     }
 
-    /// A time that only goes forward, from no moment in particular.
+    /// A monotonic time, from an arbitrary start.
     pub(crate) fn now(&self) -> Timestamp {
         Timestamp::from_micros(self.stopwatch.delta_as_nanos(0, self.stopwatch.raw()) / 1_000)
     }
 
-    /// Counts a request that was answered.
+    /// Counts an answered request.
     pub(crate) fn note(&self, index: usize, status: StatusCode, started: u64) {
         let route = &self.routes[index];
         if let Some(at) = STATUSES.iter().position(|known| *known == status.as_u16()) {
@@ -88,7 +88,7 @@ impl fmt::Debug for HttpMeters {
     }
 }
 
-/// Shows the requests of every route that was used.
+/// Exports the requests of every route that was used.
 impl Collector for HttpMeters {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let counter = Counter::<u64, AtomicU64>::default();
@@ -115,7 +115,7 @@ impl Collector for HttpMeters {
     }
 }
 
-/// Adds what the engine and this door count.
+/// Registers the counters of the engine and of this door.
 pub(crate) fn register(registry: &mut Registry, engine: &Engine, pacer: &Pacer, meters: &HttpMeters) {
     let help = "How long decisions took; one in 64 is timed";
     let latency = engine.meters.latency.clone();
@@ -130,7 +130,7 @@ pub(crate) fn register(registry: &mut Registry, engine: &Engine, pacer: &Pacer, 
     registry.register_collector(Box::new(meters.clone()));
 }
 
-/// The whole page.
+/// The complete page.
 pub(crate) async fn page(app: &App, format: Format) -> String {
     let usage = usage(&app.engine).await;
     let mut page = String::new();
@@ -144,7 +144,7 @@ pub(crate) async fn page(app: &App, format: Format) -> String {
     }
 }
 
-/// How full each rule without a key is, read now. Nothing is shown while the store does not answer.
+/// How full each rule without a key is, read now. Nothing is shown during an outage.
 async fn usage(engine: &Engine) -> Registry {
     let family = Family::<[(&'static str, String); 1], Gauge<f64, AtomicU64>>::default();
     let used = engine.usage(&engine.pin()).await.unwrap_or_default();

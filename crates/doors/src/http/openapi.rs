@@ -1,5 +1,5 @@
-//! The OpenAPI 3.1 document, made from the endpoints and from the types they read and write. Decisions are
-//! written by hand; `answer::promise` has their types.
+//! The OpenAPI 3.1 document, generated from the endpoints and their types. Decisions are written by hand, so
+//! `answer::promise` has types for them.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::aliases::ALIASES;
 use super::endpoint::{Endpoint, Operation};
 use super::problem::{PROBLEM_JSON, ProblemBody};
 
-/// Where schemas are found in the document.
+/// The path of schemas in the document.
 const SCHEMAS: &str = "/components/schemas";
 
 /// The document that describes these endpoints.
@@ -117,7 +117,7 @@ fn responses(operation: &Operation, answers: &mut SchemaGenerator) -> Value {
     Value::Object(shown)
 }
 
-/// What a status stands for.
+/// The description of a status.
 fn about(status: &str) -> &'static str {
     match status {
         "200" => "Done",

@@ -39,7 +39,7 @@ struct ReportBody<'b> {
     fields: Fields<'b>,
 }
 
-/// The pause that is in force now.
+/// A pause in force.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Paused")]
 struct PausedShown<'p> {
@@ -47,7 +47,7 @@ struct PausedShown<'p> {
     policy: &'p str,
     /// How many keys are paused; 0 for the whole policy.
     keys: usize,
-    /// Milliseconds for which they do.
+    /// Milliseconds until it ends.
     retry_after_ms: u64,
 }
 
@@ -57,7 +57,7 @@ struct PausedShown<'p> {
 struct PacedShown<'p> {
     /// The policy.
     policy: &'p str,
-    /// How many wait for their turn on this node.
+    /// How many calls wait for their turn on this node.
     waiting: u64,
     /// The pauses.
     pauses: Vec<PauseShown>,
@@ -69,9 +69,9 @@ struct PacedShown<'p> {
 struct PauseShown {
     /// The rule; null for the policy as a whole.
     rule: Option<String>,
-    /// Its key; a made-up name where keys are secret.
+    /// Its key; a pseudonym if keys are secret.
     key: Option<String>,
-    /// Milliseconds for which it does.
+    /// Milliseconds until it ends.
     retry_after_ms: u64,
 }
 
@@ -94,7 +94,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-/// Other nodes are told even if whoever reports it hangs up.
+/// Completes the change, which other nodes follow, even if the caller disconnects.
 async fn take_report(app: Arc<App>, ask: Ask) -> Answered {
     to_its_end(pause(app, ask)).await
 }
@@ -135,7 +135,7 @@ async fn end_pauses(app: Arc<App>, ask: Ask) -> Answered {
     Ok(json(&Resumed { resumed }))
 }
 
-/// The policy that the path names.
+/// The policy in the path.
 fn policy(ask: &Ask) -> Result<String, Problem> {
     path::decode(path::rest(&ask.uri).0)
 }
@@ -151,13 +151,13 @@ fn meant(said: &RetryAfter<'_>) -> Result<Until, Problem> {
         RetryAfter::Seconds(seconds) => return Ok(Until::After(seconds_of(*seconds))),
         RetryAfter::Text(text) => text.trim(),
     };
-    // Some headers have fractions, though they should not.
+    // Some headers have fractions, against the standard.
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     if let Some(seconds) = text.parse::<f64>().ok().filter(|_| is_number) {
         return Ok(Until::After(seconds_of(seconds)));
     }
     if let Ok(date) = httpdate::parse_http_date(text) {
-        // Of all dates, only those before 1970 are before it.
+        // Only dates before 1970 fail here; they count as 1970.
         let since = date.duration_since(UNIX_EPOCH).unwrap_or_default();
         return Ok(Until::At(Timestamp::from_micros(Span::from(since).as_micros())));
     }
@@ -165,7 +165,7 @@ fn meant(said: &RetryAfter<'_>) -> Result<Until, Problem> {
     span.map(Until::After).map_err(|error| Problem::bad_request(format!("`retry_after`: {error}")))
 }
 
-/// So many seconds, rounded up. A number that is too large for it becomes the largest there is.
+/// A number of seconds, rounded up. A number that is too large becomes the largest span.
 fn seconds_of(seconds: f64) -> Span {
     Span::from_micros((seconds * 1e6).ceil() as u64)
 }

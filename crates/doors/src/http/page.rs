@@ -1,10 +1,10 @@
-//! Lists that are shown in pages: so many at a time, each page from where the last one ended.
+//! Lists in pages; each page starts where the last one ended.
 
 use super::endpoint::Ask;
 use super::path;
 use super::problem::Problem;
 
-/// The most that is shown at once.
+/// The most entries of a page.
 pub(crate) const MOST: usize = 1_000;
 
 /// The query parameters of a list in pages.
@@ -13,7 +13,7 @@ pub(crate) const QUERY: &[(&str, &str)] = &[
     ("after", "the last name of the page before: `next` in its answer"),
 ];
 
-/// Which page is asked for.
+/// The requested page.
 pub(crate) struct Page {
     pub(crate) limit: usize,
     pub(crate) after: Option<String>,
@@ -25,8 +25,8 @@ impl Page {
         Ok(Self { limit: limit(ask, 100)?, after })
     }
 
-    /// The first of the items, which come after [`Page::after`] in the order of their names, and the name
-    /// of the last one if there are more.
+    /// The items of one page, given those after [`Page::after`] in the order of their names, and the name of
+    /// the last one if there are more.
     pub(crate) fn cut<T>(&self, mut items: Vec<T>, name: impl Fn(&T) -> &str) -> (Vec<T>, Option<String>) {
         let more = items.len() > self.limit;
         items.truncate(self.limit);
@@ -35,7 +35,7 @@ impl Page {
     }
 }
 
-/// How many are to be shown.
+/// The requested size of a page.
 pub(crate) fn limit(ask: &Ask, otherwise: usize) -> Result<usize, Problem> {
     let Some(text) = ask.query("limit") else { return Ok(otherwise) };
     let number = text.parse().ok().filter(|number| (1..=MOST).contains(number));

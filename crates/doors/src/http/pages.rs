@@ -1,8 +1,9 @@
-//! Keeps web pages out where no key does: a page of anybody's, open in a browser on this machine, can send
-//! requests to whatever listens there, and by a name that it makes point here it could read the answers.
+//! Refuses requests of web pages on a server without keys. Any page in a browser on this machine can send
+//! requests to a local server. By a DNS name that the page's owner points at this machine, it could also read
+//! the responses.
 //!
-//! Browsers say where a request comes from, and pages cannot forge it. Whoever is no browser says nothing of
-//! the kind, and is not asked.
+//! Browsers state the origin of a request, and pages cannot forge it. Other programs do not send these
+//! headers and are not affected.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -13,8 +14,8 @@ use super::problem::Problem;
 
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Refuses what a browser sends for a page that is not of this server, and what was sent to another name
-/// than this machine's own.
+/// Refuses requests that a browser sends for a page of another site, and requests for another host name than
+/// this machine's own.
 pub(crate) fn refuse(headers: &HeaderMap) -> Result<(), Problem> {
     if !headers.get_all(HOST).iter().all(is_own) {
         let detail = "without keys this server accepts only `localhost` or an IP address as `Host`: use one of these, or set `keys`";
@@ -30,7 +31,7 @@ pub(crate) fn refuse(headers: &HeaderMap) -> Result<(), Problem> {
     Err(Problem::forbidden(detail.to_owned()))
 }
 
-/// Whether a host is an address, or the one name that always means this machine.
+/// Whether a host is an address or `localhost`.
 fn is_own(host: &HeaderValue) -> bool {
     let Ok(host) = host.to_str() else { return false };
     if let Some((address, port)) = host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
@@ -40,7 +41,7 @@ fn is_own(host: &HeaderValue) -> bool {
     name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
 }
 
-/// Whether an origin is the one that is served here.
+/// Whether an origin is this server.
 fn is_origin(origin: &[u8], host: &[u8]) -> bool {
     let served = origin.strip_prefix(b"http://").or_else(|| origin.strip_prefix(b"https://"));
     served.is_some_and(|served| !served.is_empty() && served.eq_ignore_ascii_case(host))

@@ -1,7 +1,7 @@
-//! What the last parts of a path name: a rule, a key, an id.
+//! The last parts of a path: a rule, a key, an id.
 //!
-//! Keys may hold anything, slashes too, so paths are taken apart before they are decoded: a slash
-//! that is part of a key may be sent as `%2F`, and must be where it would be taken for a separator.
+//! Keys may hold anything, even slashes, so paths are split before they are decoded. A slash in a key may be
+//! sent as `%2F`, and must be if it would be taken for a separator.
 
 use std::sync::Arc;
 
@@ -12,25 +12,24 @@ use tollgate_core::{Policies, Rule};
 
 use super::problem::Problem;
 
-/// One rule at one key.
+/// A rule and a key.
 pub(crate) struct Place<'s> {
     pub(crate) rule: &'s Arc<Rule>,
     pub(crate) key: Box<str>,
 }
 
-/// What follows the first three parts of a path, `/api/v1/…/`, still encoded: the rule, and what
-/// comes after it.
+/// The parts after `/api/v1/…/`, still encoded: the rule, and the rest.
 pub(crate) fn rest(uri: &Uri) -> (&str, &str) {
     let rest = uri.path().splitn(5, '/').nth(4).unwrap_or_default();
     rest.split_once('/').unwrap_or((rest, ""))
 }
 
-/// Undoes percent-encoding in a part of the path.
+/// Decodes percent-encoding in a part of the path.
 pub(crate) fn decode(part: &str) -> Result<String, Problem> {
     decoded(part, "path")
 }
 
-/// Undoes percent-encoding in a value of the query.
+/// Decodes percent-encoding in a value of the query.
 pub(crate) fn decode_query(value: &str) -> Result<String, Problem> {
     decoded(value, "query")
 }
@@ -52,12 +51,13 @@ pub(crate) fn rule<'s>(policies: &'s Policies, name: &str) -> Result<&'s Arc<Rul
 }
 
 impl<'s> Place<'s> {
-    /// The place that an encoded rule and key name.
+    /// The place of an encoded rule and key.
     pub(crate) fn find(policies: &'s Policies, name: &str, key: &str) -> Result<Self, Problem> {
         Self::of(rule(policies, &decode(name)?)?, &decode(key)?)
     }
 
-    /// The place of a rule's key, in any spelling. The key is not shown back: it may be a secret.
+    /// The place of a rule's key, which is normalised. The error does not repeat the key, which may be a
+    /// secret.
     pub(crate) fn of(rule: &'s Arc<Rule>, key: &str) -> Result<Self, Problem> {
         let key = rule.key_of(key).ok_or_else(|| {
             if let [field] = &*rule.by

@@ -1,4 +1,4 @@
-//! Policies made over the API: `/api/v1/policies`.
+//! Policies created over the API: `/api/v1/policies`.
 
 use std::ops::Bound;
 use std::str::FromStr;
@@ -30,7 +30,7 @@ use super::shown::{self, Moment, json};
 const ALL: &str = "/api/v1/policies";
 const ONE: &str = "/api/v1/policies/{name}";
 
-/// The two bodies that say what a policy is like differ in whether its name must be there.
+/// The two request bodies of a policy. They differ in whether the name is required.
 macro_rules! policy_body {
     ($(#[$about:meta])* struct $body:ident { $(#[$naming:meta])* name: $name:ty }) => {
         #[derive(Deserialize, JsonSchema)]
@@ -63,7 +63,7 @@ macro_rules! policy_body {
         }
 
         impl $body<'_> {
-            /// What it says of a policy of this name.
+            /// The policy of this name that the body describes.
             fn spec(&self, name: &str) -> Result<PolicySpec, Problem> {
                 let owned = |text: &Text<'_>| text.as_str().to_owned();
                 let draft = PolicyDraft {
@@ -116,7 +116,7 @@ struct PolicyShown<'p> {
     /// The burst; only with `requestsPerSecond`.
     #[serde(rename = "burstSize", skip_serializing_if = "Option::is_none")]
     burst_size: Option<u64>,
-    /// Its limits, as they are written.
+    /// Its limits, as text.
     limits: Vec<String>,
     /// The fields that make its key.
     by: Vec<&'p str>,
@@ -127,8 +127,8 @@ struct PolicyShown<'p> {
     /// What happens while a shared store is down: `on_outage`, or else the default of the configuration,
     /// or `deny` if some limit has no share.
     effective_on_outage: String,
-    /// Whether it is in force: it is not while the configuration has a rule or policy of its name, or a
-    /// clash with its limits.
+    /// Whether it is in force. It is not if the configuration has a rule or policy of its name, or if its
+    /// limits clash with it.
     in_force: bool,
     /// How many routes use it, by assignment or by configuration.
     routes: usize,
@@ -268,7 +268,7 @@ fn in_words(app: &App, made: &DynamicPolicy) -> String {
     made.spec.in_words(app.engine.pin().policies.on_outage())
 }
 
-/// A policy, with the tag of its state.
+/// A policy with its ETag.
 fn show(app: &App, made: &DynamicPolicy) -> Response {
     let pinned = app.engine.pin();
     let mut response = json(&PolicyShown::of(made, &pinned, &Users::of(app, &pinned)));
@@ -303,7 +303,7 @@ fn refused(app: &App, fault: ChangeFault) -> Problem {
     fault.into()
 }
 
-/// The tags of the states that a caller wants to change, if it says which; any will do otherwise.
+/// The ETags in `If-Match`; `None` if the caller accepts any state.
 fn expected(ask: &Ask) -> Option<Vec<String>> {
     let values: Vec<&HeaderValue> = ask.headers.get_all(IF_MATCH).iter().collect();
     let texts = values.iter().filter_map(|value| value.to_str().ok());

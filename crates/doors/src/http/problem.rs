@@ -1,4 +1,4 @@
-//! The problems that this API has.
+//! The problems of this API.
 
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode};
@@ -11,30 +11,29 @@ pub(crate) use tollgate_web::answer::PROBLEM_JSON;
 pub(crate) use tollgate_web::correlation::{CORRELATION_ID, Correlation};
 use tollgate_web::json::Json;
 
-/// Why a request was not done.
+/// Why a request was refused or failed.
 #[derive(Debug)]
 pub(crate) struct Problem(tollgate_web::Problem);
 
-/// A problem as the API promises it.
+/// The schema of a problem.
 #[derive(JsonSchema)]
 #[schemars(rename = "Problem")]
 #[expect(dead_code, reason = "only its schema is used")]
 pub(crate) struct ProblemBody<'p> {
-    /// What kind of problem this is: a path that does not change.
+    /// The kind of the problem: a constant path.
     r#type: &'p str,
-    /// The kind in words.
+    /// The kind as text.
     title: &'p str,
     /// The HTTP status.
     status: u16,
     /// What is wrong with this request.
     detail: &'p str,
-    /// The id of the request, as the caller sent it or as it was made up.
+    /// The id of the request: the caller's, or a generated one.
     #[serde(rename = "correlationId")]
     correlation_id: &'p str,
 }
 
-/// What a request is answered with if it takes too long. How long that is, whoever serves the router
-/// says.
+/// The response to a request that takes too long. The server of the router decides when that is.
 pub struct TooLate(Correlation);
 
 impl TooLate {
@@ -43,7 +42,7 @@ impl TooLate {
         Self(Correlation::of(headers))
     }
 
-    /// The answer, instead of the router's.
+    /// The response, instead of the router's.
     pub fn answer(&self) -> Response {
         let detail = "the whole request did not come, or was not answered, in time";
         let (kind, title) = ("/problems/too-late", "Request timeout");
@@ -105,7 +104,7 @@ impl Problem {
         Self::new(StatusCode::CONFLICT, "/problems/list-full", "List full", detail)
     }
 
-    /// As from the fault, where fields say whom something is about and nothing is attempted.
+    /// The problem for a fault where fields only identify a user and nothing is attempted.
     pub(crate) fn about(fault: Fault) -> Self {
         match fault {
             Fault::Mistake(mistake) => Self::about_whom(mistake),
@@ -123,17 +122,22 @@ impl Problem {
         }
     }
 
-    /// There is no memory for the body of a request now.
+    /// 503: something that this needs cannot be used now.
+    pub(crate) fn unavailable(why: String) -> Self {
+        Self(tollgate_web::Problem::unavailable(why))
+    }
+
+    /// There is no memory for the body of a request.
     pub(crate) fn no_room(why: &str) -> Self {
         Self(tollgate_web::Problem::unavailable(format!("{why}: wait a moment, and ask again")))
     }
 
-    /// Writes its body under this id.
+    /// Writes its body with this id.
     pub(crate) fn write(&self, id: &str, json: &mut Json) {
         self.0.write(id, json);
     }
 
-    /// The whole response.
+    /// The complete response.
     pub(crate) fn answer(&self, correlation: &Correlation) -> Response {
         self.0.answer(correlation).map(Body::from)
     }

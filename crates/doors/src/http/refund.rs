@@ -1,4 +1,4 @@
-//! `POST /api/v1/refund`: gives back what an allowed attempt took, or a part of it, once.
+//! `POST /api/v1/refund`: refunds what an allowed attempt took, or a part of it, once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,11 +21,11 @@ use super::shown::json;
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "RefundRequest")]
 struct RefundBody<'b> {
-    /// The receipt that came with the decision.
+    /// The receipt of the decision.
     #[serde(borrow)]
     receipt: Text<'b>,
-    /// How much of the attempt's cost to refund, at every rule that counts it. Everything, if neither
-    /// this nor `counts` is there.
+    /// How much of the attempt's cost to refund, at every rule that counts it. Everything, if both this and
+    /// `counts` are absent.
     amount: Option<Whole>,
     /// How much to refund at rules that count a field, by the field, as in `{"recipients": 3}`.
     counts: Option<BTreeMap<String, Whole>>,

@@ -1,5 +1,5 @@
-//! Routes and the policies that they pass: `/api/v1/routes`. Which routes there are, the program says;
-//! this door only knows what they were told.
+//! Routes and their policies: `/api/v1/routes`. The program supplies the routes; this door only knows the
+//! policies that were assigned to them.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -23,26 +23,26 @@ use super::shown::json;
 const ALL: &str = "/api/v1/routes";
 const ONE: &str = "/api/v1/routes/{route}/rate-limit";
 
-/// A route that there is.
+/// A route of the gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouteInfo {
     /// Its name.
     pub name: String,
-    /// The requests that it matches, in words.
+    /// The requests that it matches, as text.
     pub path: String,
-    /// The policy that it is configured to pass.
+    /// Its configured policy.
     pub policy: Option<String>,
 }
 
-/// The routes that there are now, in their order.
+/// Returns the current routes in their order.
 pub type KnownRoutes = Arc<dyn Fn() -> Vec<RouteInfo> + Send + Sync>;
 
-/// Which policy a route is to pass.
+/// The policy to assign to a route.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "RouteRequest")]
 struct AssignBody<'b> {
-    /// The policy's name, whether it was made over the API or is configured.
+    /// The policy's name, whether created over the API or configured.
     #[serde(borrow)]
     policy: Text<'b>,
 }
@@ -50,23 +50,23 @@ struct AssignBody<'b> {
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Routes")]
 struct RoutesShown<'r> {
-    /// The routes in the order of the configuration; after them those that were told what to pass and
-    /// are not there.
+    /// The routes in the order of the configuration; after them routes with an assignment that no longer
+    /// exist.
     routes: Vec<RouteShown<'r>>,
 }
 
-/// A route and the policy that it passes.
+/// A route and its policy.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Route")]
 struct RouteShown<'r> {
     route: &'r str,
     /// The requests that it matches; null if the route no longer exists.
     path: Option<&'r str>,
-    /// The policy that it passes; null if it passes none.
+    /// The policy in force; null if there is none.
     policy: Option<&'r str>,
     /// The policy that was assigned over the API; the route uses it if it exists.
     assigned: Option<&'r str>,
-    /// The policy that it is configured to pass.
+    /// The configured policy.
     configured: Option<&'r str>,
 }
 
@@ -153,7 +153,7 @@ impl<'r> RouteShown<'r> {
     }
 }
 
-/// How many routes pass each policy: each route counts once, whether it was told to or is configured to.
+/// The routes of each policy, assigned or configured; each counts once.
 pub(crate) struct Users(HashMap<String, BTreeSet<String>>);
 
 impl Users {

@@ -1,4 +1,4 @@
-//! Domain values as they are shown: moments, spans, limits, verdicts.
+//! Domain values in responses: times, spans, limits, verdicts.
 
 use std::fmt::Display;
 
@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 use tollgate_core::{Plan, Reading, Timestamp, When};
 pub(crate) use tollgate_web::words::{Moment, origin, reason, verdict};
 
-/// A value that is sent as its text, written straight into the answer.
+/// A value that is written as its text.
 #[derive(Clone, Copy)]
 pub(crate) struct Shown<T>(pub(crate) T);
 
@@ -20,7 +20,7 @@ impl<T: Display> Serialize for Shown<T> {
     }
 }
 
-/// The limits of a plan, as they are written; none is `unlimited`.
+/// The limits of a plan as text; no limit is `unlimited`.
 pub(crate) fn limits(plan: &Plan) -> Vec<String> {
     match plan.limits() {
         [] => vec!["unlimited".to_owned()],
@@ -28,7 +28,7 @@ pub(crate) fn limits(plan: &Plan) -> Vec<String> {
     }
 }
 
-/// Milliseconds until an attempt conforms, where waiting alone helps.
+/// Milliseconds until an attempt conforms, if waiting helps.
 pub(crate) fn retry_after_ms(when: When) -> Option<u64> {
     match when {
         When::After(span) => Some(span.as_millis_ceil()),
@@ -36,18 +36,18 @@ pub(crate) fn retry_after_ms(when: When) -> Option<u64> {
     }
 }
 
-/// Milliseconds until a limit is whole again, where it is by itself.
+/// Milliseconds until a limit is unused again, if that happens by itself.
 pub(crate) fn reset_after_ms(reading: Reading, now: Timestamp) -> Option<u64> {
     reading.reset.map(|reset| reset.since(now).as_millis_ceil())
 }
 
-/// An answer of 200 with this body.
+/// A response with 200 and this body.
 pub(crate) fn json(body: &impl Serialize) -> Response {
     let bytes = serde_json::to_vec(body).expect("answers are plain text and numbers");
     json_bytes(bytes)
 }
 
-/// An answer of 200 with this JSON.
+/// A response with 200 and this JSON.
 pub(crate) fn json_bytes(bytes: impl Into<Body>) -> Response {
     let mut response = Response::new(bytes.into());
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

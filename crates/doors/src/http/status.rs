@@ -1,4 +1,4 @@
-//! The server itself: whether it lives, whether it is ready, its metrics, its description, reloads.
+//! The server itself: liveness, readiness, metrics, the OpenAPI document, reloads.
 
 use std::sync::Arc;
 
@@ -62,8 +62,7 @@ async fn lives(_: Arc<App>, _: Ask) -> Answered {
     Ok(json(&Status { status: "live", reason: None, cause: None }))
 }
 
-/// Ready is who can decide: the store must answer, or there must be a way without it. Looking leaves
-/// nothing behind.
+/// A node is ready if it can decide: the store answers, or there is a fallback. The check leaves no trace.
 async fn is_ready(app: Arc<App>, _: Ask) -> Answered {
     let degraded = |reason: Reason, cause: Option<String>| {
         json(&Status { status: "degraded", reason: Some(reason.name()), cause })

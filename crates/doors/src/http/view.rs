@@ -1,4 +1,4 @@
-//! What people look at: the latest decisions, who is refused most, and how often.
+//! Observability: the latest decisions, the keys denied most, and totals.
 
 use std::sync::Arc;
 
@@ -27,14 +27,14 @@ struct JournalShown {
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "JournalEntry")]
 struct EntryShown {
-    /// When it was created (RFC 3339).
+    /// When it was made (RFC 3339).
     #[schemars(with = "String")]
     at: Moment,
     /// The policy that decided.
     policy: String,
     /// `allow`, `wait`, `defer` or `deny`.
     verdict: &'static str,
-    /// Who decided: `store`, `local`, `outage`, `fixed`, or `barred` for the blocklist.
+    /// How it was decided: `store`, `local`, `outage`, `fixed`, or `barred` for the blocklist.
     origin: &'static str,
     /// Why the decision was made without the store; absent otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,22 +48,22 @@ struct EntryShown {
     key: Option<String>,
     /// Every rule that applied, or would have if the attempt was not blocked, with its key.
     keys: Vec<KeyShown>,
-    /// The id by which the caller knows it: `X-Correlation-ID` as it was sent, or as the refusal told it; null
-    /// for what was allowed without one.
+    /// The correlation id: the caller's `X-Correlation-ID`, or the one in the refusal; null if it was allowed
+    /// without one.
     id: Option<String>,
     /// The blocklist entry that blocked it, or that a rule made; absent otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     listing: Option<BanShown>,
     /// The cost.
     cost: u64,
-    /// Milliseconds until it may be asked again, as the caller was told; null if it was allowed, or
-    /// if waiting does not help.
+    /// Milliseconds until a retry, as the caller was told; null if it was allowed, or if waiting does not
+    /// help.
     retry_after_ms: Option<u64>,
-    /// Milliseconds for which the rule banned the key; only where this is a ban and no decision.
+    /// Milliseconds for which the rule blocked the key; only if this entry is a ban and not a decision.
     #[serde(skip_serializing_if = "Option::is_none")]
     banned_for_ms: Option<u64>,
-    /// Milliseconds for which a ladder of the rule locked the key, 0 if it only notified; only where this
-    /// is a lock and no decision.
+    /// Milliseconds for which a ladder of the rule locked the key, 0 if it only notified; only if this entry
+    /// is a lock and not a decision.
     #[serde(skip_serializing_if = "Option::is_none")]
     locked_for_ms: Option<u64>,
 }
@@ -81,15 +81,15 @@ struct KeyShown {
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Top")]
 struct TopShown<'t> {
-    /// The keys that are refused most, most first.
+    /// The keys that are denied most, most first.
     offenders: Vec<OffenderShown>,
     /// The busiest keys, in a sample of all decisions.
     busiest: Vec<BusyShown>,
-    /// How often each outcome was reached since the start.
+    /// How often each outcome occurred since the start.
     totals: Vec<TotalShown<'t>>,
 }
 
-/// A key that is refused.
+/// A denied key.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Offender")]
 struct OffenderShown {
@@ -99,7 +99,7 @@ struct OffenderShown {
     key: String,
     /// How often, roughly.
     denied: u64,
-    /// When it was refused last (RFC 3339).
+    /// When it was last denied (RFC 3339).
     #[schemars(with = "String")]
     last: Moment,
 }
@@ -112,14 +112,14 @@ struct BusyShown {
     rule: String,
     /// The key.
     key: String,
-    /// How often it was in the sample.
+    /// How often it was sampled.
     seen: u64,
-    /// When it was there last (RFC 3339).
+    /// When it was last sampled (RFC 3339).
     #[schemars(with = "String")]
     last: Moment,
 }
 
-/// How often an outcome was reached.
+/// The number of decisions with one outcome.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Total")]
 struct TotalShown<'t> {
@@ -150,7 +150,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-/// Which decisions are to be shown.
+/// Which decisions to show.
 #[derive(Default)]
 struct Wanted {
     policy: Option<String>,
@@ -182,7 +182,7 @@ impl Wanted {
     }
 }
 
-/// How verdicts are called.
+/// The names of verdicts.
 const VERDICTS: [&str; 4] = ["allow", "wait", "defer", "deny"];
 
 async fn decisions(app: Arc<App>, ask: Ask) -> Answered {

@@ -1,4 +1,4 @@
-//! Requests that wait for their turn: how many may, and for how long.
+//! Requests that wait for their turn: how many may, and how long.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,18 +7,18 @@ use std::time::Duration;
 use axum::http::Request;
 use tokio::sync::Notify;
 
-/// The longest that a request waits for its turn, whatever its rules allow: whatever stands between a
-/// caller and here gives up on a silent connection, many after a minute.
+/// The longest wait of a request, whatever its rules allow. Proxies between a caller and this server close
+/// silent connections, many after a minute.
 pub const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
-/// How many requests may wait at once. Each keeps a connection, and others need some too.
+/// How many requests may wait at once. Each keeps a connection, and other requests need some too.
 pub(crate) const MOST_WAITING: usize = 5_000;
 
-/// Where requests wait.
+/// The path at which requests wait.
 pub(crate) const PATH: &str = "/api/v1/acquire";
 
-/// Whether a request waits for its turn. Whoever serves the router gives it more time then: its peer has
-/// sent everything, and the wait has bounds of its own.
+/// Whether a request waits for its turn. The server of the router then extends its time-out: the caller has
+/// sent everything, and the wait has its own bound.
 #[derive(Clone, Debug)]
 pub struct Patience(Arc<Begun>);
 
@@ -29,7 +29,7 @@ struct Begun {
 }
 
 impl Patience {
-    /// For a request that may come to wait; most never do.
+    /// Made for a request that may wait; most paths never do.
     pub fn of<B>(request: &mut Request<B>) -> Option<Self> {
         (request.uri().path() == PATH).then(|| {
             let patience = Self(Arc::default());
@@ -38,20 +38,20 @@ impl Patience {
         })
     }
 
-    /// Whether it waits for its turn.
+    /// Whether the request waits for its turn.
     pub fn waits(&self) -> bool {
         self.0.is.load(Ordering::Acquire)
     }
 
-    /// Waits until it does.
+    /// Waits until the request starts to wait.
     pub async fn begun(&self) {
-        // A permit is left for whoever comes later, and one alone waits for it.
+        // `notify_one` keeps a permit for a later call, and there is only one.
         if !self.waits() {
             self.0.told.notified().await;
         }
     }
 
-    /// Says that it does from now on.
+    /// Records that the request waits from now on.
     pub fn begin(&self) {
         self.0.is.store(true, Ordering::Release);
         self.0.told.notify_one();

@@ -1,4 +1,4 @@
-//! A door that a proxy asks, and how proxies of either dialect ask.
+//! A door with forward-auth, and the questions of proxies in both dialects.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![allow(dead_code, reason = "each file of tests uses a part of it")]
@@ -16,7 +16,7 @@ use tollgate_web::{Aliases, Answers, Credentials, TrustedProxies};
 
 use crate::door::{Door, PEER, Reply, StoreKind, rule};
 
-/// Where the door is.
+/// The path of forward-auth.
 pub const PATH: &str = "/api/v1/forward-auth/";
 
 pub fn policies() -> Policies {
@@ -58,14 +58,14 @@ pub fn settings() -> ForwardAuthSettings {
     }
 }
 
-/// A door that trusts its peer, and knows keys.
+/// A door that trusts its peer and has keys.
 pub fn trusting() -> Door {
     let door = door();
     door.forward_auth.replace(settings());
     door
 }
 
-/// What a proxy of the plain dialect tells of `GET /`.
+/// The headers of a proxy in the plain dialect for `GET /`.
 pub const TOLD: [(&str, &str); 2] = [("x-forwarded-method", "GET"), ("x-forwarded-uri", "/")];
 
 /// Asks as a proxy does.
@@ -87,7 +87,7 @@ pub async fn ask_nginx(door: &Door, question: &str, more: &[(&str, &str)]) -> Re
     door.send(Method::GET, &path, &headers, Vec::new()).await
 }
 
-/// How often something was counted at a key.
+/// The count of a key.
 pub async fn used(door: &Door, rule: &str, key: &str) -> u64 {
     let key = key.replace('/', "%2F").replace(' ', "%20");
     door.get(&format!("/api/v1/counters/{rule}/{key}")).await.json()["limits"][0]["used"].as_u64().unwrap()

@@ -1,5 +1,5 @@
-//! The real router over a store in memory and a clock that is moved by hand. Every reply is held
-//! against the schema that the OpenAPI document promises for it.
+//! The real router over a store in memory and a manual clock. Every reply is checked against the schema in
+//! the OpenAPI document.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![allow(dead_code, reason = "each file of tests uses a part of it")]
@@ -28,13 +28,13 @@ use tollgate_engine::{Admissions, Engine, Fallback, Leases, Pacer, PacerOptions,
 use tollgate_store::{ManualClock, MemoryStore};
 use tower::ServiceExt;
 
-/// 2026-01-15T10:00:00Z: when every test begins.
+/// 2026-01-15T10:00:00Z: the start of every test.
 pub const START: u64 = 1_768_471_200;
 
-/// Who asks, unless a server of its own knows better.
+/// The address of the peer, unless a test uses a real server.
 pub const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
-/// A router and what is behind it.
+/// A router and its parts.
 pub struct Door {
     pub router: Router,
     pub clock: Arc<ManualClock>,
@@ -46,7 +46,7 @@ pub struct Door {
     pub forward_auth: Arc<ForwardAuth>,
 }
 
-/// A reply, read to its end.
+/// A complete reply.
 #[derive(Debug)]
 pub struct Reply {
     pub status: u16,
@@ -54,10 +54,10 @@ pub struct Reply {
     pub text: String,
 }
 
-/// Records in memory, with a secret that is the same for every door.
+/// Records in memory, with the same secret for every door.
 pub struct Notebook(MemoryStore);
 
-/// A store that never answers, or only that what is given back is too old.
+/// A store that never answers, or answers only that a refund is too old.
 struct Gone {
     given: Option<Refunded>,
 }
@@ -76,7 +76,12 @@ impl Door {
     }
 
     pub fn guarded() -> Self {
-        let key = |name: &str, role| AccessKey { name: name.into(), role, hash: Sha256::digest(name).into() };
+        let key = |name: &str, role| AccessKey {
+            name: name.into(),
+            role,
+            hash: Sha256::digest(name).into(),
+            tenant: None,
+        };
         let keys = vec![key("checker", Role::Check), key("reader", Role::Read), key("boss", Role::Admin)];
         Self::with(policies(), keys, StoreKind::Memory)
     }
@@ -119,6 +124,7 @@ impl Door {
             reload,
             routes: Arc::new(known_routes),
             forward_auth: Arc::clone(&forward_auth),
+            relay: None,
             registry: Registry::default(),
         };
         Self { router: router(parts), clock, engine, pacer, keys, records, reloads, forward_auth }
@@ -149,7 +155,7 @@ impl Door {
         self.post("/api/v1/check", json!({ "policy": policy, "fields": fields })).await
     }
 
-    /// Sends anything at all, and holds the reply against the document.
+    /// Sends any request, and checks the reply against the document.
     pub async fn send(&self, method: Method, path: &str, headers: &[(&str, &str)], body: Vec<u8>) -> Reply {
         let mut request = Request::builder().method(method.clone()).uri(path);
         for (name, value) in headers {
@@ -179,7 +185,7 @@ pub enum StoreKind {
     Memory,
     Gone,
     Forgetful,
-    /// Others share it, and it is gone: counters of this process stand in.
+    /// A shared store that is down: counters of this process replace it.
     Lost,
 }
 
@@ -208,7 +214,7 @@ impl Reply {
         self.headers.get(name).map(|value| value.to_str().unwrap())
     }
 
-    /// The headers whose names begin like this, as `name: value`, sorted.
+    /// The headers with this prefix as `name: value`, sorted.
     pub fn headers_like(&self, prefix: &str) -> Vec<String> {
         let like = self.headers.iter().filter(|(name, _)| name.as_str().starts_with(prefix));
         let mut lines: Vec<String> =
@@ -217,13 +223,13 @@ impl Reply {
         lines
     }
 
-    /// What a problem says.
+    /// The detail of a problem.
     pub fn detail(&self) -> String {
         assert_eq!(self.header("content-type"), Some("application/problem+json"), "{self:?}");
         self.json()["detail"].as_str().unwrap().to_owned()
     }
 
-    /// The body without what is made up anew each time.
+    /// The body without generated values.
     pub fn settled(&self) -> Value {
         let mut body = self.json();
         for made_up in ["receipt", "correlationId"] {
@@ -236,7 +242,7 @@ impl Reply {
     }
 }
 
-/// The routes that every door knows.
+/// The routes of every door.
 pub fn known_routes() -> Vec<RouteInfo> {
     let route = |name: &str, path: &str, policy: Option<&str>| RouteInfo {
         name: name.into(),
@@ -276,7 +282,7 @@ pub fn plan(rule: &str, limits: &[&str]) -> Arc<Plan> {
     Arc::new(Plan::new(rule.into(), limits).unwrap())
 }
 
-/// What most tests are configured with.
+/// The policies of most tests.
 pub fn policies() -> Policies {
     let mut domain = rule("domain", &["domain"], &["1000/hour", "10000/day"]);
     let own = plan("domain", &["5000/hour", "50000/day", "100 recipients per attempt"]);
@@ -322,7 +328,7 @@ pub fn policies() -> Policies {
     Policies::new(true, rules.clone(), policies)
 }
 
-/// Fails unless the document promises such a reply to such a request.
+/// Fails unless the document describes such a reply to such a request.
 async fn assert_promised(door: &Door, method: &Method, path: &str, reply: &Reply) {
     let document = door.document().await;
     let path = path.split('?').next().unwrap_or_default();
@@ -353,7 +359,7 @@ async fn assert_promised(door: &Door, method: &Method, path: &str, reply: &Reply
     }
 }
 
-/// The documented path that a path stands under; a key may hold slashes.
+/// The documented path of a request path; a key may hold slashes.
 pub fn documented(document: &Value, method: &Method, path: &str) -> Option<String> {
     fn fits(template: &[&str], path: &[&str]) -> bool {
         match (template, path) {
@@ -369,7 +375,7 @@ pub fn documented(document: &Value, method: &Method, path: &str) -> Option<Strin
     let paths = document["paths"].as_object().unwrap().iter();
     let known = paths.filter(|(_, methods)| methods.get(method.as_str().to_lowercase()).is_some());
     let fitting = known.filter(|(template, _)| fits(&template.split('/').collect::<Vec<_>>(), &parts));
-    // The most literal parts tell the most.
+    // The template with the most literal parts is the most specific.
     fitting
         .max_by_key(|(template, _)| (template.len(), -(template.matches('{').count() as i64)))
         .map(|(t, _)| t.clone())

@@ -1,10 +1,10 @@
-//! Proxies that are started from the examples that people copy.
+//! Starts proxies from the examples in the documentation.
 
 use std::path::Path;
 
 use tollgate_testbed::{Front, FrontOptions, Port};
 
-/// Which proxy, by its example.
+/// A proxy that has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proxy {
     Nginx,
@@ -12,7 +12,7 @@ pub enum Proxy {
     Haproxy,
 }
 
-/// What the examples do without an answer.
+/// What a proxy does without a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Without {
     Refuse,
@@ -20,8 +20,8 @@ pub enum Without {
 }
 
 impl Proxy {
-    /// Starts it from its example, in which `change` puts the other servers where they are. Without a
-    /// token what the example says of one stays as it is.
+    /// Starts it from its example. `change` replaces the addresses of the other servers. Without a token, the
+    /// example's own stays.
     pub fn start(self, change: impl Fn(&str) -> String, without: Without, token: Option<&str>) -> Front {
         let text = change(&self.example(without));
         let port = |port: u16| format!("127.0.0.1:{port}");
@@ -45,7 +45,7 @@ impl Proxy {
                 })
             }
             Self::Haproxy => with_token(Front::haproxy()).start(|own, home: &Path| {
-                // Every process of the machine sees this name.
+                // Abstract socket names are visible to the whole machine.
                 let socket = format!("abns@tollgate-{own}");
                 let script = replace(&self.script(without), "abns@tollgate", &socket);
                 let script = replace(&script, "timeout = 3000", "timeout = 30000");
@@ -57,7 +57,7 @@ impl Proxy {
         }
     }
 
-    /// The example, with what it says to do without an answer done if that is asked for.
+    /// The example, changed to let requests pass without a response if `without` says so.
     fn example(self, without: Without) -> String {
         let open = |text: &str, lines: &[&str]| match without {
             Without::Refuse => text.to_owned(),
@@ -91,7 +91,7 @@ fn read(name: &str) -> String {
     std::fs::read_to_string(directory.join(name)).unwrap()
 }
 
-/// Changes a text where there is something to change.
+/// Replaces a text that must occur.
 fn replace(text: &str, from: &str, to: &str) -> String {
     assert!(text.contains(from), "the example does not say `{from}` any more");
     text.replace(from, to)

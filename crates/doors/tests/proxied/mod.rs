@@ -1,5 +1,4 @@
-//! A shop behind a real proxy that asks a real tollgate: everything on ports of loopback, set up from
-//! the examples that people copy.
+//! A shop behind a real proxy that asks a real tollgate, all on loopback ports and set up from the examples.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![allow(unreachable_pub, reason = "a module of tests is seen by its file alone")]
@@ -30,11 +29,11 @@ use tower::ServiceExt;
 use crate::door::{Door, Reply, StoreKind, rule};
 pub use example::{Proxy, Without};
 
-/// Where in the examples each of them is.
+/// The addresses in the examples.
 pub const TOLLGATE: &str = "127.0.0.1:8080";
 const SHOP: &str = "127.0.0.1:3000";
 
-/// How long the examples wait for tollgate, each in its words.
+/// The time-outs for tollgate in the examples, as each writes them.
 const TIMEOUTS: [(&str, &str); 6] = [
     ("proxy_connect_timeout", "250ms"),
     ("proxy_read_timeout", "1s"),
@@ -44,25 +43,25 @@ const TIMEOUTS: [(&str, &str); 6] = [
     ("timeout server", "1s"),
 ];
 
-/// How long a head the program reads.
+/// The longest head that the program reads.
 const MOST_HEAD_BYTES: usize = 64 * 1024;
 
-/// The token that the proxy has.
+/// The proxy's token.
 const TOKEN: &str = "a-token-of-a-checker";
 
-/// What answers behind the address that the proxy asks at.
+/// The server at the address that the proxy asks.
 pub enum Limiter {
     /// The door itself.
     Door(Box<Door>),
-    /// Nobody.
+    /// No server.
     Nobody(Port),
-    /// Somebody who hangs up on whoever asks.
+    /// A server that closes every connection.
     HangingUp(Nonsense),
-    /// Somebody who says nothing: connections to it wait to be accepted.
+    /// A silent server: connections wait to be accepted.
     Silent(std::net::TcpListener),
 }
 
-/// All of it. Everything ends when this is dropped.
+/// All servers. Dropping it ends them.
 pub struct Site {
     pub limiter: Limiter,
     pub seen: Arc<Mutex<Vec<Seen>>>,
@@ -79,20 +78,25 @@ pub struct Seen {
     pub body: Bytes,
 }
 
-/// A door whose rules are those of the examples: each client may order three times an hour.
+/// A door with the rules of the examples: each client may order three times an hour.
 pub fn door(kind: StoreKind) -> Limiter {
     let orders = Rule { on_outage: "deny".parse().unwrap(), ..rule("orders", &["route", "ip"], &["3/hour"]) };
     let page = rule("page", &["method", "host", "path"], &["1000/hour"]);
     let consumer = rule("consumer", &["consumer"], &["1000/hour"]);
     let rules: Vec<Arc<Rule>> = [orders, page, consumer].map(Arc::new).into();
     let orders = Policy::new("orders".into(), rules.clone(), false);
-    let key = |token: &str, role| AccessKey { name: token.into(), role, hash: Sha256::digest(token).into() };
+    let key = |token: &str, role| AccessKey {
+        name: token.into(),
+        role,
+        hash: Sha256::digest(token).into(),
+        tenant: None,
+    };
     let keys = vec![key(TOKEN, Role::Check), key("a-token-of-a-reader", Role::Read)];
     let door = Door::with(Policies::new(true, rules, vec![orders]), keys, kind);
     let known = ApiKey { name: "ada".into(), consumer: None, hash: Sha256::digest("ada-key").into() };
     let api_keys = ApiKeys::new("x-api-key".parse().unwrap(), vec![known]).unwrap();
     door.forward_auth.replace(ForwardAuthSettings {
-        // The proxy itself. Clients come from other addresses of loopback, which nobody trusts.
+        // Trusts the proxy itself. Clients come from other loopback addresses, which are not trusted.
         trusted_proxies: TrustedProxies::new(vec!["127.0.0.1/32".parse().unwrap()], X_FORWARDED_FOR),
         credentials: Credentials::new(Some(api_keys), None).into(),
         ..ForwardAuthSettings::default()
@@ -101,7 +105,7 @@ pub fn door(kind: StoreKind) -> Limiter {
 }
 
 impl Site {
-    /// Starts the shop, and the proxy before it, which asks this limiter.
+    /// Starts the shop and the proxy before it, which asks this limiter.
     pub async fn open(proxy: Proxy, limiter: Limiter, without: Without) -> Self {
         let mut servers = JoinSet::new();
         let (asked, tollgate) = match &limiter {
@@ -121,7 +125,7 @@ impl Site {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let noted = Arc::clone(&seen);
         let (shop, _) = listen(&mut servers, move |_, request| serve_shop(Arc::clone(&noted), request)).await;
-        // A busy machine is not an outage.
+        // Long time-outs, so that a busy machine does not look like an outage.
         let patience = if matches!(limiter, Limiter::Silent(_)) { "3s" } else { "20s" };
         let change = |text: &str| {
             let text = text.replace(TOLLGATE, &format!("127.0.0.1:{asked}"));
@@ -137,7 +141,7 @@ impl Site {
         Self { limiter, seen, front, servers, tollgate }
     }
 
-    /// Ends tollgate, and leaves the rest.
+    /// Stops tollgate and leaves the rest running.
     pub async fn close_tollgate(&mut self) {
         self.tollgate.take().unwrap().abort();
         assert!(self.servers.join_next().await.unwrap().is_err_and(|end| end.is_cancelled()));
@@ -155,17 +159,17 @@ impl Site {
         self.seen.lock().len()
     }
 
-    /// What the proxy has written to its log.
+    /// The proxy's log.
     pub fn log(&self) -> String {
         self.front.log()
     }
 
-    /// `GET` of a path by the client with this number.
+    /// Sends a `GET` as the client with this number.
     pub async fn get(&self, client: u8, target: &str, headers: &[(&str, &str)]) -> Reply {
         self.try_get(client, target, headers).await.unwrap()
     }
 
-    /// As [`Site::get`], of a request that the proxy may hang up on.
+    /// As [`Site::get`], for a request on which the proxy may close the connection.
     pub async fn try_get(&self, client: u8, target: &str, headers: &[(&str, &str)]) -> hyper::Result<Reply> {
         let mut request = Request::get(target).header("host", "shop.example.com");
         for (name, value) in headers {
@@ -174,7 +178,7 @@ impl Site {
         self.try_send(client, request.body(Full::default()).unwrap()).await
     }
 
-    /// Sends a request of the client with this number, who has an address of its own.
+    /// Sends a request as the client with this number, which has its own address.
     pub async fn send(&self, client: u8, request: Request<Full<Bytes>>) -> Reply {
         self.try_send(client, request).await.unwrap()
     }
@@ -219,7 +223,7 @@ where
     (port, server)
 }
 
-/// The shop notes what it is asked. It has a door of its own that is closed, and limits of its own.
+/// The shop records its requests. It has a forbidden path and limits of its own.
 async fn serve_shop(
     seen: Arc<Mutex<Vec<Seen>>>,
     request: Request<Body>,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
 use smallvec::SmallVec;
-use tollgate_core::limit::{InFlight, Limit};
+use tollgate_core::limit::InFlight;
 use tollgate_core::{Plan, Span, Timestamp};
 
 use super::chore::{ByHome, Chore, Done, Held};
@@ -183,7 +183,7 @@ impl<'p> Current<'p> {
 
     /// The limit on what is held. Where there is none any more there is nothing to keep up.
     fn limit(&self) -> Option<&'p InFlight> {
-        self.store.and_then(|plan| in_flight(plan))
+        self.store.and_then(|plan| plan.in_flight()).map(|(_, limit)| limit)
     }
 }
 
@@ -228,7 +228,7 @@ impl Place {
 
     /// What has ended and has run out by itself need not be released.
     fn forget_run_out(&mut self, current: &Current<'_>, now: Timestamp) {
-        let limit = current.limit().or_else(|| in_flight(&self.plan));
+        let limit = current.limit().or_else(|| self.plan.in_flight().map(|(_, limit)| limit));
         if let Some(lease) = limit.and_then(InFlight::lease) {
             self.ended.retain(|_, ended| now < ended.renewed + lease);
         }
@@ -310,7 +310,7 @@ impl Place {
             }
         }
         if done.refused {
-            let lease = in_flight(&self.plan).and_then(InFlight::lease);
+            let lease = self.plan.in_flight().and_then(|(_, limit)| limit.lease());
             self.claim_at = now + lease.map_or(CLAIM_EVERY, third);
         }
     }
@@ -318,13 +318,6 @@ impl Place {
 
 fn held((id, member): (&Arc<str>, &Member)) -> Held {
     Held { id: Arc::clone(id), weight: member.weight, lease: member.lease }
-}
-
-fn in_flight(plan: &Plan) -> Option<&InFlight> {
-    plan.limits().iter().find_map(|limit| match limit {
-        Limit::InFlight(limit) => Some(limit),
-        _ => None,
-    })
 }
 
 /// How long after it was renewed a hold is renewed again.

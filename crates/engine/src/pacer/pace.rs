@@ -26,8 +26,10 @@ impl Pace {
             Limit::Window(_) | Limit::Sliding(_) | Limit::Slotted(_) => {
                 Some(Self { number: limit.number(), period, burst: None })
             }
-            // Days and months are not of one length, and the others have no period.
-            _ => None,
+            // Days and months are not of one length, and a ladder's pauses grow.
+            Limit::Calendar(_) | Limit::Ladder(_) => None,
+            // These come back on a release, or never.
+            Limit::InFlight(_) | Limit::Total(_) | Limit::PerAttempt(_) => None,
         }
     }
 

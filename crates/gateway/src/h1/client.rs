@@ -20,13 +20,13 @@ use crate::flow::{Fault, Piece, Sink, Source};
 use crate::proxy;
 use crate::worker::Worker;
 
-/// How long a client may be silent to which nothing more is said, before its connection is closed.
+/// How long a client may be silent after the last response, before its connection is closed.
 const LINGER: Duration = Duration::from_secs(1);
-/// How long it may go on sending, and how much. Many clients send all of a body before they read the answer
-/// that refuses it, and report a broken connection if they cannot.
+/// How long, and how many bytes, it may go on sending. Many clients send a whole body before they read the
+/// response that refuses it, and report a broken connection if they cannot.
 const LONGEST_LINGER: Duration = Duration::from_secs(5);
 const MOST_LINGERED: u64 = 32 << 20;
-/// How much of a body is read that nobody wants, so that the connection can be used again.
+/// How many unwanted bytes of a body are read so that the connection can be reused.
 const MOST_SKIPPED: u64 = 64 * 1024;
 
 /// A client that speaks HTTP/1.
@@ -34,7 +34,8 @@ pub(crate) struct H1Client {
     pub(crate) side: Side,
     pub(crate) manner: Manner,
     worker: Rc<Worker>,
-    /// When to look again whether it is gone, if it has sent too much ahead for that to be noticed.
+    /// When to check again whether the client is gone. Set if the client has sent so much ahead that reading
+    /// cannot show it.
     look: Option<Alarm>,
 }
 
@@ -43,16 +44,16 @@ impl H1Client {
         Self { side, manner: Manner { version: Version::Http11, close: true }, worker, look: None }
     }
 
-    /// Gets ready for a request.
+    /// Prepares for a request.
     pub(crate) fn open(&mut self, request: &RequestHead) {
         self.side.incoming = request.body;
         self.manner = Manner { version: request.version, close: request.close };
     }
 
-    /// Sends an answer of our own. Answers whether that was possible.
+    /// Sends the gateway's own response. Returns whether that succeeded.
     pub(crate) async fn answer(&mut self, visit: &Visit, answer: &Answer, request: &RequestHead) -> bool {
         self.manner.close |= self.worker.is_ending();
-        // What is not asked for in full is not worth waiting for.
+        // A long body that no upstream reads is not worth waiting for: close instead.
         self.manner.close |= matches!(self.side.incoming, Decoder::Length(left) if left > MOST_SKIPPED);
         self.manner.close |= request.expects && !self.side.incoming.is_over();
         self.manner.close |= matches!(self.side.incoming, Decoder::Broken(_));
@@ -61,14 +62,14 @@ impl H1Client {
         self.flush(visit).await
     }
 
-    /// Tells a client why its request is not taken, and that nothing more will be.
+    /// Tells a client why its request is refused, and closes the connection.
     pub(crate) async fn refuse(&mut self, visit: &Visit, problem: &Problem) {
         proxy::note_refused(visit, problem.status.as_u16());
         let answer = Answer::from(problem.answer(&Correlation::default()));
         self.say_last(visit, &answer).await;
     }
 
-    /// Says this to a client that is not listened to, and lets it go.
+    /// Sends a last response and closes the connection.
     pub(crate) async fn say_last(&mut self, visit: &Visit, answer: &Answer) {
         self.manner = Manner { version: Version::Http11, close: true };
         write::answer(&mut self.side.outbox.small, answer, &visit.worker.date(), WithBody::Yes, self.manner);
@@ -77,7 +78,7 @@ impl H1Client {
         }
     }
 
-    /// Sends everything, unless the client does not take it.
+    /// Sends everything in the outbox. Returns false if the client does not accept it in time.
     async fn flush(&mut self, visit: &Visit) -> bool {
         if self.side.drain_at_once() {
             return true;
@@ -87,13 +88,12 @@ impl H1Client {
         matches!(sent, Ok(Ok(())))
     }
 
-    /// Reads what is left of a body that nobody wants. Answers whether the connection can be used
-    /// again.
+    /// Reads the unwanted rest of a body. Returns whether the connection can be reused.
     pub(crate) async fn skip_body(&mut self, visit: &Visit, request: &RequestHead) -> bool {
         if self.side.incoming.is_over() {
             return true;
         }
-        // Nobody knows whether such a client still sends it.
+        // The client may or may not still send the body.
         if request.expects {
             return false;
         }
@@ -113,8 +113,8 @@ impl H1Client {
         visit.alarm.within(LINGER, skipped).await.unwrap_or(false)
     }
 
-    /// Ends the connection such that the client can read what it was sent: if we were to close it while
-    /// something comes in, the system would throw our last words away.
+    /// Closes the connection in such a way that the client can read the last response. If the gateway closed
+    /// it while bytes arrive, the kernel would discard what was sent.
     pub(crate) async fn linger(&mut self, alarm: &Alarm) {
         let last = alarm.after(LONGEST_LINGER);
         let mut heard = None;
@@ -136,7 +136,7 @@ impl Source for H1Client {
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Piece>, Fault>> {
         let piece = self.side.poll_piece(cx);
         if piece.is_pending() && !self.side.outbox.is_empty() {
-            // The client may be waiting for leave to send it.
+            // The client may be waiting for the `100 Continue` in the outbox.
             let _ = self.side.poll_drain(cx).map_err(|_| Fault::Gone)?;
         }
         piece
@@ -180,7 +180,7 @@ impl Client for H1Client {
         if !self.side.is_full() {
             return Poll::Pending;
         }
-        // There is something to read, which nobody wants yet, so nothing tells when the end comes behind it.
+        // Unread bytes hide the end of the stream, so no wake-up comes when the client closes.
         let look = self.look.get_or_insert_with(|| self.worker.alarms.alarm());
         loop {
             if self.side.is_hung_up() {

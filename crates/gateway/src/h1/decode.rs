@@ -1,46 +1,46 @@
-//! Where a message that comes in ends, and what is in it.
+//! Decodes the body of an incoming message and finds its end.
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::lines::{Kind, kind_of};
 
-/// The longest line that says how long a chunk is, with its extensions.
+/// The longest line with the size of a chunk, extensions included.
 const MOST_CHUNK_LINE: usize = 256;
-/// The most bytes that may come after the last chunk, and the most lines.
+/// The most bytes of trailers, and the most lines.
 const MOST_TRAILER_BYTES: usize = 8 * 1024;
 const MOST_TRAILERS: usize = 64;
 
-/// What is left of a message that comes in.
+/// The rest of an incoming message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Decoder {
     /// Nothing.
     #[default]
     Empty,
-    /// So many bytes.
+    /// This many bytes.
     Length(u64),
     /// Chunks.
     Chunked(Chunk),
-    /// Whatever comes until the connection ends.
+    /// All bytes until the connection closes.
     UntilClose,
-    /// Nobody knows: something was wrong with it, and what comes after that is no message.
+    /// The body is malformed, and so its end is unknown.
     Broken(WrongBody),
 }
 
-/// Where in a chunk we are.
+/// The position within a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Chunk {
-    /// Before the line that says how long it is.
+    /// Before the line with its size.
     Size,
-    /// In it, with so many bytes to come.
+    /// In its data, with this many bytes left.
     Data(u64),
-    /// Before the end of its last line.
+    /// Before the line end that closes it.
     End,
-    /// After the last one.
+    /// After the last chunk.
     Trailers,
 }
 
-/// What a decoder found.
+/// What a decoder returned.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Decoded {
     Data(Bytes),
@@ -50,18 +50,18 @@ pub(crate) enum Decoded {
     More,
 }
 
-/// What is wrong with a body, in words.
+/// What is wrong with a body, as text.
 pub(crate) type WrongBody = &'static str;
 
 impl Decoder {
     pub(crate) const CHUNKED: Self = Self::Chunked(Chunk::Size);
 
-    /// Whether the message ended.
+    /// Whether the message has ended.
     pub(crate) fn is_over(&self) -> bool {
         matches!(self, Self::Empty | Self::Length(0))
     }
 
-    /// Takes the next piece out of what was read. What was wrong once stays wrong.
+    /// Takes the next piece from the inbox. A malformed body stays malformed.
     pub(crate) fn decode(&mut self, inbox: &mut BytesMut) -> Result<Decoded, WrongBody> {
         let decoded = self.advance(inbox);
         if let Err(wrong) = decoded {
@@ -84,7 +84,7 @@ impl Decoder {
         }
     }
 
-    /// The connection ended: whether the message did too.
+    /// Handles the end of the connection: an error if the message was not complete.
     pub(crate) fn end(&mut self) -> Result<(), WrongBody> {
         if *self == Self::UntilClose {
             *self = Self::Empty;
@@ -128,7 +128,7 @@ fn take(left: &mut u64, inbox: &mut BytesMut) -> Bytes {
     inbox.split_to(size).freeze()
 }
 
-/// Takes the line that says how long a chunk is; `None` if it is not all there.
+/// Takes the line with the size of a chunk; `None` if it is incomplete.
 fn chunk_size(inbox: &mut BytesMut) -> Result<Option<u64>, WrongBody> {
     let Some(end) = memchr::memchr(b'\n', inbox) else {
         return if inbox.len() > MOST_CHUNK_LINE { Err("the size of a chunk is too long") } else { Ok(None) };
@@ -138,7 +138,7 @@ fn chunk_size(inbox: &mut BytesMut) -> Result<Option<u64>, WrongBody> {
         return Err("the size of a chunk is too long");
     }
     let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
-    // Fifteen digits are more than anybody sends, and cannot overflow.
+    // No client needs more than fifteen digits, and fifteen cannot overflow.
     if digits == 0 || digits > 15 {
         return Err("the size of a chunk is not a number");
     }
@@ -155,7 +155,7 @@ fn chunk_size(inbox: &mut BytesMut) -> Result<Option<u64>, WrongBody> {
     Ok(Some(size))
 }
 
-/// Takes what comes after the last chunk, the empty line included; `None` if it is not all there.
+/// Takes the trailers and the empty line after them; `None` if they are incomplete.
 fn take_trailers(inbox: &mut BytesMut) -> Result<Option<HeaderMap>, WrongBody> {
     if inbox.starts_with(b"\r\n") {
         inbox.advance(2);
@@ -186,7 +186,7 @@ fn take_trailers(inbox: &mut BytesMut) -> Result<Option<HeaderMap>, WrongBody> {
     Ok(Some(trailers))
 }
 
-/// Whether a line may come after a body: one that says how to read a message may not.
+/// Whether a header may be a trailer. One that says how to read the message may not.
 fn may_trail(name: &[u8]) -> bool {
     matches!(kind_of(name), Kind::Plain)
 }

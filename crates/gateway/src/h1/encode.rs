@@ -1,16 +1,16 @@
-//! How a message that goes out says where it ends.
+//! Encodes the body of an outgoing message and marks its end.
 
 use bytes::Bytes;
 use http::HeaderMap;
 
 use super::outbox::Outbox;
 
-/// What a message that goes out is made of yet.
+/// How the rest of an outgoing message is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Encoder {
-    /// It has no body, whatever comes.
+    /// No body: pieces are discarded.
     Empty,
-    /// Bytes as they are: the head says how many, or the connection ends after them.
+    /// Bytes as they are. The head gives their number, or the connection closes after them.
     Plain,
     /// Chunks.
     Chunked,
@@ -22,7 +22,7 @@ impl Encoder {
         match self {
             Self::Empty => {}
             Self::Plain => outbox.put(bytes, b""),
-            // A chunk without bytes would be the last.
+            // An empty chunk would end the body.
             Self::Chunked if bytes.is_empty() => {}
             Self::Chunked => {
                 let mut digits = [0; 18];

@@ -1,7 +1,6 @@
-//! The header lines of a head, as they came.
+//! The header lines of a head, as they arrived.
 //!
-//! Most of them are passed on byte for byte, so they are looked at once, to tell what kind they are,
-//! and become a map only for those who need one.
+//! Most of them are forwarded byte for byte. So each is classified once, and a map is built only on demand.
 
 use std::ops::Range;
 
@@ -11,12 +10,12 @@ use smallvec::SmallVec;
 
 use super::write;
 
-/// The longest head of any message: places in it are 16 bits.
+/// The longest head of any message: offsets in it have 16 bits.
 pub(crate) const MOST_BYTES: usize = 65_535;
 /// The most lines of any message.
 pub(crate) const MOST_LINES: usize = 1000;
 
-/// How many places are remembered without memory of their own.
+/// The number of lines that need no heap allocation.
 const MOST_KEPT: usize = 20;
 
 /// The header lines of a head.
@@ -42,10 +41,10 @@ pub(crate) struct Line<'l> {
     pub(crate) kind: Kind,
 }
 
-/// What is done with a line.
+/// What the gateway does with a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Passed on.
+    /// Forwarded.
     Plain,
     Host,
     ContentLength,
@@ -57,16 +56,16 @@ pub(crate) enum Kind {
     ForwardedFor,
     ForwardedProto,
     ForwardedHost,
-    /// Says where a request came from, and is believed from proxies alone.
+    /// Says where a request came from, and is accepted from trusted proxies only.
     Hearsay,
-    /// Between this connection's two ends alone.
+    /// Hop-by-hop: not forwarded.
     Hop,
-    /// Read as another by servers that cannot tell `-` from `_`.
+    /// Has `_` for `-`, and so some servers would read it as another header.
     Disguised,
 }
 
 impl Lines {
-    /// Takes note of where lines are in the `whole` that they were parsed from.
+    /// Records the offsets of the lines in `whole`, from which they were parsed.
     pub(crate) fn find(&mut self, headers: &[httparse::Header<'_>], whole: &[u8]) {
         let place = |part: &[u8]| {
             let start = part.as_ptr() as usize - whole.as_ptr() as usize;
@@ -75,7 +74,7 @@ impl Lines {
         };
         let lines = headers.iter().map(|header| LinePlace {
             name: place(header.name.as_bytes()),
-            // An empty value may lie outside.
+            // The parser's empty values may point outside `whole`.
             value: if header.value.is_empty() { (0, 0) } else { place(header.value) },
             kind: kind_of(header.name.as_bytes()),
         });
@@ -83,12 +82,12 @@ impl Lines {
         self.lines.extend(lines);
     }
 
-    /// Keeps the bytes that the lines were found in.
+    /// Keeps the bytes to which the offsets refer.
     pub(crate) fn keep(&mut self, bytes: Bytes) {
         self.bytes = bytes;
     }
 
-    /// Lets go of everything, but not of a little memory.
+    /// Frees the lines, but keeps a little memory.
     pub(crate) fn clear(&mut self) {
         self.bytes = Bytes::new();
         self.lines.clear();
@@ -97,12 +96,12 @@ impl Lines {
         }
     }
 
-    /// The lines of a map.
+    /// Makes lines from a map.
     pub(crate) fn from_map(map: &HeaderMap) -> Self {
         let size = map.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
         let mut bytes = BytesMut::with_capacity(size);
         let mut put = |part: &[u8], after: &[u8]| {
-            // What does not fit is left out; a map never is that large, since heads are bounded.
+            // A line that does not fit is left out. That does not happen, since heads are bounded.
             let start = u16::try_from(bytes.len()).ok()?;
             bytes.extend_from_slice(part);
             let end = u16::try_from(bytes.len()).ok()?;
@@ -132,8 +131,8 @@ impl Lines {
         }
     }
 
-    /// Writes those lines out that pass. Neighbours that look as we would write them, which most do, are
-    /// copied together.
+    /// Writes the lines that `passes` accepts. Adjacent lines in the gateway's own format, which is most of
+    /// them, are copied together.
     pub(crate) fn write(&self, out: &mut BytesMut, mut passes: impl FnMut(Line<'_>) -> bool) {
         let mut run = 0..0;
         for place in &self.lines {
@@ -157,14 +156,14 @@ impl Lines {
         out.extend_from_slice(&self.bytes[run]);
     }
 
-    /// Whether a line is `name: value` and the end of the line, with nothing else before or between.
+    /// Whether a line is exactly `name: value\r\n`.
     fn is_tidy(&self, place: &LinePlace) -> bool {
         let (name, value) = (range(place.name), range(place.value));
         self.bytes.get(name.end..value.start) == Some(b": ")
             && self.bytes.get(value.end..value.end + 2) == Some(b"\r\n")
     }
 
-    /// Makes lines of this name such that they are not passed on.
+    /// Marks the lines of this name so that they are not forwarded.
     pub(crate) fn hide(&mut self, name: &[u8]) {
         let Self { bytes, lines } = self;
         for place in lines.iter_mut().filter(|place| place.kind == Kind::Plain) {
@@ -174,7 +173,7 @@ impl Lines {
         }
     }
 
-    /// All lines, as a map.
+    /// All lines as a map.
     pub(crate) fn to_map(&self) -> HeaderMap {
         let mut map = HeaderMap::with_capacity(self.lines.len());
         for place in &self.lines {
@@ -192,13 +191,12 @@ fn range((start, end): (u16, u16)) -> Range<usize> {
     usize::from(start)..usize::from(end)
 }
 
-/// The words of a line that lists some, without the empty ones.
+/// The items of a comma-separated value, without the empty ones.
 pub(crate) fn words(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|word| !word.is_empty())
 }
 
-/// What kind of line has this name. Names that nobody treats specially are told by their length in
-/// most cases.
+/// The kind of a header name. For most ordinary names the length alone decides.
 pub(crate) fn kind_of(name: &[u8]) -> Kind {
     let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
     let known = match name.len() {
@@ -232,7 +230,7 @@ fn disguised(name: &[u8]) -> Kind {
     let plain: SmallVec<[u8; 32]> =
         name.iter().map(|byte| if *byte == b'_' { b'-' } else { *byte }).collect();
     match kind_of(&plain) {
-        // How a body is read depends on these.
+        // The upstream reads a body by these.
         Kind::Plain
             if [&b"content-type"[..], b"content-encoding"]
                 .iter()

@@ -1,4 +1,4 @@
-//! What is yet to be written to a connection.
+//! The bytes that wait to be written to a connection.
 
 use std::io;
 use std::pin::Pin;
@@ -9,17 +9,17 @@ use tokio::io::AsyncWrite;
 
 use crate::stream::Stream;
 
-/// Up to here copying is cheaper than handing another slice to the system.
+/// Up to this size copying is cheaper than a separate slice in a vectored write.
 const MOST_COPIED: usize = 4 * 1024;
-/// Beyond this, more is taken only once something was written.
+/// Above this size the outbox accepts more only after a write.
 const MOST_KEPT: usize = 16 * 1024;
 
-/// What is yet to be written: small things side by side, then at most one large one.
+/// The bytes that wait to be written: small pieces in one buffer, then at most one large piece.
 #[derive(Default)]
 pub(crate) struct Outbox {
     pub(crate) small: BytesMut,
     large: Bytes,
-    /// What follows the large one.
+    /// The bytes after the large piece.
     after: &'static [u8],
 }
 
@@ -28,12 +28,12 @@ impl Outbox {
         self.small.is_empty() && self.large.is_empty() && self.after.is_empty()
     }
 
-    /// Whether more may be put in before something was written.
+    /// Whether the outbox accepts more.
     pub(crate) fn has_room(&self) -> bool {
         self.large.is_empty() && self.after.is_empty() && self.small.len() < MOST_KEPT
     }
 
-    /// Takes bytes that come before others; only while there is room.
+    /// Adds bytes, and `after` behind them. Only allowed while there is room.
     pub(crate) fn put(&mut self, bytes: Bytes, after: &'static [u8]) {
         debug_assert!(self.large.is_empty() && self.after.is_empty(), "large things come one at a time");
         if bytes.len() <= MOST_COPIED {
@@ -45,7 +45,7 @@ impl Outbox {
         }
     }
 
-    /// Writes what goes at once. Answers whether that was everything.
+    /// Writes as much as the socket accepts at once. Returns whether that was everything.
     pub(crate) fn write_at_once(&mut self, stream: &Stream) -> bool {
         if self.large.is_empty() && self.after.is_empty() {
             let written = stream.write_at_once(&self.small);
@@ -81,7 +81,7 @@ impl Outbox {
         let large = (written - small).min(self.large.len());
         let after = written - small - large;
         if small == self.small.len() {
-            // Cleared rather than advanced, so that its memory is used from the beginning again.
+            // Cleared rather than advanced, so that its memory is reused from the beginning.
             self.small.clear();
         } else {
             self.small.advance(small);
@@ -93,7 +93,7 @@ impl Outbox {
         self.after = &self.after[after..];
     }
 
-    /// Gives back memory that is only needed while something is under way.
+    /// Frees memory that is only needed during a request.
     pub(crate) fn shrink(&mut self) {
         if self.is_empty() && self.small.capacity() > MOST_COPIED {
             self.small = BytesMut::new();

@@ -1,5 +1,5 @@
-//! The head of a request: read strictly, since whoever reads it otherwise than the upstream does lets
-//! requests slip past limits.
+//! Reads the head of a request. It is strict: if the gateway reads a head differently from the upstream,
+//! requests can evade limits.
 
 use std::cell::OnceCell;
 use std::mem::MaybeUninit;
@@ -15,29 +15,29 @@ use super::lines::{Kind, Lines, MOST_LINES, words};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RequestHead {
     pub(crate) method: Method,
-    /// Path and query as they came.
+    /// Path and query as the client sent them.
     pub(crate) target: Bytes,
-    /// The one `Host`, if there is any.
+    /// The one `Host`, if there is one.
     pub(crate) host: Option<Bytes>,
     pub(crate) version: Version,
     pub(crate) lines: Lines,
     /// How its body ends.
     pub(crate) body: Decoder,
-    /// Whether the connection ends after it.
+    /// Whether the connection closes after this request.
     pub(crate) close: bool,
-    /// Whether the client waits for leave to send the body.
+    /// Whether the client waits for `100 Continue` before it sends the body.
     pub(crate) expects: bool,
-    /// What the client would rather speak, if it is one thing that can be passed on.
+    /// The protocol that the client asks to upgrade to, if it is a single one that can be forwarded.
     pub(crate) upgrade: Option<Bytes>,
-    /// Whether the client can read trailers.
+    /// Whether the client accepts trailers.
     pub(crate) trailers: bool,
-    /// Whether it says how long its body is, be it 0.
+    /// Whether a header gives the length of the body, even 0.
     pub(crate) says_length: bool,
-    /// The lines as a map, once somebody needed one.
+    /// The lines as a map, built on demand.
     pub(crate) map: OnceCell<HeaderMap>,
 }
 
-/// Which HTTP it is.
+/// The version of HTTP/1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Version {
     Http10,
@@ -46,31 +46,31 @@ pub(crate) enum Version {
     Http2,
 }
 
-/// Why a head is refused. The client's fault; the connection cannot be used any more.
+/// Why a head is refused. The client's fault; the connection cannot be used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// It is malformed, or could be read in two ways; in words.
+    /// It is malformed or ambiguous; the text says how.
     Malformed(&'static str),
     /// It is longer than allowed, or has too many lines.
     TooLarge,
-    /// It is for a forward proxy.
+    /// It is meant for a forward proxy.
     NotForUs,
 }
 
 impl Refused {
-    /// What is wrong with a name that some read as another.
+    /// The text for a header name that some servers read as another.
     pub(crate) const DISGUISED: &str = "a header name has `_` where another has `-`";
 }
 
-/// What a head may be.
+/// The bounds of a head.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Most {
     pub(crate) bytes: usize,
     pub(crate) lines: usize,
 }
 
-/// Takes a head out of what was read, into one that was cleared. Answers whether it was all there.
-/// `scanned` is how far earlier calls have looked, and starts at 0 for each head.
+/// Takes a head from the inbox into `head`, which must be cleared. Returns whether the head was complete.
+/// `scanned` is how far earlier calls have searched; it starts at 0 for each head.
 pub(crate) fn take(
     inbox: &mut BytesMut,
     scanned: &mut usize,
@@ -92,7 +92,7 @@ pub(crate) fn take(
     Ok(true)
 }
 
-/// Where the head ends. Lines end in CR LF, all of them.
+/// Finds the end of the head. Every line must end in CR LF.
 fn find_end(inbox: &[u8], scanned: &mut usize) -> Result<Option<usize>, Refused> {
     for at in memchr::memchr_iter(b'\n', &inbox[*scanned..]).map(|at| at + *scanned) {
         if at == 0 || inbox[at - 1] != b'\r' {
@@ -118,7 +118,7 @@ fn refusal(error: httparse::Error) -> Refused {
 }
 
 impl RequestHead {
-    /// Lets go of everything.
+    /// Clears the head for the next request.
     pub(crate) fn clear(&mut self) {
         self.target = Bytes::new();
         self.host = None;
@@ -166,7 +166,7 @@ impl RequestHead {
         self.lines.iter().find(|line| line.name.eq_ignore_ascii_case(name.as_bytes())).map(|line| line.value)
     }
 
-    /// Takes note of what the lines say of the message itself.
+    /// Reads the header lines that describe the message itself.
     fn read_lines(&mut self, bytes: &Bytes) -> Result<(), Refused> {
         let mut named: Vec<Bytes> = Vec::new();
         let mut upgrade = None;
@@ -214,7 +214,7 @@ impl RequestHead {
             self.close = !keeps;
             self.expects = false;
         }
-        // To go over to HTTP/2 is between the client and us, and we do not.
+        // An upgrade to HTTP/2 concerns only the client and the gateway, which does not offer it.
         let passes =
             |name: &Bytes| !words(name).any(|word| word.len() >= 2 && word[..2].eq_ignore_ascii_case(b"h2"));
         let may = asks_upgrade && self.version == Version::Http11 && self.body == Decoder::Empty;
@@ -222,8 +222,7 @@ impl RequestHead {
         Ok(())
     }
 
-    /// Brings the target into the form that begins with the path, and sees to it that there is one
-    /// host and no more.
+    /// Brings the target into origin form, and makes sure that there is exactly one host.
     fn read_target(&mut self) -> Result<(), Refused> {
         if self.host.is_none() && self.version == Version::Http11 {
             return Err(Refused::Malformed("there is no Host"));
@@ -271,7 +270,7 @@ impl RequestHead {
     }
 }
 
-/// A value that may come only once.
+/// Refuses a header that occurs a second time.
 fn one<T>(again: bool, value: T) -> Result<T, Refused> {
     if again { Err(Refused::Malformed("a header that may occur once occurs twice")) } else { Ok(value) }
 }
@@ -302,12 +301,12 @@ pub(crate) fn expectation(value: &[u8]) -> Result<bool, Refused> {
     Err(Refused::Malformed("the expectation is unknown"))
 }
 
-/// Whether a text can be a host with or without port; an empty one can.
+/// Whether a text can be a host with or without a port. An empty text can.
 pub(crate) fn is_host(text: &[u8]) -> bool {
     text.len() <= 260 && text.iter().all(|byte| IN_HOSTS[usize::from(*byte)])
 }
 
-/// Which bytes a host is made of.
+/// The bytes that may occur in a host.
 const IN_HOSTS: [bool; 256] = {
     let mut fits = [false; 256];
     let mut byte = 0;

@@ -1,5 +1,5 @@
-//! The head of a response. Upstreams are trusted more than clients are, yet where a body ends must be
-//! plain too.
+//! Reads the head of a response. It is more lenient than with requests, but the end of a body must be
+//! unambiguous here too.
 
 use std::mem::MaybeUninit;
 
@@ -16,35 +16,35 @@ pub(crate) struct ResponseHead {
     pub(crate) reason: Bytes,
     pub(crate) lines: Lines,
     pub(crate) body: Body,
-    /// How long the lines say that the body is, or would be if there were one.
+    /// The length of the body by the header lines, even if there is no body.
     pub(crate) length: Option<u64>,
-    /// Whether the connection ends after it.
+    /// Whether the connection closes after this response.
     pub(crate) close: bool,
 }
 
 /// The body of a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Body {
-    /// There is none, whatever the lines say; they may say how long it would have been.
+    /// None, whatever the header lines say. They may give the length that it would have had.
     #[default]
     None,
-    /// So many bytes.
+    /// This many bytes.
     Length(u64),
-    /// Nobody knows how long.
+    /// Chunks, of unknown length.
     Chunked,
-    /// It ends with the connection.
+    /// All bytes until the connection closes.
     UntilClose,
 }
 
-/// What is wrong with a head, in words.
+/// What is wrong with a head, as text.
 pub(crate) type WrongResponse = &'static str;
 
-/// Whether a status is one that a response can have: clients know what its first digit means.
+/// Whether a response can have this status: clients know the meaning of its first digit.
 pub(crate) fn is_status(status: &u16) -> bool {
     (100..600).contains(status)
 }
 
-/// Takes a head out of what was read. Answers whether it was all there.
+/// Takes a head from the inbox. Returns whether it was complete.
 pub(crate) fn take(
     inbox: &mut BytesMut,
     method: &Method,
@@ -68,7 +68,7 @@ pub(crate) fn take(
     let version11 = response.version == Some(1);
     head.close = !version11;
     let reason = response.reason.unwrap_or_default();
-    // The places are worked out before the bytes are taken, which are the same ones.
+    // The offsets are computed before the bytes are split off.
     let reason_at = if reason.is_empty() { 0 } else { reason.as_ptr() as usize - whole.as_ptr() as usize };
     let reason_end = reason_at + reason.len();
     head.lines.find(response.headers, whole);
@@ -112,7 +112,7 @@ impl ResponseHead {
             }
         }
         named.iter().for_each(|name| self.lines.hide(name));
-        // A message that says both may have been meant to be read in two ways.
+        // A message with both headers may be an attempt at smuggling.
         self.close |= closes || (chunked && (length.is_some() || !version11));
         self.length = length.filter(|_| !chunked);
         self.body = match (chunked, length) {
@@ -128,8 +128,8 @@ impl ResponseHead {
 }
 
 impl ResponseHead {
-    /// The length that is passed on, in one line however many there were. What has no body by its status
-    /// does not say one.
+    /// The length to forward, in a single line even if the upstream sent several. A status that forbids a
+    /// body forwards none.
     pub(crate) fn told_length(&self) -> Option<u64> {
         match self.body {
             Body::Length(length) => Some(length),
@@ -150,8 +150,7 @@ impl Body {
     }
 }
 
-/// The one number of a line. A list that says the same again and again comes from servers that
-/// append.
+/// The number in a `Content-Length`. Some servers append the same number again and again as a list.
 fn content_length(value: &[u8]) -> Option<u64> {
     let mut numbers = value.split(|byte| *byte == b',').map(|text| {
         let text = text.trim_ascii();

@@ -1,5 +1,5 @@
-//! One side of an exchange in HTTP/1: a connection, how the message that comes in ends, and how the
-//! one that goes out does. Clients and upstreams are alike in this.
+//! One HTTP/1 side of an exchange: the connection, the decoder of its incoming message and the encoder of its
+//! outgoing one. Clients and upstreams use the same type.
 
 use std::io;
 use std::pin::Pin;
@@ -17,28 +17,28 @@ use crate::exchange::{Failure, Server};
 use crate::flow::{Fault, Piece, Sink, Source};
 use crate::stream::Stream;
 
-/// Room for a head as most are.
+/// The buffer for a typical head.
 const ROOM: usize = 4 * 1024;
-/// Room for a body that comes faster than it is passed on.
+/// The buffer for a body that arrives faster than it is forwarded.
 const MOST_ROOM: usize = 64 * 1024;
-/// How much of what was not asked for yet is kept.
+/// How many bytes of later requests are buffered.
 const MOST_AHEAD: usize = 16 * 1024;
-/// How much is thrown away before others have their turn.
+/// How many bytes are discarded before other tasks get a turn.
 const MOST_IN_A_TURN: u64 = 256 * 1024;
 
-/// A connection in HTTP/1.
+/// An HTTP/1 connection.
 pub(crate) struct Side {
     stream: Stream,
-    /// What was read and not used yet.
+    /// Bytes that were read but not yet used.
     pub(crate) inbox: BytesMut,
     pub(crate) outbox: Outbox,
     pub(crate) incoming: Decoder,
     pub(crate) outgoing: Encoder,
-    /// How much room the next reading gets.
+    /// The buffer size of the next read.
     room: usize,
-    /// Whether the end of what comes in was seen.
+    /// Whether the peer has closed its sending half.
     ended: bool,
-    /// How much was thrown away.
+    /// The number of discarded bytes.
     skipped: u64,
 }
 
@@ -56,12 +56,12 @@ impl Side {
         }
     }
 
-    /// Reads more; 0 is the end.
+    /// Reads more bytes; 0 means the end of the stream.
     pub(crate) fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.ended {
             return Poll::Ready(Ok(0));
         }
-        // No room is made for those who have nothing to say.
+        // An idle connection has no buffer until bytes arrive.
         if self.inbox.capacity() == 0 {
             ready!(self.stream.poll_readable(cx));
         }
@@ -77,13 +77,13 @@ impl Side {
         Poll::Ready(Ok(read))
     }
 
-    /// Writes what goes at once. Answers whether that was everything, and nothing more is to be done:
-    /// those who have asked for more already take turns with others.
+    /// Writes as much as the socket accepts at once. Returns whether everything was written and no further
+    /// request waits in the inbox: a client that pipelines takes turns with others.
     pub(crate) fn drain_at_once(&mut self) -> bool {
         self.inbox.is_empty() && self.outbox.write_at_once(&self.stream)
     }
 
-    /// Writes everything.
+    /// Writes everything in the outbox.
     pub(crate) fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.outbox.is_empty() {
             ready!(self.outbox.poll_write(&mut self.stream, cx))?;
@@ -91,13 +91,13 @@ impl Side {
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
-    /// Says that nothing more will be written.
+    /// Shuts down the sending half of the connection.
     pub(crate) fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 
-    /// Whether the peer is gone. What it sends ahead is kept for later, up to a bound: one that
-    /// [is full](Self::is_full) is not looked at.
+    /// Ready if the peer is gone. Bytes that it sends ahead are buffered up to a bound. If the buffer [is
+    /// full](Self::is_full), the connection is not read.
     pub(crate) fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             if self.is_full() {
@@ -111,18 +111,18 @@ impl Side {
         }
     }
 
-    /// Whether so much was sent ahead that nothing more is read until it is used.
+    /// Whether the peer has sent so much ahead that nothing more is read until some of it is used.
     pub(crate) fn is_full(&self) -> bool {
         self.inbox.len() >= MOST_AHEAD
     }
 
-    /// Whether the peer has closed the connection, behind whatever was not read yet.
+    /// Whether the peer has closed the connection, even behind unread bytes.
     pub(crate) fn is_hung_up(&self) -> bool {
         self.ended || self.stream.is_hung_up()
     }
 
-    /// Ready when the peer has closed the connection, or has sent more than this meanwhile, which is
-    /// thrown away.
+    /// Ready when the peer has closed the connection or has sent more than `most` bytes. The bytes are
+    /// discarded.
     pub(crate) fn poll_silence(&mut self, most: u64, cx: &mut Context<'_>) -> Poll<()> {
         let turn = self.skipped + MOST_IN_A_TURN;
         loop {
@@ -132,7 +132,7 @@ impl Side {
                 return Poll::Ready(());
             }
             if self.skipped > turn {
-                // Others have their turn.
+                // Give other tasks a turn.
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
@@ -143,24 +143,23 @@ impl Side {
         }
     }
 
-    /// How much was thrown away.
+    /// The number of discarded bytes.
     pub(crate) fn skipped(&self) -> u64 {
         self.skipped
     }
 
-    /// Whether nothing was sent that was not asked for, and nothing is known of an end: a connection
-    /// that can be used again.
+    /// Whether the connection can be reused: nothing unexpected arrived, and the peer has not closed it.
     pub(crate) fn is_quiet(&mut self) -> bool {
         let mut cx = Context::from_waker(std::task::Waker::noop());
         self.inbox.is_empty() && !self.ended && self.poll_gone(&mut cx).is_pending() && self.inbox.is_empty()
     }
 
-    /// Whether nothing is under way.
+    /// Whether no message is in progress.
     pub(crate) fn is_at_rest(&self) -> bool {
         self.incoming.is_over() && self.inbox.is_empty() && self.outbox.is_empty()
     }
 
-    /// Gives back memory that is only needed while something is under way.
+    /// Frees memory that is only needed during a request.
     pub(crate) fn rest(&mut self) {
         self.room = ROOM;
         self.outbox.shrink();
@@ -169,7 +168,7 @@ impl Side {
         }
     }
 
-    /// Gives back all memory, for a peer that has not said anything for a while.
+    /// Frees all buffers of a connection that has been idle for a while.
     pub(crate) fn doze(&mut self) {
         if self.inbox.is_empty() {
             self.inbox = BytesMut::new();
@@ -179,7 +178,7 @@ impl Side {
         }
     }
 
-    /// Takes the connection out, with what was read of it already.
+    /// Returns the connection and the bytes that were already read from it.
     pub(crate) fn into_stream(self) -> (Stream, BytesMut) {
         (self.stream, self.inbox)
     }

@@ -1,4 +1,4 @@
-//! Heads as they go out.
+//! Writes the heads of outgoing messages.
 
 use bytes::{Bytes, BytesMut};
 use http::StatusCode;
@@ -10,11 +10,11 @@ use super::response::{Body, ResponseHead};
 use crate::captcha;
 use crate::date::Date;
 
-/// A whole response of our own.
+/// A complete response of the gateway itself.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
-    /// Its header lines, as HTTP/1 has them, but for those that say how it is sent.
+    /// Its header lines in HTTP/1 form, without those that frame the message.
     pub(crate) lines: Vec<u8>,
     pub(crate) body: Vec<u8>,
 }
@@ -39,22 +39,21 @@ pub(crate) fn line(out: &mut BytesMut, name: &[u8], value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Writes a number as a line's value.
+/// Writes a header line with a number.
 pub(crate) fn number_line(out: &mut BytesMut, name: &[u8], number: u64) {
     line(out, name, itoa::Buffer::new().format(number).as_bytes());
 }
 
-/// How a response goes out to a client.
+/// How a response is sent to a client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Manner {
     pub(crate) version: Version,
-    /// Whether the connection ends after it.
+    /// Whether the connection closes after it.
     pub(crate) close: bool,
 }
 
-/// Writes the head of an upstream's response, with what is added to it. Lines that are added take the
-/// place of the upstream's of the same name. Answers how the body is to be written, and whether the
-/// connection must end after it.
+/// Writes the head of an upstream's response and the added lines. An added line replaces the upstream's lines
+/// of the same name. Returns how the body is encoded, and whether the connection must close after it.
 pub(crate) fn response(
     out: &mut BytesMut,
     head: &ResponseHead,
@@ -88,7 +87,7 @@ pub(crate) fn response(
     (encoder, close)
 }
 
-/// Writes a whole response of our own.
+/// Writes a complete response of the gateway itself.
 pub(crate) fn answer(out: &mut BytesMut, answer: &Answer, date: &Date, with_body: WithBody, manner: Manner) {
     let (lines, body) = (&*answer.lines, &*answer.body);
     let reason = answer.status.canonical_reason().unwrap_or_default();
@@ -104,7 +103,7 @@ pub(crate) fn answer(out: &mut BytesMut, answer: &Answer, date: &Date, with_body
     }
 }
 
-/// Whether an answer's body is sent: not to `HEAD`.
+/// Whether the body of a response is sent. `HEAD` gets none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WithBody {
     Yes,
@@ -127,7 +126,7 @@ fn status_line(out: &mut BytesMut, status: u16, reason: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// What is said about the connection, if anything needs to be.
+/// The `Connection` line, if one is needed.
 fn connection_line(version: Version, close: bool) -> &'static [u8] {
     match (close, version) {
         (true, _) => b"connection: close\r\n",

@@ -1,4 +1,4 @@
-//! One request of a client that speaks HTTP/2, and its response.
+//! One request of an HTTP/2 client, and its response.
 
 use std::task::{Context, Poll};
 
@@ -17,11 +17,11 @@ use crate::h1::lines::Kind;
 use crate::h1::response::{Body, ResponseHead};
 use crate::h1::write::Answer;
 
-/// One request, and where its response goes.
+/// One request, and the stream for its response.
 pub(super) struct H2Client {
     body: RecvStream,
     respond: SendResponse<Bytes>,
-    /// The response, once it has begun.
+    /// The response, once it has started.
     sending: Sending,
     method: Method,
 }
@@ -31,7 +31,7 @@ impl H2Client {
         Self { body, respond, sending: Sending::default(), method }
     }
 
-    /// Sends an answer of our own.
+    /// Sends the gateway's own response.
     pub(super) fn answer(&mut self, answer: &Answer, date: Bytes) {
         if self.method == Method::HEAD {
             let bare = Answer { status: answer.status, lines: answer.lines.clone(), body: Vec::new() };
@@ -41,7 +41,7 @@ impl H2Client {
         }
     }
 
-    /// Tells the client that the rest never comes.
+    /// Resets the stream, because the rest of the response will never come.
     pub(super) fn cut(&mut self) {
         if !self.sending.reset(Reason::INTERNAL_ERROR) {
             self.respond.send_reset(Reason::INTERNAL_ERROR);
@@ -49,7 +49,7 @@ impl H2Client {
     }
 }
 
-/// Sends a whole answer. If the client is gone, nobody needs to know.
+/// Sends a complete response. An error means that the client is gone, and is ignored.
 pub(super) fn send(respond: &mut SendResponse<Bytes>, answer: &Answer, date: Bytes) {
     let mut response = http::Response::new(());
     *response.status_mut() = answer.status;

@@ -1,4 +1,4 @@
-//! A connection of which some bytes were read already, and whose frames are watched.
+//! A connection from which some bytes were already read, and whose frames are watched.
 
 use std::cell::RefCell;
 use std::io;
@@ -13,14 +13,14 @@ use tollgate_web::FrameWatch;
 use crate::alarm::Alarms;
 use crate::stream::Stream;
 
-/// Reads what was read already, then the rest.
+/// Reads the bytes in `read` first, then the stream.
 pub(crate) struct Prefixed {
     read: BytesMut,
     stream: Stream,
     frames: Rc<Frames>,
 }
 
-/// The frames that a client sends, with the clock that their flood is measured by.
+/// Watches the frames of a client, and reads the clock by which a flood is measured.
 pub(super) struct Frames {
     watch: RefCell<FrameWatch>,
     alarms: Rc<Alarms>,
@@ -32,7 +32,7 @@ impl Frames {
         Rc::new(Self { watch, alarms: Rc::clone(alarms) })
     }
 
-    /// The number of the head that has begun and not ended.
+    /// The number of the head that has started but not ended.
     pub(super) fn unfinished(&self) -> Option<u64> {
         self.watch.borrow().unfinished()
     }

@@ -1,4 +1,4 @@
-//! The head of a request in HTTP/2, as if it had come in HTTP/1.
+//! Turns the head of an HTTP/2 request into the form of an HTTP/1 head.
 
 use std::cell::OnceCell;
 
@@ -13,7 +13,7 @@ use crate::h1::decode::Decoder;
 use crate::h1::lines::{Kind, Lines, MOST_BYTES, words};
 use crate::h1::request::{Refused, RequestHead, Version, content_length, expectation, is_host};
 
-/// Reads a head of at most so many lines.
+/// Reads a head of at most `most_lines` lines.
 pub(super) fn read(parts: Parts, body: &RecvStream, most_lines: usize) -> Result<RequestHead, Refused> {
     let Parts { method, uri, mut headers, .. } = parts;
     method::check(&method)?;
@@ -61,14 +61,14 @@ pub(super) fn read(parts: Parts, body: &RecvStream, most_lines: usize) -> Result
     })
 }
 
-/// Whether a value begins or ends with a blank, which is malformed here (RFC 9113, section 8.2.1): in
-/// HTTP/1 it is no part of a value, and whoever is passed it on would read another than was compared.
+/// Whether a value begins or ends with a blank, which HTTP/2 forbids (RFC 9113, section 8.2.1). HTTP/1
+/// ignores such blanks, so the upstream would read another value than the gateway compared.
 fn has_blank_ends(value: &HeaderValue) -> bool {
     let is_blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
     is_blank(value.as_bytes().first()) || is_blank(value.as_bytes().last())
 }
 
-/// The one host: `:authority`, or `Host`, or both if they agree.
+/// The host: `:authority`, or `Host`, or both if they agree.
 fn host(authority: Option<&str>, headers: &HeaderMap) -> Result<Bytes, Refused> {
     let mut said = headers.get_all(HOST).iter().map(HeaderValue::as_bytes);
     let line = said.next();
@@ -97,7 +97,7 @@ fn length(headers: &HeaderMap) -> Result<Option<u64>, Refused> {
     Ok(length)
 }
 
-/// HTTP/2 sends cookies apart, and HTTP/1 in one line.
+/// Joins the cookies into one line. HTTP/2 sends them separately, HTTP/1 in one line.
 fn join_cookies(headers: &mut HeaderMap) {
     let cookies: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
     if cookies.len() > 1

@@ -1,4 +1,4 @@
-//! One stream of HTTP/2: what comes in over it, and what goes out. Both sides of the gateway have these.
+//! One HTTP/2 stream: its incoming and its outgoing body. Clients and upstreams use the same type.
 
 use std::task::{Context, Poll, ready};
 
@@ -9,12 +9,12 @@ use http::HeaderMap;
 use crate::flow::{Fault, Piece};
 use crate::h1::lines::{Kind, kind_of};
 
-/// A body that comes in.
+/// The next piece of an incoming body.
 pub(super) fn poll_piece(body: &mut RecvStream, cx: &mut Context<'_>) -> Poll<Result<Option<Piece>, Fault>> {
     loop {
         match ready!(body.poll_data(cx)) {
             Some(Ok(bytes)) => {
-                // It is asked for only when there is room for it on the other side.
+                // This asks the peer for more. The caller polls only when the other side has room.
                 body.flow_control().release_capacity(bytes.len()).map_err(|_| Fault::Gone)?;
                 if !bytes.is_empty() {
                     return Poll::Ready(Ok(Some(Piece::Data(bytes))));
@@ -28,7 +28,7 @@ pub(super) fn poll_piece(body: &mut RecvStream, cx: &mut Context<'_>) -> Poll<Re
     Poll::Ready(Ok(trailers.map(fit_to_trail).filter(|map| !map.is_empty()).map(Piece::Trailers)))
 }
 
-/// Trailers without those that say how to read a message.
+/// Removes the trailers that say how to read a message.
 fn fit_to_trail(trailers: HeaderMap) -> HeaderMap {
     let pairs = trailers.iter().filter(|(name, _)| kind_of(name.as_str().as_bytes()) == Kind::Plain);
     let mut fit = HeaderMap::new();
@@ -38,14 +38,14 @@ fn fit_to_trail(trailers: HeaderMap) -> HeaderMap {
     fit
 }
 
-/// A body that goes out.
+/// An outgoing body.
 #[derive(Default)]
 pub(super) struct Sending {
-    /// Until it has ended.
+    /// `None` once it has ended.
     stream: Option<SendStream<Bytes>>,
-    /// What the peer has not made room for yet.
+    /// The bytes for which the peer's window has no room yet.
     waiting: Bytes,
-    /// Whether something broke, which is told at the next occasion.
+    /// Whether sending failed. The next poll reports it.
     broken: bool,
 }
 
@@ -54,12 +54,12 @@ impl Sending {
         Self { stream, ..Self::default() }
     }
 
-    /// Whether it has not ended.
+    /// Whether the body has not ended.
     pub(super) fn is_open(&self) -> bool {
         self.stream.is_some()
     }
 
-    /// Takes note that something broke.
+    /// Records whether sending failed.
     pub(super) fn note(&mut self, broken: bool) {
         self.broken |= broken;
     }
@@ -99,12 +99,12 @@ impl Sending {
         }
     }
 
-    /// Whether the peer gave the stream up; pending if there is none any more.
+    /// Ready if the peer has reset the stream; `None` if the body has ended.
     pub(super) fn poll_reset(&mut self, cx: &mut Context<'_>) -> Option<Poll<()>> {
         self.stream.as_mut().map(|stream| stream.poll_reset(cx).map(|_| ()))
     }
 
-    /// Gives the stream up. Answers whether there was one.
+    /// Resets the stream. Returns whether it was open.
     pub(super) fn reset(&mut self, reason: Reason) -> bool {
         self.stream.as_mut().map(|stream| stream.send_reset(reason)).is_some()
     }

@@ -1,9 +1,9 @@
-//! A connection to an upstream that all requests share, and those on it that nobody waits for any more.
+//! A connection to an upstream that many requests share, and its abandoned requests.
 //!
-//! A client that hangs up must not do harm to others. A stream that is reset right after it was opened
-//! looks to many servers like an attack ("rapid reset"), and they close the whole connection for it. So
-//! a request that is given up before its response begins lives on for a moment; and a connection on
-//! which many are given up gets no new ones.
+//! A client that disconnects must not harm other clients. Many servers take a stream that is reset right
+//! after it was opened for an attack ("rapid reset"), and close the whole connection. So a request that is
+//! abandoned before its response starts is kept for a moment. A connection with many abandoned requests gets
+//! no new ones.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -23,13 +23,13 @@ use crate::stream::Stream;
 
 /// The longest head of a response, in bytes.
 const MOST_HEAD: u32 = 60 * 1024;
-/// How long a request lives on that was given up before its response began.
+/// How long a request is kept that was abandoned before its response started.
 const GRACE: Duration = Duration::from_secs(1);
-/// How many of them live on at once; the oldest makes room for the next.
+/// How many abandoned requests are kept at once. The oldest makes room for the next.
 const MOST_FORSAKEN: usize = 64;
-/// How much a request that was given up weighs against one that was not.
+/// The weight of an abandoned request against a completed one.
 const WEIGHT: u32 = 16;
-/// With so many more given up than one in [`WEIGHT`], a connection gets no new requests.
+/// A connection gets no new requests once this many more than one in [`WEIGHT`] were abandoned.
 const MOST_GIVEN_UP: u32 = 4;
 
 /// A connection that requests share.
@@ -39,27 +39,27 @@ pub(crate) struct Trunk {
     care: Rc<Care>,
 }
 
-/// What all requests over a connection know of each other.
+/// What the requests of a connection share.
 pub(super) struct Care {
-    /// Those that nobody waits for, the oldest first.
+    /// The abandoned requests, the oldest first.
     forsaken: RefCell<VecDeque<Forsaken>>,
-    /// Rings when the time of the oldest is up.
+    /// Expires when the oldest one must be reset.
     alarm: Alarm,
     alarms: Rc<Alarms>,
-    /// What was given up of late, weighed.
+    /// The weighted number of recently abandoned requests.
     strain: Cell<u32>,
 }
 
-/// A request that nobody waits for.
+/// An abandoned request.
 struct Forsaken {
     response: ResponseFuture,
-    /// What it would have sent: a stream is reset when nobody has it in hand.
+    /// Its outgoing body. Dropping it would reset the stream.
     _sending: Sending,
     until: u32,
 }
 
 impl Trunk {
-    /// Begins to speak HTTP/2 over a connection, which goes on by itself.
+    /// Starts HTTP/2 on a connection, and drives it in a task of its own.
     pub(crate) async fn begin(stream: Stream, alarms: &Rc<Alarms>) -> Result<Self, h2::Error> {
         let mut builder = Builder::new();
         builder
@@ -85,7 +85,7 @@ impl Trunk {
         Ok(Self { send: send.ready().await?, care })
     }
 
-    /// Whether so many requests over it were given up that new ones are better sent over another.
+    /// Whether so many requests were abandoned that new ones should use another connection.
     pub(crate) fn is_strained(&self) -> bool {
         self.care.strain.get() >= MOST_GIVEN_UP * WEIGHT
     }
@@ -95,8 +95,7 @@ impl Trunk {
     }
 }
 
-/// Keeps a connection going. It ends when nobody has a use for it, or when the upstream closes it, which
-/// its streams notice.
+/// Drives a connection until no request uses it or the upstream closes it. Its streams report the latter.
 async fn drive(mut connection: Connection<Stream, Bytes>, care: Rc<Care>) {
     let _ = poll_fn(|cx| {
         care.settle(cx);
@@ -107,17 +106,17 @@ async fn drive(mut connection: Connection<Stream, Bytes>, care: Rc<Care>) {
 }
 
 impl Care {
-    /// Takes note that a request came to its end.
+    /// Counts a completed request.
     pub(super) fn relieve(&self) {
         self.strain.set(self.strain.get().saturating_sub(1));
     }
 
-    /// Takes note that a request was given up.
+    /// Counts an abandoned request.
     pub(super) fn burden(&self) {
         self.strain.set(self.strain.get().saturating_add(WEIGHT));
     }
 
-    /// Lets a request live on for a moment whose response has not begun.
+    /// Keeps an abandoned request for a moment, because its response has not started.
     pub(super) fn forsake(&self, response: ResponseFuture, sending: Sending) {
         self.burden();
         let mut forsaken = self.forsaken.borrow_mut();
@@ -130,8 +129,8 @@ impl Care {
         forsaken.push_back(Forsaken { response, _sending: sending, until: self.alarms.after(GRACE) });
     }
 
-    /// Resets those whose time is up, and those whose response has begun: it may be long, and nobody
-    /// makes room for it.
+    /// Resets the abandoned requests whose time is up, and those whose response has started: it may be long,
+    /// and no client reads it.
     fn settle(&self, cx: &mut Context<'_>) {
         let mut forsaken = self.forsaken.borrow_mut();
         let now = self.alarms.now();
@@ -180,7 +179,7 @@ mod tests {
             for _ in 0..40 {
                 drop(ask(&trunk).await);
             }
-            // All of it arrives before the server looks at any of it, as with one that is busy.
+            // Everything arrives before the server reads any of it, as if the server were busy.
             let mut left = Vec::new();
             while left.len() < 41 {
                 let (_, respond) = server.accept().await.unwrap().unwrap();
@@ -194,7 +193,7 @@ mod tests {
             };
             assert_eq!(status, Some(200));
             assert!(trunk.is_strained(), "new requests go elsewhere");
-            // The server hears of it once the time is up.
+            // The server sees the reset once the time is up.
             for _ in 0..11 {
                 alarms.tick();
             }

@@ -20,7 +20,7 @@ use crate::h1::response::{Body, ResponseHead, is_status};
 
 /// A request to an upstream, and its response.
 pub(crate) struct H2Upstream {
-    /// Until it has come, or never will.
+    /// `None` once it has arrived or failed.
     response: Option<ResponseFuture>,
     sending: Sending,
     body: Option<RecvStream>,
@@ -44,14 +44,14 @@ impl H2Upstream {
         Poll::Ready(answered)
     }
 
-    /// The status of the response, if one comes.
+    /// The status of the response, if one arrives.
     #[cfg(test)]
     pub(super) fn poll_status(&mut self, cx: &mut Context<'_>) -> Poll<Option<u16>> {
         self.poll_head(cx).map(|answered| Some(answered.ok()?.status().as_u16()))
     }
 }
 
-/// One that nobody waits for any more is reset, yet not before the upstream had time to look at it.
+/// An abandoned request is reset, but not before the upstream had time to read it.
 impl Drop for H2Upstream {
     fn drop(&mut self) {
         let cut = self.sending.is_open() || self.body.as_ref().is_some_and(|body| !body.is_end_stream());
@@ -144,7 +144,7 @@ impl Server for H2Upstream {
     }
 }
 
-/// What became of a request that got no response.
+/// Why a request got no response.
 fn failure(error: &h2::Error, heard: bool) -> Failure {
     match error.reason() {
         Some(Reason::REFUSED_STREAM) if error.is_remote() => Failure::UpstreamRefused,

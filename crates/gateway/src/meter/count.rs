@@ -2,11 +2,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A number that only grows. One thread raises it, so that no other has to be kept out.
+/// A number that only grows. A single thread raises it, so no atomic addition is needed.
 #[derive(Default)]
 pub(crate) struct Count(AtomicU64);
 
-/// A number that goes up and down. One thread changes it.
+/// A number that goes up and down. A single thread changes it.
 #[derive(Default)]
 pub(crate) struct Level(AtomicU64);
 

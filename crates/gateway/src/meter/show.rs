@@ -1,4 +1,4 @@
-//! What was counted, as Prometheus reads it.
+//! Exports the counters to Prometheus.
 
 use std::fmt::Error;
 use std::sync::Arc;

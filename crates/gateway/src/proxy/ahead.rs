@@ -1,4 +1,4 @@
-//! Bodies that are read before they are passed on: a guard looks for an account there.
+//! Bodies that are read before they are forwarded, because a guard looks for an account in them.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use tollgate_web::Problem;
-use tollgate_web::facts::{Body, BodyKind};
+use tollgate_web::facts::{Body, BodyKind, Unreadable};
 
 use super::Case;
 use crate::exchange::Client;
@@ -15,11 +15,14 @@ use crate::flow::{Fault, Piece, Sink, Source};
 use crate::forward::Origin;
 use crate::h1::decode::Decoder;
 use crate::h1::response::ResponseHead;
+use crate::worker::Worker;
 
-/// How many bytes of bodies are kept for one connection: in HTTP/2 there may be many at once.
+/// How many body bytes are buffered for one connection. HTTP/2 may send many bodies at once.
 const MOST_KEPT: usize = 4 * Body::MOST_BYTES;
+/// How many bytes of bodies are kept for all connections of a worker.
+const MOST_KEPT_IN_ALL: usize = 256 * Body::MOST_BYTES;
 
-/// A body that was read to its end, to be passed on as it came.
+/// A body that was read to its end and is still to be forwarded, unchanged.
 #[derive(Default)]
 pub(super) struct Ahead {
     bytes: Bytes,
@@ -27,32 +30,43 @@ pub(super) struct Ahead {
     _kept: Option<Kept>,
 }
 
-/// Bytes that are kept, as they are counted.
+/// Counts the bytes that are kept, for as long as they are.
 struct Kept {
+    worker: Rc<Worker>,
     origin: Rc<Origin>,
     bytes: usize,
 }
 
 impl Kept {
-    /// Counts more. Answers whether there is room for them.
-    fn add(&mut self, bytes: usize) -> bool {
-        let all = self.origin.kept.get() + bytes;
-        if all > MOST_KEPT {
-            return false;
+    fn nothing(worker: &Rc<Worker>, origin: &Rc<Origin>) -> Self {
+        Self { worker: Rc::clone(worker), origin: Rc::clone(origin), bytes: 0 }
+    }
+
+    /// Counts more bytes. An error says in words which bound has no room for them.
+    fn add(&mut self, bytes: usize) -> Result<(), &'static str> {
+        let here = self.origin.kept.get() + bytes;
+        let in_all = self.worker.kept.get() + bytes;
+        if here > MOST_KEPT {
+            return Err("too many logins are sent at once over this connection");
         }
-        self.origin.kept.set(all);
+        if in_all > MOST_KEPT_IN_ALL {
+            return Err("too many logins are sent at once");
+        }
+        self.origin.kept.set(here);
+        self.worker.kept.set(in_all);
         self.bytes += bytes;
-        true
+        Ok(())
     }
 }
 
 impl Drop for Kept {
     fn drop(&mut self) {
         self.origin.kept.set(self.origin.kept.get() - self.bytes);
+        self.worker.kept.set(self.worker.kept.get() - self.bytes);
     }
 }
 
-/// A client whose body was read already.
+/// A client whose body was already read.
 pub(super) struct Replaying<'c, C> {
     client: &'c mut C,
     ahead: Ahead,
@@ -72,15 +86,13 @@ impl Ahead {
 }
 
 impl Case<'_> {
-    /// Reads the body of the request, if it is short enough and of a kind that can be looked into.
+    /// Reads the body of the request, if it is short enough and of a readable kind.
     pub(super) async fn read_ahead<C: Client>(&self, client: &mut C) -> Result<(Body, Ahead), Unread> {
         if self.request.body == Decoder::Empty {
             return Ok(Default::default());
         }
-        let Some(kind) = BodyKind::of(self.request.headers()) else {
-            let detail = "logins are sent here as a form or as JSON, in UTF-8 and not compressed";
-            return Err(Unread::Problem(Problem::unsupported_media(detail)));
-        };
+        let kind = BodyKind::of(self.request.headers())
+            .map_err(|unreadable| Unread::Problem(refusal(unreadable)))?;
         let most = self.most_bytes().min(Body::MOST_BYTES);
         let too_large = || Unread::Problem(Problem::too_large(most));
         if matches!(self.request.body, Decoder::Length(length) if length > most as u64) {
@@ -91,7 +103,7 @@ impl Case<'_> {
         }
         let mut bytes = BytesMut::new();
         let mut trailers = None;
-        let mut kept = Kept { origin: Rc::clone(&self.visit.origin), bytes: 0 };
+        let mut kept = Kept::nothing(&self.visit.worker, &self.visit.origin);
         let reading = poll_fn(|cx| {
             loop {
                 match ready!(client.poll_piece(cx)) {
@@ -99,9 +111,8 @@ impl Case<'_> {
                         if bytes.len() + piece.len() > most {
                             return Poll::Ready(Err(too_large()));
                         }
-                        if !kept.add(piece.len()) {
-                            let detail = "too many logins are sent at once over this connection";
-                            return Poll::Ready(Err(Unread::Problem(Problem::unavailable(detail))));
+                        if let Err(full) = kept.add(piece.len()) {
+                            return Poll::Ready(Err(Unread::Problem(Problem::unavailable(full))));
                         }
                         bytes.extend_from_slice(&piece);
                     }
@@ -118,7 +129,7 @@ impl Case<'_> {
                 }
             }
         });
-        // What is so short has to come whole in the time in which something of a longer one has to move.
+        // A body this short must arrive completely within the time-out that is otherwise for a single piece.
         let patience = self.local.plan.settings.bounds.stall_timeout;
         match self.visit.alarm.within(patience, reading).await {
             Ok(read) => read?,
@@ -129,6 +140,17 @@ impl Case<'_> {
         }
         let bytes = bytes.freeze();
         Ok((Body::new(kind, bytes.clone()), Ahead { bytes, trailers, _kept: Some(kept) }))
+    }
+}
+
+fn refusal(unreadable: Unreadable) -> Problem {
+    match unreadable {
+        Unreadable::Media => Problem::unsupported_media(
+            "logins are sent here as a form or as JSON, in UTF-8 and not compressed",
+        ),
+        Unreadable::ContentType => Problem::bad_request(
+            "the content type of a login has no parameter but `charset=utf-8`: parsers read others differently",
+        ),
     }
 }
 
@@ -166,7 +188,7 @@ impl<C: Client> Client for Replaying<'_, C> {
         self.client.begin(head, added);
     }
 
-    /// It was told so when its body was read.
+    /// The client got its `100 Continue` when the body was read.
     fn go_on(&mut self) {}
 
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {

@@ -1,5 +1,5 @@
-//! Requests of guarded routes: logins. Each begins before it is passed on, if need be after a while,
-//! and its response says how it ended.
+//! Requests of guarded routes: logins. The guard admits each before it is forwarded, if need be after a
+//! delay. The response says how the login ended.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use arc_swap::Guard;
-use tollgate_core::{Limit, Line, Origin, Policy, When};
+use tollgate_core::{Line, Origin, Policy, When};
 use tollgate_engine::guard::{Begun, Ending, FinishFault};
 use tollgate_engine::{Engine, Lease, Leases, Snapshot};
 use tollgate_web::Problem;
@@ -27,26 +27,26 @@ use crate::h1::write::Answer;
 use crate::settings::{CrossSite, GuardSettings};
 use crate::worker::Worker;
 
-/// How many requests a worker holds back at once; the next ones are refused instead.
+/// How many requests a worker delays at once. It refuses further ones.
 const MOST_DELAYED: u64 = 1_000;
 
-/// After how long it is tried again to tell how a login ended, if the store cannot be told now.
+/// When to report the end of a login again, if the store cannot be reached.
 const AGAIN: [Duration; 4] =
     [Duration::from_secs(1), Duration::from_secs(4), Duration::from_secs(15), Duration::from_secs(60)];
 
-/// A login that may be passed on.
+/// A login that may be forwarded.
 pub(super) struct Guarded {
     guard: Arc<GuardSettings>,
-    /// What ends it; `None` if nothing was counted.
+    /// The ticket that ends it; `None` if nothing was counted.
     ticket: Option<String>,
     pub(super) captcha: Captcha,
-    /// Whether the next one is to bring a CAPTCHA if this one fails.
+    /// Whether the next login must include a CAPTCHA if this one fails.
     captcha_next: Captcha,
-    /// What it holds, until the request takes it over.
+    /// Its hold, until the request takes it over.
     lease: Option<Lease>,
 }
 
-/// What became of a login before it was passed on.
+/// What the guard decided on a login.
 enum Weighed {
     Begun(Guarded, Option<Ahead>),
     Refused(Answer),
@@ -54,16 +54,16 @@ enum Weighed {
     Gone,
 }
 
-/// How a time came to its end for which a login is held back.
+/// How the delay of a login ended.
 enum HeldBack {
     Over,
     /// The client went away.
     Gone,
-    /// The gateway ends, and no login waits any more.
+    /// The gateway shuts down, and no login waits any more.
     Ending,
 }
 
-/// A request that is held back, as it is counted.
+/// Counts one delayed request.
 struct Delayed(Rc<Worker>);
 
 impl Delayed {
@@ -96,7 +96,7 @@ impl Guarded {
         Self { guard: Arc::clone(guard), ticket: None, captcha, captcha_next: captcha, lease: None }
     }
 
-    /// Ends it. Answers whether the next one is to bring a CAPTCHA.
+    /// Ends the login. Returns whether the next one must include a CAPTCHA.
     fn answered(self, visit: &Visit, ending: Ending) -> Captcha {
         let captcha = match ending {
             Ending::Success => Captcha::NotRequired,
@@ -107,18 +107,19 @@ impl Guarded {
         captcha
     }
 
-    /// Tells the engine how it ended. Nobody waits for that.
+    /// Reports the end to the engine, in the background if the store takes time.
     fn end(self, visit: &Visit, ending: Ending) {
         let Some(ticket) = self.ticket else { return };
         let mut ended = Box::pin(finish(Arc::clone(&visit.worker.shared.admissions.engine), ticket, ending));
-        // A store of this process has done it by then, so that it holds for whatever comes next.
+        // A store in this process is done after the first poll, so the next request sees the result.
         if ended.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
             tokio::task::spawn_local(ended);
         }
     }
 }
 
-/// Ends a login, however long the store takes. What it is never told stays a failure.
+/// Ends a login, however long the store takes. If the store never learns of the end, the login stays a
+/// failure.
 async fn finish(engine: Arc<Engine>, ticket: String, ending: Ending) {
     let mut pauses = AGAIN.into_iter();
     loop {
@@ -135,7 +136,7 @@ async fn finish(engine: Arc<Engine>, ticket: String, ending: Ending) {
 }
 
 impl Case<'_> {
-    /// Passes a login on, once its guard lets it. An error is the answer.
+    /// Forwards a login once its guard admits it. An error is the response to send.
     pub(super) async fn forward_guarded<C: Client>(
         &self,
         guard: &Arc<GuardSettings>,
@@ -164,10 +165,10 @@ impl Case<'_> {
         };
         if let Some(guarded) = admitted.guarded.take() {
             let ending = match &passed {
-                // No upstream had it, so that no password was checked.
+                // No upstream was reached, so no password was checked.
                 Err(_) if note.place.is_none() => Ending::Abandoned,
                 Err(answer) => guard.ending_unanswered(answer.status.as_u16()),
-                // The client hung up, as guessers would.
+                // The client disconnected, as a password guesser would.
                 Ok(_) => Ending::Failure,
             };
             guarded.end(self.visit, ending);
@@ -175,7 +176,7 @@ impl Case<'_> {
         passed
     }
 
-    /// Ends the login of a request whose response has come, if it is one.
+    /// Ends the login when the response has arrived, if the request is one.
     pub(super) fn end_login(&self, admitted: &mut Admitted, response: &ResponseHead) {
         let Some(guarded) = admitted.guarded.take() else { return };
         let ending = guarded.guard.ending(&self.request.method, self.path, response);
@@ -184,7 +185,7 @@ impl Case<'_> {
         }
     }
 
-    /// Finds out what the login says, and has it begin.
+    /// Reads the fields of the login and asks the guard.
     async fn weigh_login<C: Client>(
         &self,
         guard: &Arc<GuardSettings>,
@@ -192,7 +193,7 @@ impl Case<'_> {
         note: &mut Note<'_>,
     ) -> Result<Weighed, Problem> {
         let engine = &self.visit.worker.shared.admissions.engine;
-        // For as long as it is held back: it ends as it began.
+        // Pinned for the whole delay, so that the login ends under the policies under which it began.
         let pinned = Guard::into_inner(engine.pin());
         if !pinned.policies.enabled {
             return Ok(Weighed::Begun(Guarded::uncounted(guard), None));
@@ -204,7 +205,7 @@ impl Case<'_> {
         let policy = pinned.policies.find(&found.policy).map_err(|mistake| self.mistaken(mistake))?;
         let fields = || policy.fields().chain(listed.iter().map(|name| &**name));
         let known = self.know(fields(), &guard.fields, note)?;
-        // A service may find in the body what a rule finds in the query.
+        // A service may read from the body what a rule reads from the query.
         let looks_into_body = |name| {
             guard.fields.source(name).is_some_and(|source| source.is_of_body() || source.is_of_query())
         };
@@ -230,8 +231,8 @@ impl Case<'_> {
         })
     }
 
-    /// A page elsewhere can have its visitors' browsers send logins, and so have them locked out where they
-    /// are.
+    /// Refuses logins that a page of another site sends. Such a page could use its visitors' browsers to lock
+    /// them out.
     fn check_site(&self, guard: &GuardSettings) -> Result<(), Problem> {
         let site = self.request.value("sec-fetch-site").unwrap_or_default();
         if guard.cross_site == CrossSite::Refused && site.eq_ignore_ascii_case(b"cross-site") {
@@ -240,8 +241,8 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// A login that leaves a field out would pass by some of the rules, and its success would clear what
-    /// others did.
+    /// Refuses a login without a field that a rule needs. Such a login would evade some of the rules, and its
+    /// success would clear the failures of other clients.
     fn check_complete(
         &self,
         guard: &GuardSettings,
@@ -250,7 +251,7 @@ impl Case<'_> {
     ) -> Result<(), Problem> {
         let rules = policy.rules.iter().filter(|rule| rule.enabled);
         let known = |name: &str| pairs.iter().any(|(own, _)| *own == name);
-        // What is derived is there if its source is.
+        // A derived field is present if its source is.
         let origin =
             |name| policy.derived().find(|(field, _)| *field == name).map_or(name, |(_, source)| source);
         let fields = rules.flat_map(|rule| &rule.by).map(|field| &*field.name);
@@ -263,8 +264,8 @@ impl Case<'_> {
         })
     }
 
-    /// Begins a login: at once, or after as long as the guard's ladders ask for. `None` if the client
-    /// went away meanwhile.
+    /// Begins a login, at once or after the delay of the guard's ladders. `None` if the client went away
+    /// meanwhile.
     async fn begin<C: Client>(
         &self,
         login: &Login<'_>,
@@ -299,7 +300,7 @@ impl Case<'_> {
         }
     }
 
-    /// Lets time pass, unless the client goes away or the gateway ends.
+    /// Waits, unless the client goes away or the gateway shuts down.
     async fn hold_back<C: Client>(&self, time: Duration, client: &mut C) -> HeldBack {
         let worker = &self.visit.worker;
         let _delayed = Delayed::new(worker);
@@ -312,7 +313,7 @@ impl Case<'_> {
         .await
     }
 
-    /// The answer to a login that is not let through.
+    /// The response to a refused login.
     fn refuse_login(&self, begun: &Begun<'_>) -> Answer {
         let (answers, engine) =
             (&self.local.plan.settings.answers, &self.visit.worker.shared.admissions.engine);
@@ -324,25 +325,25 @@ impl Case<'_> {
     }
 }
 
-/// What a login is weighed by.
+/// What the guard needs to decide on a login.
 struct Login<'l> {
     pinned: &'l Snapshot,
     guard: &'l Arc<GuardSettings>,
     found: &'l tollgate_core::Guard,
     pairs: &'l [(&'l str, &'l str)],
-    /// What it is known by, if it holds something.
+    /// Its id, if it takes a hold.
     id: Option<&'l str>,
 }
 
-/// How long a refused login has to wait, if the delay of a ladder is all that keeps it out. Never
-/// nothing, so that nobody asks again and again within a moment.
+/// How long to delay a refused login, if the delay of a ladder is the only reason for the refusal. Never
+/// zero, so that the gateway does not retry in a tight loop.
 fn pause(begun: &Begun<'_>) -> Option<Duration> {
     const LEAST: Duration = Duration::from_millis(1);
     let decision = &begun.decision;
     let weighed = matches!(decision.origin, Origin::Store | Origin::Local(_));
     let slowed = |line: Line<'_>| {
         let mut limits = line.limits.iter().zip(line.readings);
-        limits.all(|(limit, reading)| reading.when <= When::Now || matches!(limit, Limit::Ladder(_)))
+        limits.all(|(limit, reading)| reading.when <= When::Now || limit.ladder().is_some())
     };
     if !weighed || begun.advice().locked_until.is_some() {
         return None;

@@ -1,4 +1,4 @@
-//! What a request holds of limits on what is under way at once.
+//! The holds of a request on limits of what is in flight at once.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -8,12 +8,11 @@ use smallvec::SmallVec;
 use tollgate_engine::Lease;
 use tollgate_engine::leases::Released;
 
-/// What a request holds by its route's limits and its guard's: in most cases nothing. Dropped, it is
-/// released.
+/// The holds of a request by its route's policy and its guard; mostly none. Dropping it releases them.
 #[derive(Default)]
 pub(crate) struct Held {
     leases: SmallVec<[Lease; 1]>,
-    /// What was let go of, and may not be free yet.
+    /// Releases that the store may not have completed yet.
     parting: SmallVec<[Released; 1]>,
 }
 
@@ -22,7 +21,7 @@ impl Held {
         self.leases.push(lease);
     }
 
-    /// Lets go of everything.
+    /// Starts to release every hold.
     #[inline]
     pub(crate) fn let_go(&mut self) {
         if !self.leases.is_empty() {
@@ -30,7 +29,7 @@ impl Held {
         }
     }
 
-    /// Ready when what was let go of is free for the next, as far as the store can be told.
+    /// Ready when every release is complete, as far as the store can be reached.
     #[inline]
     pub(crate) fn poll_free(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while let Some(released) = self.parting.last_mut() {
@@ -40,7 +39,7 @@ impl Held {
         Poll::Ready(())
     }
 
-    /// Lets go of everything, and waits until it is free for the next.
+    /// Releases every hold and waits until that is complete.
     pub(crate) async fn end(&mut self) {
         self.let_go();
         poll_fn(|cx| self.poll_free(cx)).await;

@@ -1,4 +1,4 @@
-//! The limits of a request: which policy, what is known, and what is decided.
+//! The limits of a request: its policy, its facts, and the decision.
 
 use std::future::poll_fn;
 use std::net::IpAddr;
@@ -25,44 +25,44 @@ use crate::forward::Trust;
 use crate::h1::write::Answer;
 use crate::plan::Route;
 
-/// What a request's limits say.
+/// The result of a request's limits.
 pub(super) enum Limited {
     Admitted(Admitted),
     Refused(Box<Answer>),
 }
 
-/// A request that may pass.
+/// A request that may be forwarded.
 #[derive(Default)]
 pub(super) struct Admitted {
-    /// What the response says of the limits, as header lines.
+    /// The rate-limit header lines of the response.
     pub(super) lines: Vec<u8>,
-    /// What it took. If there is no response, it stays counted: a guesser would hang up otherwise.
+    /// What it took. Without a response it stays counted: otherwise a guesser would disconnect early.
     taken: Taken,
-    /// What its response ends, if it is a login.
+    /// The login that its response ends, if it is one.
     pub(super) guarded: Option<Box<Guarded>>,
-    /// What it holds for as long as it is under way.
+    /// Its holds while it is in flight.
     pub(super) held: Held,
 }
 
 impl Admitted {
-    /// Takes note of the response's status.
+    /// Settles what the request took by the status of its response.
     pub(super) fn answered(&mut self, status: u16) {
         let refunding = self.taken.settle(status);
         if !refunding.is_made() {
-            // The client need not wait for it, and the engine offers again what the store does not take.
+            // The client need not wait for the refund. The engine retries it if the store fails.
             tokio::task::spawn_local(refunding);
         }
     }
 }
 
-/// What a decision means for the request that it is about.
+/// What a decision means for its request.
 struct Seen {
     /// The response's header lines, or the refusal.
     answer: Result<Vec<u8>, Box<Answer>>,
     decided: Option<Decided>,
 }
 
-/// The policy of a route's requests: the one that was assigned over the API, or else the configured one.
+/// The policy of a route's requests: the one assigned over the API, or else the configured one.
 fn policy_of<'p>(pinned: &'p Snapshot, route: &Route) -> Option<Result<&'p Policy, Mistake>> {
     if let Some(assigned) = pinned.policy_of_route(&route.name) {
         return Some(Ok(assigned));
@@ -71,28 +71,28 @@ fn policy_of<'p>(pinned: &'p Snapshot, route: &Route) -> Option<Result<&'p Polic
     Some(pinned.policies.find(name))
 }
 
-/// A request whose limits are asked.
+/// The state of asking the limits.
 enum Asking {
-    /// No policy is about it.
+    /// No policy applies.
     Unlimited(Limited),
-    /// A policy is, which may let it wait: then this is its name.
+    /// A policy applies. If it may make the request wait, its name is given.
     Admit(Admit<Seen>, Option<Arc<str>>),
 }
 
 type Admitting<T> = tollgate_engine::admit::Admitted<T>;
 
-/// Room for the lines that a response usually says of its limits.
+/// Capacity for the usual rate-limit header lines of a response.
 const USUAL_LINES: usize = 320;
 
-/// What is known of a request, as far as its policy needs it.
+/// The facts of a request, as far as its policy needs them.
 pub(super) struct Known {
     client: IpAddr,
     needs: Needs,
-    /// Who it proved to come from, if that matters.
+    /// The client's proven identity, if a rule needs it.
     identity: Option<Box<Identity>>,
 }
 
-/// What a policy needs to know of a request beside its first line and its address.
+/// What a policy needs of a request beside its first line and its address.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Needs {
     Nothing,
@@ -104,7 +104,7 @@ static NO_HEADERS: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
 static NOBODY: Identity = Identity { subject: None, api_key: None, consumer: None, claims: None };
 
 impl Case<'_> {
-    /// Asks the limits. `None` if the client went away while it had to wait.
+    /// Applies the limits. `None` if the client went away while the request waited.
     pub(super) async fn limit<C: Client>(&self, client: &mut C, note: &mut Note<'_>) -> Option<Limited> {
         let limited = match self.admit(note) {
             Ok(Asking::Unlimited(limited)) => Ok(limited),
@@ -118,7 +118,7 @@ impl Case<'_> {
         Some(limited.unwrap_or_else(|problem| Limited::Refused(Box::new(self.problem(&problem)))))
     }
 
-    /// Finds out what the limits need to know, and asks them.
+    /// Collects the facts that the limits need, and asks the engine.
     fn admit(&self, note: &mut Note<'_>) -> Result<Asking, Problem> {
         let admissions = &self.visit.worker.shared.admissions;
         let pinned = admissions.pin();
@@ -153,7 +153,8 @@ impl Case<'_> {
         Ok(Asking::Admit(admit, queue))
     }
 
-    /// What an admission means for the request. `queue` is the policy that lets it wait, if one does.
+    /// Turns an admission into the request's result. `queue` is the policy that may make it wait, if there is
+    /// one.
     fn conclude(
         &self,
         admitted: Admitting<Seen>,
@@ -177,7 +178,7 @@ impl Case<'_> {
         })
     }
 
-    /// The answer to a request that cannot be decided, or whose turn would come too late.
+    /// The response to a request that cannot be decided, or whose turn would come too late.
     fn not_admitted(
         &self,
         not_admitted: NotAdmitted,
@@ -187,7 +188,7 @@ impl Case<'_> {
         let wait = match not_admitted {
             NotAdmitted::Fault(fault) => return Err(self.fault(fault)),
             NotAdmitted::Ended => {
-                // So that this answer, too, closes its connection.
+                // So that this response closes its connection too.
                 self.visit.worker.note_ending();
                 return Err(Problem::unavailable(ENDING));
             }
@@ -201,12 +202,12 @@ impl Case<'_> {
         Ok(Limited::Refused(Box::new(Answer::from(answer))))
     }
 
-    /// What a request of this policy is to be known by, if it holds something.
+    /// A fresh id for a request of this policy, if it takes holds.
     pub(super) fn id_for(&self, policy: &Policy) -> Option<String> {
         policy.holds().then(|| self.visit.worker.shared.admissions.leases.fresh_id())
     }
 
-    /// Admits a request that no policy is about, unless it is from somebody who is barred.
+    /// Admits a request without a policy, unless the blocklist blocks it.
     fn admit_unlimited(&self, listed: &[Arc<str>], note: &mut Note<'_>) -> Result<Limited, Problem> {
         if !listed.is_empty() {
             let known = self.know(listed.iter().map(|name| &**name), self.aliases(), note)?;
@@ -223,17 +224,17 @@ impl Case<'_> {
         Ok(Limited::Admitted(Admitted::default()))
     }
 
-    /// The names that hold for all routes.
+    /// The aliases for all routes.
     fn aliases(&self) -> &Aliases {
         &self.local.plan.settings.aliases
     }
 
-    /// Finds out what is needed to know the fields of a policy, and of the lists.
+    /// Collects the facts for the fields of a policy and of the lists.
     fn know_of(&self, policy: &Policy, listed: &[Arc<str>], note: &mut Note<'_>) -> Result<Known, Problem> {
         self.know(policy.fields().chain(listed.iter().map(|name| &**name)), self.aliases(), note)
     }
 
-    /// Finds out what is needed to know these fields.
+    /// Collects the facts for these fields.
     pub(super) fn know<'n>(
         &self,
         fields: impl Iterator<Item = &'n str>,
@@ -261,7 +262,7 @@ impl Case<'_> {
         Ok(Known { client, needs, identity })
     }
 
-    /// The client's address as text, if it is the peer's, which was written down when it came.
+    /// The client's address as text, if the client is the peer; that text is kept for the connection.
     fn address(&self, known: &Known) -> Option<&str> {
         let origin = &self.visit.origin;
         (known.client == origin.peer).then_some(&*origin.text)
@@ -282,7 +283,7 @@ impl Case<'_> {
         }
     }
 
-    /// Why there is no decision.
+    /// The problem to report if there is no decision.
     pub(super) fn fault(&self, fault: Fault) -> Problem {
         match fault {
             Fault::Mistake(mistake) => self.mistaken(mistake),
@@ -295,7 +296,7 @@ impl Case<'_> {
     }
 }
 
-/// Awaits an admission for as long as the client is there.
+/// Awaits an admission while the client is connected.
 async fn unless_gone<C: Client, T>(client: &mut C, mut admit: Admit<T>) -> Option<Admitting<T>> {
     poll_fn(|cx| match Pin::new(&mut admit).poll(cx) {
         Poll::Ready(admitted) => Poll::Ready(Some(admitted)),
@@ -304,7 +305,7 @@ async fn unless_gone<C: Client, T>(client: &mut C, mut admit: Admit<T>) -> Optio
     .await
 }
 
-/// The answer to a request or a connection that may not pass.
+/// The response to a refused request or connection.
 pub(crate) fn refusal(
     answers: &Answers,
     engine: &Engine,

@@ -1,4 +1,4 @@
-//! What is kept of a request once it is over: counts, and perhaps a line in the access log.
+//! What is recorded of a request: counters, and perhaps a line in the access log.
 
 use std::sync::Arc;
 
@@ -10,29 +10,29 @@ use crate::h1::request::RequestHead;
 use crate::settings::AccessLog;
 use crate::worker::Local;
 
-/// How a request's limits were decided, as far as the log tells.
+/// How a request's limits were decided, for the log.
 pub(super) struct Decided {
     origin: &'static str,
-    /// The policy that refused it, and the rule that is named.
+    /// The policy that refused it, and the rule it names.
     refused: Option<(Arc<str>, Option<Arc<str>>)>,
 }
 
-/// What is known of a request, to be written down at its end.
+/// The facts about a request that are recorded at its end.
 pub(super) struct Note<'n> {
     visit: &'n Visit,
     request: &'n RequestHead,
     started: u64,
-    /// The path in its normal form; until that is known there is none.
+    /// The normalised path; empty until it is known.
     pub(super) path: &'n str,
     pub(super) route: Option<usize>,
-    /// Which address of the upstream was asked.
+    /// The index of the upstream's address that was used.
     pub(super) place: Option<usize>,
     pub(super) status: u16,
-    /// Whose request it is, if that is not the peer.
+    /// The client's address, if it is not the peer's.
     pub(super) client: Option<std::net::IpAddr>,
     /// How its limits were decided.
     pub(super) decided: Option<Decided>,
-    /// The id that it is known by, if it goes into the log.
+    /// Its id, if it is logged.
     logged: Option<&'n Correlation>,
 }
 
@@ -41,12 +41,12 @@ impl Decided {
         Self { origin, refused: None }
     }
 
-    /// By the queue of a policy, in which there is no room.
+    /// Refused because the queue of a policy is full.
     pub(super) fn queued(policy: Arc<str>) -> Self {
         Self { origin: "queue", refused: Some((policy, None)) }
     }
 
-    /// With whoever refused it.
+    /// By a decision, with the policy and rule that refused it.
     pub(super) fn of(decision: &Decision<'_>) -> Self {
         let refused = (!decision.allowed()).then(|| {
             let rule = decision.denied_by().map(|line| Arc::clone(&line.rule.name));
@@ -56,8 +56,8 @@ impl Decided {
     }
 }
 
-/// Whether a request goes into the log. That is known from the beginning, since what goes there has an
-/// id that is the same for everybody.
+/// Whether a request is logged. This is decided at the start, since a logged request has one id for the
+/// client, the upstream and the log.
 pub(super) fn is_logged(visit: &Visit, local: &Local) -> bool {
     match local.plan.settings.access_log {
         AccessLog::Off => false,
@@ -72,12 +72,12 @@ impl<'n> Note<'n> {
         Self { visit, request, started, path, route, place, status: 0, client, decided, logged }
     }
 
-    /// Whether it goes into the log.
+    /// Whether it is logged.
     pub(super) fn is_logged(&self) -> bool {
         self.logged.is_some()
     }
 
-    /// Takes note of how its limits were decided.
+    /// Records how its limits were decided.
     #[inline]
     pub(super) fn decide(&mut self, decision: &Decision<'_>) {
         if self.logged.is_some() {
@@ -85,7 +85,7 @@ impl<'n> Note<'n> {
         }
     }
 
-    /// Writes it down.
+    /// Writes the counters and the log line.
     pub(super) fn end(&self, local: &Local, status: u16) {
         let stopwatch = &self.visit.worker.stopwatch;
         let micros = stopwatch.delta_as_nanos(self.started, stopwatch.raw()) / 1_000;
@@ -96,7 +96,7 @@ impl<'n> Note<'n> {
         }
     }
 
-    /// Queries are left out: they may hold secrets.
+    /// Queries are not logged: they may hold secrets.
     #[cold]
     fn log(&self, local: &Local, correlation: &Correlation, status: u16, micros: u64) {
         let decided = self.decided.as_ref();
@@ -123,7 +123,7 @@ impl<'n> Note<'n> {
     }
 }
 
-/// Counts a request that could not be read.
+/// Counts a request whose head could not be read.
 pub(crate) fn note_refused(visit: &Visit, status: u16) {
     visit.worker.local().unmatched.note(status, 0);
 }

@@ -1,4 +1,4 @@
-//! Passing a request on to an upstream that speaks HTTP/2.
+//! Forwards a request to an upstream that speaks HTTP/2.
 
 use super::limits::Admitted;
 use super::note::Note;
@@ -15,12 +15,12 @@ use crate::http2::upstream::{H2Upstream, HasBody};
 struct SharedTrunk {
     trunk: Trunk,
     place: usize,
-    /// Whether others used it before.
+    /// Whether other requests used it before.
     reused: bool,
 }
 
 impl Case<'_> {
-    /// As with HTTP/1. An error is the answer.
+    /// As with HTTP/1. An error is the response to send.
     pub(super) async fn forward_http2<C: Client>(
         &self,
         client: &mut C,
@@ -39,7 +39,7 @@ impl Case<'_> {
             if !shared.reused {
                 return self.failed(failure, shared.place, note);
             }
-            // Most likely nobody's fault: it was closed while nobody used it.
+            // Most likely the upstream closed an idle connection.
             shared = self.connect_shared(shared.place).await?;
         }
     }
@@ -74,7 +74,7 @@ impl Case<'_> {
         }
     }
 
-    /// A connection to the upstream whose turn it is. If there is none to be had, others are tried.
+    /// A connection to the next address. If that fails, others are tried.
     async fn share(&self) -> Result<SharedTrunk, Answer> {
         let pool = self.pool();
         let mut left = self.tries();
@@ -103,8 +103,8 @@ impl Case<'_> {
 
 /// Why there is no response.
 enum H2Refusal {
-    /// Nobody can have acted on the request, or it does not matter if somebody has.
+    /// The upstream did not act on the request, or repeating it does no harm.
     Unseen(Failure),
-    /// Somebody may have, or it is not the upstream's fault.
+    /// The upstream may have acted on it, or the failure is not the upstream's.
     Final(Failure),
 }

@@ -1,4 +1,4 @@
-//! Passing a request on to an upstream, and its response back.
+//! Forwards a request to an upstream, and its response back.
 
 use http::HeaderValue;
 use tollgate_web::Problem;
@@ -18,21 +18,21 @@ use crate::upstream::{Borrowed, Unreachable};
 /// How many addresses are tried for one request.
 const MOST_PLACES: usize = 3;
 
-/// How a response was passed on.
+/// How a response was forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Relayed {
-    /// Whole, and the upstream's connection can be used again.
+    /// Completely, and the upstream's connection can be reused.
     Reusable,
-    /// Whole, and it cannot.
+    /// Completely, and it cannot.
     Spent,
-    /// In part.
+    /// Partly.
     Cut,
-    /// The connection goes over to another protocol.
+    /// The connection switches to another protocol.
     Switched,
 }
 
 impl Case<'_> {
-    /// Passes the request on to an upstream, and its response back. An error is the answer.
+    /// Forwards the request to an upstream, and the response back. An error is the response to send.
     pub(super) async fn forward<C: Client>(
         &self,
         client: &mut C,
@@ -64,7 +64,7 @@ impl Case<'_> {
             };
             let lost = failure == Failure::UpstreamGone { heard: false };
             if lost && borrowed.reused && self.retries() && exchange.is_replayable(self.request) {
-                // Most likely nobody's fault: it was closed while nobody used it.
+                // Most likely the upstream closed an idle connection.
                 borrowed = self.connect(borrowed.place).await.map_err(|bad| self.unreachable(&bad))?;
                 continue;
             }
@@ -72,7 +72,7 @@ impl Case<'_> {
         }
     }
 
-    /// Passes a response on.
+    /// Forwards a response.
     pub(super) async fn relay<C: Client, S: Server>(
         &self,
         exchange: &mut Exchange<'_, C, S>,
@@ -99,7 +99,7 @@ impl Case<'_> {
         }
     }
 
-    /// Puts the upstream's connection where it belongs after a response.
+    /// Returns, drops or hands over the upstream's connection after a response.
     fn put_away(&self, relayed: Relayed, borrowed: Borrowed, admitted: &mut Admitted) -> Passed {
         match relayed {
             Relayed::Reusable if borrowed.side.is_at_rest() => {
@@ -115,7 +115,7 @@ impl Case<'_> {
         }
     }
 
-    /// A connection to the upstream whose turn it is. If there is none to be had, others are tried.
+    /// A connection to the next address. If that fails, others are tried.
     async fn borrow(&self) -> Result<Borrowed, Answer> {
         let pool = self.pool();
         let mut left = self.tries();
@@ -138,7 +138,7 @@ impl Case<'_> {
         connected.inspect_err(|bad| self.blame_connecting(bad))
     }
 
-    /// Counts a connection that could not be made.
+    /// Counts a failed connection attempt.
     pub(super) fn blame_connecting(&self, bad: &Unreachable) {
         self.meter().note(match bad {
             Unreachable::Late => UpstreamError::ConnectTimeout,
@@ -147,12 +147,12 @@ impl Case<'_> {
         });
     }
 
-    /// How many addresses are tried.
+    /// How many addresses may be tried.
     pub(super) fn tries(&self) -> usize {
         if self.retries() { self.pool().size().min(MOST_PLACES) } else { 1 }
     }
 
-    /// Whether what failed may be tried again.
+    /// Whether a failed request may be retried.
     pub(super) fn retries(&self) -> bool {
         self.pool().upstream.settings.retry
     }
@@ -165,7 +165,7 @@ impl Case<'_> {
         })
     }
 
-    /// Puts the request's head before what is sent to the upstream. Answers what there is to upload.
+    /// Writes the request's head to the outbox. Returns the body to upload.
     fn write_head(&self, borrowed: &mut Borrowed, admitted: &Admitted) -> Flow {
         let Borrowed { side, place, .. } = borrowed;
         side.outgoing = self.with_forwarded(*place, admitted, |forwarded| {
@@ -174,12 +174,12 @@ impl Case<'_> {
         self.upload()
     }
 
-    /// What there is to upload.
+    /// The body to upload.
     pub(super) fn upload(&self) -> Flow {
         if self.request.body == Decoder::Empty { Flow::none() } else { Flow::new(self.route().body_bytes) }
     }
 
-    /// What goes into the head of the request beside what the client sent.
+    /// Calls `use_it` with everything that the forwarded head needs beside the client's header lines.
     pub(super) fn with_forwarded<T>(
         &self,
         place: usize,
@@ -223,7 +223,7 @@ impl Case<'_> {
         &self.local.upstreams[self.route().upstream]
     }
 
-    /// Counts a failure that is the upstream's.
+    /// Counts a failure of the upstream.
     fn blame(&self, failure: Failure) {
         let error = match failure {
             Failure::UpstreamGone { .. } | Failure::UpstreamRefused => UpstreamError::Closed,
@@ -235,7 +235,7 @@ impl Case<'_> {
         self.meter().note(error);
     }
 
-    /// There is no response: an error is the answer, if there is anybody to answer to.
+    /// Handles a failure: returns the response to send, unless the client is gone.
     pub(super) fn failed(
         &self,
         failure: Failure,

@@ -1,4 +1,4 @@
-//! Connections that go over to another protocol.
+//! Connections that switch to another protocol.
 
 use std::rc::Rc;
 
@@ -8,15 +8,15 @@ use crate::h1::side::Side;
 use crate::tunnel;
 use crate::worker::{Local, Worker};
 
-/// A connection that goes over to another protocol: the upstream's end of it.
+/// The upstream's end of a connection that switched to another protocol.
 pub(crate) struct Tunnel {
     upstream: Side,
-    /// What it holds for as long as it lasts.
+    /// Its holds, for as long as it lasts.
     _held: Held,
     worker: Rc<Worker>,
 }
 
-/// Whether there may be another one.
+/// Whether another tunnel is allowed.
 pub(super) fn has_room(visit: &Visit, local: &Local) -> bool {
     visit.worker.meter.tunnels.value() < local.plan.settings.bounds.tunnels as u64
 }
@@ -27,7 +27,7 @@ impl Tunnel {
         Self { upstream, _held: held, worker: Rc::clone(&visit.worker) }
     }
 
-    /// Passes bytes both ways until there are none any more, or the gateway ends.
+    /// Passes bytes both ways until both sides end or the gateway shuts down.
     pub(crate) async fn run(mut self, visit: &Visit, client: &mut Side) {
         let idle = self.worker.local().plan.settings.bounds.tunnel_timeout;
         let stop = || visit.worker.is_ending();

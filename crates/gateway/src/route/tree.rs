@@ -1,4 +1,4 @@
-//! Paths as a tree, segment by segment.
+//! Path patterns as a tree of segments.
 
 use smallvec::SmallVec;
 
@@ -17,37 +17,37 @@ struct Node {
     /// Sorted by text.
     literals: Vec<(Box<str>, Node)>,
     parameter: Option<Box<Node>>,
-    /// The ways of patterns that end here, the first to be tried first.
+    /// The routes of patterns that end here, in the order in which they are tried.
     here: Vec<Way>,
-    /// The ways of patterns that are open from here on.
+    /// The routes of patterns with `/*` here.
     open: Vec<Way>,
 }
 
-/// The open ways that were passed: how many segments they have, and themselves.
+/// The `/*` routes along the path, each with its number of segments.
 type Visited<'t> = SmallVec<[(usize, &'t [Way]); 8]>;
 
 impl Tree {
-    /// Adds a way. If an earlier one takes all its requests, that one's route is the error.
+    /// Adds a route. Fails with an earlier route that hides it completely.
     pub(super) fn add(&mut self, pattern: &PathPattern, way: &Way) -> Result<(), usize> {
         let node = pattern.segments.iter().fold(&mut self.root, Node::child);
         let ways = if pattern.open { &mut node.open } else { &mut node.here };
         if let Some(earlier) = ways.iter().find(|earlier| earlier.hides(way)) {
             return Err(earlier.route);
         }
-        // After its equals: they were written first.
+        // After routes of the same rank, which were written first.
         let place = ways.partition_point(|earlier| earlier.rank() <= way.rank());
         ways.insert(place, way.clone());
         Ok(())
     }
 
-    /// The first way to this path that is accepted.
+    /// The first route for this path that `accept` accepts.
     pub(super) fn find<'t>(&'t self, path: &str, mut accept: impl FnMut(&Way) -> bool) -> Option<&'t Way> {
         let mut passed = Visited::new();
         let rest = path.strip_prefix('/').unwrap_or(path);
         if let Some(way) = self.root.find(Some(rest), 0, &mut passed, &mut accept) {
             return Some(way);
         }
-        // They were passed with literals first, which this leaves as it is.
+        // Routes were visited literals first. A stable sort keeps that order.
         passed.sort_by_key(|(depth, _)| std::cmp::Reverse(*depth));
         passed.iter().flat_map(|(_, ways)| ways.iter()).find(|way| accept(way))
     }
@@ -68,7 +68,7 @@ impl Node {
         }
     }
 
-    /// Looks for a pattern that ends where the path does; `rest` is what is left of it.
+    /// Searches for a pattern that ends where the path does; `rest` is the rest of the path.
     fn find<'t>(
         &'t self,
         rest: Option<&str>,

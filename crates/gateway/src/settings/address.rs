@@ -1,11 +1,11 @@
-//! Where an upstream is: `10.0.0.1:80`, `[::1]:8080`, `app.internal:8080`.
+//! The address of an upstream: `10.0.0.1:80`, `[::1]:8080`, `app.internal:8080`.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Where an upstream is: a host and a port. A name is looked up whenever a connection is made.
+/// The host and port of an upstream. A name is resolved for each new connection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Address {
     host: Arc<str>,
@@ -13,7 +13,7 @@ pub struct Address {
     port: u16,
 }
 
-/// A text that is not an address. The fault of whoever wrote it.
+/// A text that is not an address. The operator's fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadAddress {
     text: String,
@@ -30,7 +30,7 @@ impl Address {
         self.port
     }
 
-    /// Where it is, if no name must be looked up.
+    /// The socket address, unless the host is a name.
     pub fn socket(&self) -> Option<SocketAddr> {
         self.ip.map(|ip| SocketAddr::new(ip, self.port))
     }
@@ -60,7 +60,7 @@ impl From<SocketAddr> for Address {
     }
 }
 
-/// Prints as it is written.
+/// Prints in the form that it is parsed from.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.socket() {

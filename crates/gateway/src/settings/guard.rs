@@ -1,4 +1,4 @@
-//! The guard of a route: which one it is, what requests say to it, and what their responses mean.
+//! The guard of a route: its name, the fields that it reads from requests, and the meaning of responses.
 //!
 //! No response is taken for a success unless the settings describe it: a redirect to another host or a page
 //! below the login's path must not clear a ladder. A response that the settings do not describe counts as a
@@ -20,37 +20,37 @@ pub use success::Success;
 /// The guard of a route.
 ///
 /// # Defaults
-/// [`GuardSettings::new`] gives what is said at each setting.
+/// [`GuardSettings::new`] sets the default that each field states.
 #[derive(Clone, Debug)]
 pub struct GuardSettings {
     /// Its name.
     pub name: Arc<str>,
-    /// Names for parts of requests, which the rules of its policy may use as fields: those that hold for
-    /// all routes, and before them its own, which may lie in the body. Default: none.
+    /// Names for parts of requests, which the rules of its policy may use as fields. Its own names come first
+    /// and may refer to the body; those for all routes follow. Default: none.
     pub fields: Aliases,
-    /// The responses of a login that succeeded.
+    /// The responses to a successful login.
     pub success: Success,
-    /// The statuses of responses with which the service has checked no password: such an attempt is given
-    /// back. They win over `success`. Default: none.
+    /// The statuses of responses for which the service checked no password. Such an attempt is refunded. They
+    /// take precedence over `success`. Default: none.
     pub neutral: Option<Statuses>,
-    /// What becomes of logins that a page of another site had a browser send. Default: refused.
+    /// What happens to logins that a page of another site made a browser send. Default: refused.
     pub cross_site: CrossSite,
-    /// How long a request is held back at most, if the guard's ladders ask for it. Default: 5 s.
+    /// The longest delay of a request, if the guard's ladders ask for one. Default: 5 s.
     pub max_delay: Duration,
 }
 
-/// What becomes of logins that a page of another site had a browser send, as the browser says itself in
+/// What happens to logins that a page of another site made a browser send. The browser says so in
 /// `Sec-Fetch-Site`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CrossSite {
-    /// They are answered with 403, and count nothing.
+    /// They get a 403 and are not counted.
     Refused,
-    /// They are logins like others.
+    /// They are treated like other logins.
     Allowed,
 }
 
 impl GuardSettings {
-    /// The longest that a request may be held back.
+    /// The upper bound of `max_delay`.
     pub const MOST_DELAY: Duration = Duration::from_secs(60);
 
     /// The guard of this name, with the defaults.
@@ -65,7 +65,7 @@ impl GuardSettings {
         }
     }
 
-    /// How a login ended: a request with this method and path, and the response of the service.
+    /// How a login ended, by its method and path and the response of the service.
     pub(crate) fn ending(&self, method: &Method, path: &str, response: &ResponseHead) -> Ending {
         match () {
             () if self.is_neutral(response.status) => Ending::Abandoned,
@@ -74,13 +74,13 @@ impl GuardSettings {
         }
     }
 
-    /// How a login ended that the gateway itself answered with this status, after the service may have
-    /// seen it.
+    /// How a login ended that the gateway itself answered with this status, after the service may have seen
+    /// it.
     pub(crate) fn ending_unanswered(&self, status: u16) -> Ending {
         if self.is_neutral(status) { Ending::Abandoned } else { Ending::Failure }
     }
 
-    /// [`Statuses`] contain every number that is no status, and such a number must not give anything back.
+    /// [`Statuses`] contains numbers that are no statuses; such a number must not refund anything.
     fn is_neutral(&self, status: u16) -> bool {
         is_status(&status) && self.neutral.is_some_and(|neutral| neutral.contains(status))
     }

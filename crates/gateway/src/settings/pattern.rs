@@ -1,4 +1,4 @@
-//! Which hosts and paths a route answers for, and which of two patterns is the more specific.
+//! Patterns of hosts and paths, and which of two is more specific.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -13,29 +13,29 @@ use std::str::FromStr;
 pub enum HostPattern {
     /// This host, in lower case.
     Exact(Box<str>),
-    /// All names that end in this, which begins with a full stop.
+    /// All names with this suffix, which begins with a full stop.
     Below(Box<str>),
 }
 
-/// A path, with room for parameters: `/a`, `/a/{id}/b`, `/a/*`.
+/// A path pattern: `/a`, `/a/{id}/b`, `/a/*`.
 ///
-/// `{name}` is one segment that is not empty. `/*` at the end is everything below: `/a/*` is `/a`,
-/// `/a/` and whatever begins with `/a/`. Paths are compared after they were normalised, byte for byte.
+/// `{name}` matches one segment that is not empty. A final `/*` matches everything below: `/a/*` matches
+/// `/a`, `/a/` and all that begins with `/a/`. Normalised paths are compared byte for byte.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PathPattern {
     pub(crate) segments: Vec<Segment>,
-    /// Whether everything below belongs to it.
+    /// Whether the pattern ends in `/*`.
     pub(crate) open: bool,
 }
 
-/// One part of a path, between slashes.
+/// One segment of a path.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Segment {
     Literal(Box<str>),
     Parameter(Box<str>),
 }
 
-/// A text that is not a pattern. The fault of whoever wrote it.
+/// A text that is not a pattern. The operator's fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadPattern {
     text: String,
@@ -43,7 +43,7 @@ pub struct BadPattern {
 }
 
 impl HostPattern {
-    /// Whether a host, in lower case and without port, belongs to it.
+    /// Whether it matches a host in lower case without a port.
     pub fn matches(&self, host: &str) -> bool {
         match self {
             Self::Exact(name) => **name == *host,
@@ -53,10 +53,10 @@ impl HostPattern {
 }
 
 impl PathPattern {
-    /// Every path.
+    /// Matches every path.
     pub const ALL: Self = Self { segments: Vec::new(), open: true };
 
-    /// Whether a normalised path belongs to it.
+    /// Whether it matches a normalised path.
     pub fn matches(&self, path: &str) -> bool {
         let mut parts = path.strip_prefix('/').unwrap_or(path).split('/');
         for segment in &self.segments {
@@ -69,12 +69,12 @@ impl PathPattern {
         self.open || parts.next().is_none()
     }
 
-    /// Whether it is every path.
+    /// Whether it matches every path.
     pub fn is_all(&self) -> bool {
         self.open && self.segments.is_empty()
     }
 
-    /// This path without whatever lies below it: `/a` and `/a/` for `/a/*`, and itself for any other.
+    /// The pattern without its `/*`: `/a` and `/a/` for `/a/*`, and the pattern itself for any other.
     pub fn without_below(&self) -> Vec<Self> {
         let own = Self { segments: self.segments.clone(), open: false };
         if !self.open {
@@ -85,9 +85,8 @@ impl PathPattern {
         vec![own, slashed]
     }
 
-    /// Which of two comes first where both match: one without parameters before one with, one that
-    /// ends before one that is open, the longer of two open ones, and else the one with a literal
-    /// where they first differ in kind.
+    /// Which of two comes first where both match: one without parameters, then one without `/*`, then the
+    /// longer of two with `/*`, else the one with a literal where the other first has a parameter.
     pub fn compare(&self, other: &Self) -> Ordering {
         let plain = |pattern: &Self| pattern.segments.iter().all(|segment| !segment.is_parameter());
         let rank = |pattern: &Self| match (pattern.open, plain(pattern)) {
@@ -102,7 +101,7 @@ impl PathPattern {
             .then_with(|| kinds(self).cmp(&kinds(other)))
     }
 
-    /// Whether both match the same paths: names of parameters do not matter.
+    /// Whether both match the same paths. Names of parameters do not matter.
     pub fn same_paths(&self, other: &Self) -> bool {
         let same = |pair: (&Segment, &Segment)| match pair {
             (Segment::Literal(one), Segment::Literal(two)) => one == two,
@@ -190,7 +189,7 @@ impl FromStr for PathPattern {
     }
 }
 
-/// Prints as it is written.
+/// Prints in the form that it is parsed from.
 impl fmt::Display for HostPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -200,7 +199,7 @@ impl fmt::Display for HostPattern {
     }
 }
 
-/// Prints as it is written.
+/// Prints in the form that it is parsed from.
 impl fmt::Display for PathPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for segment in &self.segments {

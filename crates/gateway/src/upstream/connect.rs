@@ -1,4 +1,4 @@
-//! Connecting to an upstream.
+//! Connects to an upstream.
 
 use std::io;
 
@@ -11,14 +11,14 @@ use crate::alarm::Alarm;
 use crate::settings::Address;
 use crate::stream::Stream;
 
-/// Why there is no connection. The upstream's fault, or the network's; nothing was sent.
+/// Why there is no connection. The fault is the upstream's or the network's; nothing was sent.
 #[derive(Debug)]
 pub(crate) enum Unreachable {
     /// It took too long.
     Late,
-    /// It was refused, or the name is unknown.
+    /// The connection was refused, or the name is unknown.
     Refused(io::Error),
-    /// It could not prove its name.
+    /// The certificate was not valid for the name.
     Untrusted(io::Error),
 }
 
@@ -27,7 +27,7 @@ pub(super) async fn connect(
     address: &Address,
     alarm: &Alarm,
 ) -> Result<Stream, Unreachable> {
-    // Boxed, since it is large and only needed for a moment.
+    // Boxed, since it is large and short-lived.
     let connecting = Box::pin(open(upstream, address));
     let timeout = upstream.settings.connect_timeout;
     alarm.within(timeout, connecting).await.unwrap_or(Err(Unreachable::Late))
@@ -39,7 +39,7 @@ async fn open(upstream: &Upstream, address: &Address) -> Result<Stream, Unreacha
         None => TcpStream::connect((address.host(), address.port())).await,
     };
     let stream = connected.map_err(Unreachable::Refused)?;
-    // A head is one small packet: do not wait for more to send.
+    // A head is one small packet: send it at once.
     let _ = stream.set_nodelay(true);
     let Some((config, name)) = &upstream.tls else { return Ok(Stream::Plain(stream)) };
     let name = match name {

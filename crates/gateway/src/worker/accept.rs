@@ -1,4 +1,4 @@
-//! Accepting connections, and the first look at each.
+//! Accepts connections and starts to serve them.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -17,16 +17,16 @@ use crate::stream::Stream;
 /// A listener of one worker.
 pub(crate) struct Listener {
     pub(crate) socket: std::net::TcpListener,
-    /// Its place among the listeners.
+    /// Its index among the listeners.
     pub(crate) place: usize,
     pub(crate) http2: bool,
 }
 
-/// How long to wait if no connection can be accepted: most likely there are no file descriptors left,
-/// and some may be free in a moment.
+/// How long to wait after a failure to accept. Most likely the process has no file descriptors left, and some
+/// may be free soon.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Counts a connection for as long as it lives.
+/// Counts a connection while it lives.
 struct Counted(Rc<Worker>);
 
 impl Counted {
@@ -43,7 +43,7 @@ impl Drop for Counted {
     }
 }
 
-/// Accepts connections until it is told to end.
+/// Accepts connections until the shutdown.
 pub(super) async fn accept(worker: Rc<Worker>, listener: Listener) {
     let Listener { socket, place, http2 } = listener;
     let socket = match TcpListener::from_std(socket) {
@@ -70,7 +70,7 @@ pub(super) async fn accept(worker: Rc<Worker>, listener: Listener) {
             }
         }
     }
-    // Who was let in by the system already would otherwise be thrown out.
+    // The kernel has already accepted these connections. Closing the socket would reset them.
     while let Ok(Ok((stream, peer))) = tokio::time::timeout(Duration::ZERO, socket.accept()).await {
         kind.start(&worker, stream, peer);
     }
@@ -87,7 +87,7 @@ async fn accept_one(worker: &Worker, socket: &TcpListener) -> std::io::Result<(T
     }
 }
 
-/// What is spoken at a listener.
+/// The protocols of a listener.
 struct AcceptKind {
     place: usize,
     http2: bool,
@@ -100,7 +100,7 @@ impl AcceptKind {
         let acceptor = local.plan.proofs[self.place].clone().map(TlsAcceptor::from);
         let scheme = if acceptor.is_some() { Scheme::Https } else { Scheme::Http };
         let visit = Visit::new(worker, Rc::new(Origin::new(peer.ip(), scheme)));
-        // An answer is one small packet in most cases: do not wait for more to send.
+        // A response is mostly one small packet: send it at once.
         let _ = stream.set_nodelay(true);
         let http2 = self.http2;
         if local.plan.settings.connections.is_none() && acceptor.is_none() {
@@ -117,7 +117,7 @@ impl AcceptKind {
     }
 }
 
-/// Serves a connection if its limits allow it, with TLS if there is any.
+/// Serves a connection if its limits allow it, with TLS if the listener has it.
 async fn serve_limited(
     visit: Visit,
     stream: TcpStream,
@@ -125,12 +125,12 @@ async fn serve_limited(
     http2: bool,
     local: &Local,
 ) {
-    // Boxed, since it is only needed for a moment.
+    // Boxed, since it is short-lived.
     let lease = match Box::pin(visit.worker.admit(local, &visit.origin)).await {
         ConnectionEntry::Open(lease) => lease,
         ConnectionEntry::Refused(answer) => {
             visit.worker.meter.refused.add(1);
-            // Who would have to agree on TLS first to hear why is let go without a word.
+            // Saying why would need a TLS handshake first, so the connection is closed without a response.
             if acceptor.is_none() {
                 connection::turn_away(visit, Stream::Plain(stream), &answer).await;
             }
@@ -149,14 +149,14 @@ async fn serve_limited(
     drop(lease);
 }
 
-/// Agrees on TLS. Answers whether HTTP/2 was agreed on too.
+/// Does the TLS handshake. Returns whether HTTP/2 was negotiated.
 async fn secure(
     acceptor: &TlsAcceptor,
     stream: TcpStream,
     alarm: &Alarm,
     patience: Duration,
 ) -> Option<(Stream, bool)> {
-    // A peer that breaks off, takes too long or sends nonsense is no news.
+    // A client that disconnects, is too slow or sends garbage is not worth logging.
     let stream = Box::pin(alarm.within(patience, acceptor.accept(stream))).await.ok()?.ok()?;
     let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     Some((Stream::Tls(Box::new(TlsStream::Server(stream))), http2))

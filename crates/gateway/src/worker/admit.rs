@@ -1,4 +1,4 @@
-//! The limits of connections, which are asked before anything is read.
+//! The limits of connections, which are applied before anything is read.
 
 use std::sync::Arc;
 
@@ -15,11 +15,11 @@ use crate::forward::{Origin, Trust};
 use crate::h1::write::Answer;
 use crate::proxy::limits::refusal;
 
-/// What a connection's limits say.
+/// The result of a connection's limits.
 pub(super) enum ConnectionEntry {
-    /// It may stay, and has this for as long.
+    /// It may stay, with this lease.
     Open(Option<Lease>),
-    /// It may not.
+    /// It is refused.
     Refused(Box<Answer>),
 }
 
@@ -42,11 +42,11 @@ impl Worker {
         }
     }
 
-    /// Admits a connection; what is seen is the refusal, if it is refused.
+    /// Asks the engine. `seen` is the refusal, if the connection is refused.
     fn ask(&self, policy: &Arc<str>, local: &Local, origin: &Origin) -> Admit<Option<Box<Answer>>> {
         let pinned = self.shared.admissions.pin();
         let address = origin.peer.to_string();
-        // Whose connection it is is known by nobody if a proxy made it.
+        // A connection of a trusted proxy does not show the client's address.
         let known = origin.trust(&local.plan) == Trust::Nobody;
         let is_address =
             |field: &&str| known && local.plan.settings.aliases.source(field) == Some(Source::Ip);

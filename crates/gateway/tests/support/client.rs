@@ -1,4 +1,4 @@
-//! A client that sends the bytes it is told to, and reads responses strictly.
+//! A client that sends given bytes and reads responses strictly.
 
 use std::net::SocketAddr;
 
@@ -21,7 +21,7 @@ pub(crate) struct Reply {
     /// The head, without its empty line.
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
-    /// What came after the last chunk.
+    /// The lines after the last chunk.
     pub(crate) trailers: String,
 }
 
@@ -30,7 +30,7 @@ impl Client {
         Self::over(TcpStream::connect(address).await.unwrap())
     }
 
-    /// A connection from another address of loopback.
+    /// Connects from another loopback address.
     pub(crate) async fn connect_from(own: &str, address: SocketAddr) -> Self {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind(format!("{own}:0").parse().unwrap()).unwrap();
@@ -48,7 +48,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         self.stream.flush().await.unwrap();
     }
 
-    /// Sends a request and reads its answer.
+    /// Sends a request and reads its response.
     pub(crate) async fn ask(&mut self, bytes: impl AsRef<[u8]>) -> Reply {
         self.send(bytes).await;
         self.reply().await
@@ -112,7 +112,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         self.rest().await.is_empty()
     }
 
-    /// What comes before a mark, which is skipped.
+    /// Reads up to a mark, and skips the mark.
     pub(crate) async fn until(&mut self, mark: &[u8]) -> Vec<u8> {
         loop {
             if let Some(at) = self.read.windows(mark.len()).position(|window| window == mark) {
@@ -131,7 +131,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         }
     }
 
-    /// Reads something; 0 is the end, however it comes.
+    /// Reads some bytes; 0 means the end, even after an error.
     pub(crate) async fn more(&mut self) -> usize {
         let read = timeout(PATIENCE, self.stream.read_buf(&mut self.read)).await;
         read.expect("nothing came for too long").unwrap_or(0)
@@ -139,7 +139,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
 }
 
 impl Reply {
-    /// The value of a header line; there must be one at most.
+    /// The value of a header; the test fails if there are two.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let mut values = self.head.lines().skip(1).filter_map(|line| {
             let (found, value) = line.split_once(": ")?;

@@ -1,4 +1,4 @@
-//! A store that takes its time.
+//! A store that answers with a delay.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use tollgate_core::store::{Answer, Counter, Forget, HoldsOrder, HoldsReport, Ref
 use tollgate_core::{Charges, Clock, Outcome, Timestamp};
 use tollgate_store::{ManualClock, MemoryStore};
 
-/// Counters that are somewhere else, as far as anybody can tell.
+/// Counters in memory that behave like a remote store.
 pub(crate) struct Distant(MemoryStore);
 
 impl Distant {
@@ -33,7 +33,7 @@ impl Store for Distant {
         self.0.refund(charges, taken_at)
     }
 
-    /// What is ordered is done a while later.
+    /// Orders take effect after a delay.
     fn holds<'a>(&'a self, counter: &'a Counter<'a>, order: HoldsOrder<'a>) -> Answer<'a, HoldsReport> {
         if matches!(order, HoldsOrder::List) {
             return self.0.holds(counter, order);

@@ -1,4 +1,4 @@
-//! A client that speaks HTTP/2 from the first byte on.
+//! A client that speaks HTTP/2 without negotiation.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-/// Speaks HTTP/2 over a connection.
+/// Starts HTTP/2 on a connection.
 pub(crate) async fn over<S, B>(stream: S) -> SendRequest<B>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -29,7 +29,7 @@ where
     over(TcpStream::connect(address).await.unwrap()).await
 }
 
-/// `GET` of a path, over a connection of its own: status, headers and body.
+/// Sends a `GET` over a new connection: status, headers and body.
 pub(crate) async fn fetch(address: SocketAddr, path: &str) -> (u16, HeaderMap, String) {
     let mut send = connect(address).await;
     let request = Request::get(format!("http://example.com{path}")).body(Empty::<Bytes>::new()).unwrap();

@@ -30,10 +30,10 @@ pub(crate) use upstream::Upstream;
 /// A Sunday in November 2026, half past eight in the evening.
 pub(crate) const START: Timestamp = Timestamp::from_micros(1_794_774_600_000_000);
 
-/// Nothing that a test waits for takes longer on a machine that is not broken.
+/// The longest wait of a test. Nothing takes that long on a working machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A gateway that runs.
+/// A running gateway.
 pub(crate) struct Stage {
     pub(crate) gateway: Gateway,
     pub(crate) engine: Arc<Engine>,
@@ -54,7 +54,7 @@ impl Stage {
         Self::start(settings, policies, Arc::clone(&clock) as Arc<dyn Clock>, clock).await
     }
 
-    /// A gateway with limits that go by the time of day.
+    /// A gateway with limits by the system clock.
     pub(crate) async fn in_real_time(settings: Settings, policies: Policies) -> Self {
         let clock = Arc::new(ManualClock::at(START));
         Self::start(settings, policies, Arc::new(SystemClock::new()), clock).await
@@ -98,19 +98,19 @@ impl Stage {
         Client::connect(self.address).await
     }
 
-    /// Sends a request over a connection of its own, and reads the answer.
+    /// Sends a request over a new connection and reads the response.
     pub(crate) async fn ask(&self, request: impl AsRef<[u8]>) -> Reply {
         let mut client = self.client().await;
         client.send(request).await;
         client.reply().await
     }
 
-    /// `GET` of a path.
+    /// Sends a `GET` for a path.
     pub(crate) async fn fetch(&self, path: &str) -> Reply {
         self.ask(format!("GET {path} HTTP/1.1\r\nHost: example.com\r\n\r\n")).await
     }
 
-    /// The page that Prometheus would read.
+    /// The metrics page.
     pub(crate) fn metrics(&self) -> String {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(self.gateway.meters()));
@@ -119,7 +119,7 @@ impl Stage {
         page
     }
 
-    /// The value of a metric, 0 if there is none of these labels.
+    /// The value of a metric; 0 if there is none with these labels.
     pub(crate) fn metric(&self, name: &str) -> f64 {
         let page = self.metrics();
         let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));

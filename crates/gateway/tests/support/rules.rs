@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tollgate_core::key::FieldKind;
 use tollgate_core::{Field, Limit, OnExceed, OnOutage, Plan, Policies, Policy, Rule};
 
-/// A rule that rejects what exceeds it.
+/// A rule that denies.
 pub(crate) fn rule(name: &str, by: &[&str], limits: &[&str]) -> Rule {
     let limits: Vec<Limit> = limits.iter().map(|limit| limit.parse().unwrap()).collect();
     let plan = Plan::new(name.into(), limits).unwrap();
@@ -27,7 +27,7 @@ pub(crate) fn rule(name: &str, by: &[&str], limits: &[&str]) -> Rule {
     }
 }
 
-/// A policy for each rule, under its name.
+/// A policy for each rule, with the rule's name.
 pub(crate) fn alone(rules: Vec<Rule>) -> Policies {
     let rules: Vec<Arc<Rule>> = rules.into_iter().map(Arc::new).collect();
     let policy = |rule: &Arc<Rule>| Policy::new(rule.name.clone(), vec![Arc::clone(rule)], false);

@@ -1,4 +1,4 @@
-//! Upstreams that do what a test tells them, and remember what they were sent.
+//! Upstreams that behave as a test says, and record the requests they get.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(crate) struct Seen {
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
     pub(crate) trailers: String,
-    /// Which connection it came over.
+    /// The number of the connection.
     pub(crate) connection: usize,
 }
 
@@ -61,7 +61,7 @@ impl Upstream {
         Self::answering(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())).await
     }
 
-    /// Does this with every connection.
+    /// Calls `serve` with every connection.
     pub(crate) async fn start<F: Future<Output = ()> + Send + 'static>(
         serve: impl Fn(Line) -> F + Send + Sync + 'static,
     ) -> Self {
@@ -69,7 +69,7 @@ impl Upstream {
         Self::over(listener, serve)
     }
 
-    /// As [`Upstream::start`], on a listener that is there already.
+    /// As [`Upstream::start`], on an existing listener.
     pub(crate) fn over<F: Future<Output = ()> + Send + 'static>(
         listener: TcpListener,
         serve: impl Fn(Line) -> F + Send + Sync + 'static,
@@ -87,17 +87,17 @@ impl Upstream {
         Self { address, state, task }
     }
 
-    /// How many connections were made to it.
+    /// The number of connections made to it.
     pub(crate) fn connections(&self) -> usize {
         self.state.connections.load(Ordering::SeqCst)
     }
 
-    /// The requests that it was sent.
+    /// The requests it got.
     pub(crate) fn requests(&self) -> Vec<Seen> {
         self.state.requests.lock().clone()
     }
 
-    /// The one request that it was sent.
+    /// The only request it got.
     pub(crate) fn request(&self) -> Seen {
         let requests = self.requests();
         assert_eq!(requests.len(), 1, "{requests:#?}");
@@ -117,7 +117,7 @@ impl Line {
         Self { client: Client::over(stream), number, state }
     }
 
-    /// Reads a request, and remembers it. `None` if the connection ends first.
+    /// Reads and records a request. `None` if the connection ends first.
     pub(crate) async fn request(&mut self) -> Option<Seen> {
         let mut seen = self.head().await?;
         let length = seen.header("content-length").map(|length| length.parse().unwrap());
@@ -183,7 +183,7 @@ impl Seen {
         self.head.lines().next().unwrap_or_default()
     }
 
-    /// The value of a header line; there must be one at most.
+    /// The value of a header; the test fails if there are two.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let mut values = self.head.lines().skip(1).filter_map(|line| {
             let (found, value) = line.split_once(": ")?;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tollgate_core::limit::{Hold, Limit, State};
+use tollgate_core::limit::{Hold, State};
 use tollgate_core::{Ticket, Timestamp};
 
 use super::{Counter, Header};
@@ -49,7 +49,7 @@ impl Counter {
     pub(super) fn hold_bounds(&self) -> (u64, Timestamp, Timestamp) {
         let limits = self.plan.iter().flat_map(|plan| plan.limits()).zip(&self.states);
         for (limit, state) in limits {
-            let (Limit::InFlight(kind), Some(holds)) = (limit, state.holds()) else { continue };
+            let (Some(kind), Some(holds)) = (limit.in_flight(), state.holds()) else { continue };
             let weight = holds.iter().map(|(_, hold)| hold.weight).sum();
             let renewals = || holds.iter().map(|(_, hold)| hold.renewed);
             let oldest = renewals().min().unwrap_or_default();

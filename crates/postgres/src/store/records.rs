@@ -149,6 +149,7 @@ fn read(rows: &[Row]) -> Result<(Changes, bool), Garbled> {
         size: usize::try_from(number(2)?).map_err(|_| Garbled)?,
         scope: if flag(3)? { Scope::Changes } else { Scope::All },
         entries: Vec::with_capacity(rows.len()),
+        secret_was_missing: false,
     };
     for row in rows {
         let Some(name) = row.try_get::<_, Option<&str>>(5).map_err(|_| Garbled)? else { continue };

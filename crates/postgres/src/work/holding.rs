@@ -1,6 +1,6 @@
 //! Orders about the holds of one key.
 
-use tollgate_core::limit::{Draft, Hold, Holds, InFlight, Limit, State};
+use tollgate_core::limit::{Draft, Hold, Holds, InFlight, State};
 use tollgate_core::store::{HoldsOrder, HoldsReport};
 use tollgate_core::{Plan, Ticket, Timestamp};
 
@@ -72,14 +72,11 @@ impl Order {
 /// Carries out an order on the one state that counts holds, and reports what came of it.
 pub(super) fn obey(plan: &Plan, states: &mut [State], order: HoldsOrder<'_>, now: Timestamp) -> HoldsReport {
     let mut report = HoldsReport { found: false, now, holds: Vec::new() };
-    let found = plan.limits().iter().zip(states).find_map(|(limit, state)| match limit {
-        Limit::InFlight(kind) => Some((limit, kind, state)),
-        _ => None,
-    });
-    let Some((limit, kind, state)) = found else { return report };
+    let Some((index, kind)) = plan.in_flight() else { return report };
+    let (limit, state) = (&plan.limits()[index], &mut states[index]);
     let draft = Draft { cost: 0, id: None, ticket: Ticket(0), now, amounts: &[], calendar: &[] };
     limit.freshen(state, &draft);
-    let several = change(kind, state.holds_mut(), order, now);
+    let several = state.change_holds(|holds| change(kind, holds, order, now));
     limit.freshen(state, &draft);
     match several {
         Some((asked, mut several)) => {

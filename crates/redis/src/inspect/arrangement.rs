@@ -1,5 +1,4 @@
-//! How servers stand to each other: Sentinels and the master they name, the nodes of a Cluster and the
-//! slots they have.
+//! Inspects topologies: Sentinels and their master, the nodes of a Cluster and their slots.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -11,20 +10,20 @@ use super::{Finding, Inspection};
 use crate::resp::Reply;
 use crate::settings::Address;
 
-/// How many slots there are.
+/// The number of slots.
 const SLOTS: u16 = 16_384;
 
-/// What a Sentinel knows.
+/// What a Sentinel reports.
 struct Knowledge {
     master: Address,
     quorum: Option<u64>,
     others: Option<u64>,
     down: bool,
-    /// Why a failover could not happen, if it could not.
+    /// Why a failover is impossible, if it is.
     no_quorum: Option<String>,
 }
 
-/// Looks at the Sentinels, and at the master that the first to answer names.
+/// Inspects the Sentinels, and the master that the first one to answer names.
 pub(super) async fn sentinels(gatherer: &Gatherer<'_>, sentinels: &[Address], service: &str) -> Inspection {
     let mut findings = Vec::new();
     let mut master: Option<Address> = None;
@@ -59,7 +58,7 @@ async fn ask_sentinel(
     sentinel: &Address,
     service: &str,
 ) -> Result<Knowledge, String> {
-    // Nobody logs in to a Sentinel here, because the store does not either.
+    // The inspection does not log in to Sentinels, because the store does not either.
     let mut talk = gatherer.open(sentinel).await?;
     let reply = talk.ask(&["SENTINEL", "MASTER", service]).await.map_err(|silence| silence.0)?;
     if let Reply::Error(error) = &reply {
@@ -111,7 +110,7 @@ fn about_sentinel(
     findings
 }
 
-/// Looks at the nodes of a Cluster that have slots.
+/// Inspects the nodes of a Cluster that own slots.
 pub(super) async fn cluster(gatherer: &Gatherer<'_>, seeds: &[Address]) -> Inspection {
     let mut findings = Vec::new();
     let mut masters: Option<BTreeMap<Address, Vec<RangeInclusive<u16>>>> = None;
@@ -136,7 +135,7 @@ pub(super) async fn cluster(gatherer: &Gatherer<'_>, seeds: &[Address]) -> Inspe
     Inspection { findings, servers }
 }
 
-/// Asks one of the nodes that are configured who has which slots.
+/// Asks a configured node for the owners of the slots.
 async fn ask_seed(
     gatherer: &Gatherer<'_>,
     seed: &Address,
@@ -174,7 +173,7 @@ fn read_slots(reply: &Reply, seed: &Address) -> BTreeMap<Address, Vec<RangeInclu
         let [host, port, ..] = master.list()? else { return None };
         let slot = |number: &Reply| u16::try_from(number.number()?).ok().filter(|slot| *slot < SLOTS);
         let host = match (host.text().unwrap_or_default(), seed) {
-            // A node that does not know its own host is where we asked.
+            // A node that does not know its own host is at the host that was asked.
             ("" | "?", Address::Tcp { host, .. }) => host.clone(),
             (host, _) => host.to_owned(),
         };

@@ -1,18 +1,18 @@
-//! Every command that the store sends or its scripts call, in a form that changes nothing.
+//! Tries every command that the store or its scripts use, in a form that changes nothing.
 //!
-//! A script that is refused does not always say which command it was refused for, and stops at the
-//! first; so each is tried on its own. A server looks at permissions before it looks at anything else
-//! of a command, so one that fails for another reason is permitted.
+//! A refused script does not always name the forbidden command, and stops at the first one. So each command
+//! is tried on its own. A server checks permissions first, so a command that fails for another reason is
+//! permitted.
 
 use super::facts::Facts;
 use super::talk::{Silence, Talk, command};
 use crate::resp::Reply;
 use crate::settings::Topology;
 
-/// A key that is a text for a moment. Whatever wants something else of it fails.
+/// A key that holds a text for a moment. Commands for other types fail on it.
 const GUARD: &[&str] = &["SET", "KEY", "guard", "PX", "5000"];
 
-/// Commands on the guarded key, of which none changes it.
+/// Commands on the guarded key. None of them changes it.
 const COMMANDS: &[&[&str]] = &[
     &["EVAL", "return", "1", "KEY"],
     &["EVALSHA", "0000000000000000000000000000000000000000", "1", "KEY"],
@@ -44,7 +44,7 @@ const COMMANDS: &[&[&str]] = &[
     &["ZREM", "KEY", "a"],
 ];
 
-/// These would begin the key if it were not guarded.
+/// These would create the key if it were not guarded.
 const GUARDED: &[&[&str]] = &[
     &["HSETNX", "KEY", "a", "b"],
     &["RPUSH", "KEY", "a"],
@@ -52,14 +52,13 @@ const GUARDED: &[&[&str]] = &[
     &["ZADD", "KEY", "0", "a"],
 ];
 
-/// These end it.
+/// These delete it.
 const LAST: &[&[&str]] = &[&["UNLINK", "KEY"], &["DEL", "KEY"]];
 
 const IN_CLUSTER: &[&[&str]] = &[&["CLUSTER", "SLOTS"], &["ASKING"]];
 const UNDER_SENTINEL: &[&[&str]] = &[&["ROLE"]];
 
-/// Every command that a store with this topology uses, as a line of words in which `KEY` stands for a
-/// key.
+/// Every command that a store with this topology uses, as text in which `KEY` stands for a key.
 pub(crate) fn needs(topology: &Topology) -> Vec<String> {
     let lists = [&[GUARD], COMMANDS, GUARDED, LAST, besides(topology)];
     lists
@@ -69,12 +68,12 @@ pub(crate) fn needs(topology: &Topology) -> Vec<String> {
         .collect()
 }
 
-/// The command of such a line, as an ACL names it.
+/// The command of such a text, in the form of an ACL.
 pub(crate) fn acl_name(line: &str) -> String {
     named(&line.split(' ').collect::<Vec<_>>())
 }
 
-/// What else is used with a topology.
+/// The further commands of a topology.
 fn besides(topology: &Topology) -> &'static [&'static [&'static str]] {
     match topology {
         Topology::Single(_) => &[],
@@ -83,7 +82,7 @@ fn besides(topology: &Topology) -> &'static [&'static [&'static str]] {
     }
 }
 
-/// Tries them all on a key, and notes what is not permitted.
+/// Tries them all on a key, and records the forbidden ones.
 pub(super) async fn try_all(
     talk: &mut Talk,
     [key, record]: [&str; 2],
@@ -103,12 +102,12 @@ pub(super) async fn try_all(
 }
 
 fn written(list: &[&[&str]], key: &str, record: &str) -> Vec<u8> {
-    // In the same slot as the key, so that a Cluster does not send us elsewhere.
+    // In the same slot as the key, so that a Cluster does not redirect.
     let nowhere = format!("{key}:nowhere");
     let fill = |word: &&str| match *word {
         "KEY" => key.to_owned(),
         "NOWHERE" => nowhere.clone(),
-        // In any slot: a server looks at permissions before it sends us elsewhere.
+        // In any slot: a server checks permissions before it redirects.
         "RECORD" => record.to_owned(),
         word => word.to_owned(),
     };
@@ -124,7 +123,7 @@ fn note(replies: &[Reply], list: &[&[&'static str]], facts: &mut Facts) {
     for (reply, words) in replies.iter().zip(list) {
         facts.tried += 1;
         let Reply::Error(error) = reply else { continue };
-        // A command that was renamed away is as good as forbidden.
+        // A renamed command counts as forbidden.
         if error.starts_with("ERR unknown command") || error.starts_with("NOPERM") && is_command(error) {
             let name = named(words);
             if !facts.forbidden.contains(&name) {
@@ -136,12 +135,12 @@ fn note(replies: &[Reply], list: &[&[&'static str]], facts: &mut Facts) {
     }
 }
 
-/// Whether a refusal is for the command and not for its key.
+/// Whether a refusal is about the command and not about its key.
 fn is_command(error: &str) -> bool {
     error.contains("' command")
 }
 
-/// A command as an ACL names it.
+/// A command in the form of an ACL.
 fn named(words: &[&str]) -> String {
     match words {
         ["CLUSTER", which, ..] => format!("cluster|{}", which.to_ascii_lowercase()),

@@ -1,13 +1,13 @@
-//! What a server says of itself, and what was measured. What could not be learned is absent.
+//! What a server reports of itself, and what was measured. Unknown facts are absent.
 
 use std::time::Duration;
 
-/// One server, as far as it let itself be looked at.
+/// The facts about one server.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     /// How long it took to connect.
     pub connected_in: Option<Duration>,
-    /// As whom we are logged in.
+    /// The user that the inspection is logged in as.
     pub user: Option<String>,
     /// `redis` or `valkey`.
     pub flavour: Option<String>,
@@ -19,31 +19,31 @@ pub struct Facts {
     pub role: Option<String>,
     /// How many replicas follow it.
     pub replicas: Option<u64>,
-    /// How long a command takes.
+    /// The round-trip time.
     pub round_trip: Option<RoundTrip>,
-    /// What its clock shows, against this machine's.
+    /// Its clock, compared with this machine's.
     pub clock: Option<ClockOffset>,
-    /// How much it keeps, and what it does when that is too much.
+    /// Its memory, and what it does when that is full.
     pub memory: Option<Memory>,
-    /// What it remembers after a restart.
+    /// What it keeps after a restart.
     pub persistence: Option<Persistence>,
-    /// How many keys are ours.
+    /// The number of tollgate's keys.
     pub keys: Option<KeyCount>,
-    /// What came of running each script.
+    /// The result of each script.
     pub scripts: Vec<ScriptRun>,
-    /// How many commands were tried on their own.
+    /// How many commands were tried one by one.
     pub tried: usize,
-    /// Those of them that this user may not run, as an ACL names them.
+    /// The commands that this user may not run, in the form of an ACL.
     pub forbidden: Vec<String>,
-    /// Whether our keys are kept from this user.
+    /// Whether this user may not use tollgate's keys.
     pub keys_forbidden: bool,
-    /// What it did not let us read: `CONFIG`, `INFO`.
+    /// What this user may not read: `CONFIG`, `INFO`.
     pub unread: Vec<&'static str>,
-    /// Why it could not be looked at any further.
+    /// Why the inspection stopped early.
     pub(super) trouble: Option<Trouble>,
 }
 
-/// How long commands took that do nothing.
+/// The times of commands that do nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoundTrip {
     /// How many were measured.
@@ -61,7 +61,7 @@ pub struct RoundTrip {
 pub struct ClockOffset {
     /// In microseconds; negative if it is behind.
     pub ahead_micros: i64,
-    /// By how much that may be wrong, either way.
+    /// The error of that, in either direction.
     pub uncertainty_micros: u64,
 }
 
@@ -81,49 +81,49 @@ pub struct Memory {
 /// What is kept on disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Persistence {
-    /// Whether there is a log of everything that is written.
+    /// Whether the append-only log is on.
     pub append_only: Option<bool>,
-    /// How often that log is synced: `appendfsync`.
+    /// How often the log is synced: `appendfsync`.
     pub fsync: Option<String>,
-    /// When snapshots are made: `save`; empty if never.
+    /// When snapshots are made: `save`; empty means never.
     pub save: Option<String>,
 }
 
-/// How many keys are ours.
+/// The number of tollgate's keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyCount {
-    /// How many begin with our prefix, of those looked at.
+    /// How many of the sampled keys have the prefix.
     pub ours: u64,
-    /// How many were looked at.
+    /// How many keys were sampled.
     pub looked_at: u64,
-    /// How many there are in the database.
+    /// The number of keys in the database.
     pub total: u64,
 }
 
-/// What came of running a script.
+/// The result of running a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScriptRun {
-    /// What it is called here.
+    /// Its name.
     pub name: &'static str,
-    /// What the server said instead of running it.
+    /// The server's message, if it refused to run it.
     pub refusal: Option<String>,
 }
 
-/// Why a server could not be looked at any further.
+/// Why an inspection stopped early.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Trouble {
-    /// There is no connection.
+    /// The connection failed.
     Unreachable(String),
-    /// It does not let us in.
+    /// The login failed.
     LoginRefused(String),
-    /// It answers everything with an error.
+    /// The server answers everything with an error.
     Refusing(String),
-    /// It does not answer, or not any more.
+    /// The server does not answer, or stopped answering.
     Silent(String),
 }
 
 impl KeyCount {
-    /// How many keys are ours in all, by the share of those looked at.
+    /// The estimated number of tollgate's keys, from the sample.
     pub fn estimate(&self) -> u64 {
         if self.is_whole() || self.looked_at == 0 {
             return self.ours;
@@ -132,7 +132,7 @@ impl KeyCount {
         (share * self.total as f64).round() as u64
     }
 
-    /// Whether every key was looked at.
+    /// Whether every key was sampled.
     pub fn is_whole(&self) -> bool {
         self.looked_at >= self.total
     }

@@ -1,4 +1,4 @@
-//! Asks one server for everything there is to know about it.
+//! Collects the facts about one server.
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -18,16 +18,16 @@ use crate::name::Names;
 use crate::resp::Reply;
 use crate::settings::{Address, Settings};
 
-/// The least time in which an answer is waited for.
+/// The least time-out of a reply.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How often the way there and back is measured.
+/// How many round trips are measured.
 const PINGS: usize = 20;
-/// How often the time is asked for.
+/// How often the server's time is read.
 const TIMES: usize = 5;
-/// How many keys are looked at, at most.
+/// The most keys that are sampled.
 const MOST_KEYS: u64 = 10_000;
 
-/// Knows how to reach the servers.
+/// Connects to the servers and collects their facts.
 pub(super) struct Gatherer<'c> {
     pub(super) settings: Arc<Settings>,
     dialer: Dialer,
@@ -48,7 +48,7 @@ impl<'c> Gatherer<'c> {
         Self { settings, dialer, names, clock }
     }
 
-    /// Looks at one server, which has these slots, or all keys.
+    /// Inspects one server, which owns these slots or all keys.
     pub(super) async fn report(
         &self,
         address: &Address,
@@ -60,13 +60,13 @@ impl<'c> Gatherer<'c> {
         ServerReport { address: address.clone(), facts, findings }
     }
 
-    /// A line to a server, on which nobody has logged in.
+    /// Opens a connection without logging in.
     pub(super) async fn open(&self, address: &Address) -> Result<Talk, String> {
         let patience = self.settings.command_timeout.max(PATIENCE);
         Talk::open(&self.dialer, address, self.settings.connect_timeout, patience).await
     }
 
-    /// A line to a server as the store uses it.
+    /// Opens a connection and logs in as the store does.
     pub(super) async fn log_in(&self, address: &Address, facts: &mut Facts) -> Result<Talk, Trouble> {
         let start = Instant::now();
         let mut talk = self.open(address).await.map_err(Trouble::Unreachable)?;
@@ -106,7 +106,7 @@ impl<'c> Gatherer<'c> {
         let mut talk = self.log_in(address, facts).await?;
         learn_identity(&mut talk, facts).await?;
         if facts.mode.as_deref() == Some("sentinel") {
-            // It knows no command that there is to try.
+            // This server has none of the commands to try.
             return Ok(());
         }
         facts.round_trip = Some(measure(&mut talk).await?);
@@ -121,7 +121,7 @@ impl<'c> Gatherer<'c> {
         Ok(())
     }
 
-    /// Asks for the server's time; the fastest answer says it best.
+    /// Reads the server's time. The fastest reply is the most precise.
     async fn compare_clocks(&self, talk: &mut Talk) -> Result<Option<ClockOffset>, Silence> {
         let mut best: Option<ClockOffset> = None;
         for _ in 0..TIMES {
@@ -140,7 +140,7 @@ impl<'c> Gatherer<'c> {
         Ok(best)
     }
 
-    /// Counts our keys among the first that the server names.
+    /// Counts tollgate's keys in a sample.
     async fn count_keys(&self, talk: &mut Talk) -> Result<Option<KeyCount>, Silence> {
         let Some(total) = talk.ask(&["DBSIZE"]).await?.number() else { return Ok(None) };
         let mut count = KeyCount { ours: 0, looked_at: 0, total: total.unsigned_abs() };
@@ -156,7 +156,7 @@ impl<'c> Gatherer<'c> {
             }
             cursor = next.text().unwrap_or("0").to_owned();
             if cursor == "0" {
-                // What came and went meanwhile is no reason to say `about`.
+                // Keys that came and went meanwhile are no reason to say `about`.
                 count.total = count.looked_at;
                 break;
             }
@@ -165,7 +165,7 @@ impl<'c> Gatherer<'c> {
     }
 }
 
-/// Who it is, as every server tells everybody who is logged in.
+/// Reads the identity, which every server reports to a logged-in client.
 async fn learn_identity(talk: &mut Talk, facts: &mut Facts) -> Result<(), Silence> {
     let reply = talk.ask(&["HELLO"]).await?;
     let pairs = pairs(&reply);
@@ -189,7 +189,7 @@ async fn measure(talk: &mut Talk) -> Result<RoundTrip, Silence> {
     Ok(RoundTrip { count: PINGS, min: times[0], median: times[PINGS / 2], max: times[PINGS - 1] })
 }
 
-/// How it is set up: from `CONFIG` where that is permitted, else from `INFO` as far as that goes.
+/// Reads the configuration: from `CONFIG` if permitted, else from `INFO`, which has less.
 async fn learn_setup(talk: &mut Talk, facts: &mut Facts) -> Result<(), Silence> {
     let reply = talk.ask(&["INFO"]).await?;
     let info = facts_of_info(reply.text().unwrap_or_default());
@@ -227,17 +227,17 @@ fn facts_of_info(text: &str) -> HashMap<&str, &str> {
     text.lines().filter_map(|line| line.trim_end().split_once(':')).collect()
 }
 
-/// The `maxmemory-policy` that an `INFO memory` tells.
+/// The `maxmemory-policy` in the reply to `INFO memory`.
 pub(crate) fn policy_of_info(text: &str) -> Option<String> {
     facts_of_info(text).get("maxmemory_policy").map(|policy| (*policy).to_owned())
 }
 
-/// An error of which not more is shown than anybody reads.
+/// The start of an error, long enough to be useful.
 pub(super) fn short(error: &str) -> String {
     error.chars().take(200).collect()
 }
 
-/// A flat list of names and texts.
+/// A flat list of names and texts as a map.
 pub(super) fn pairs(reply: &Reply) -> HashMap<String, String> {
     let list = reply.list().unwrap_or_default();
     let pair = |pair: &[Reply]| {

@@ -1,4 +1,4 @@
-//! What the facts about a server mean. Pure: facts in, findings out.
+//! Turns the facts about a server into findings. Pure: no I/O.
 
 mod setup;
 
@@ -10,12 +10,12 @@ use super::talk::NO_ANSWER;
 use super::words::{count, time};
 use crate::settings::{Settings, Topology};
 
-/// The first version that has everything the store needs.
+/// The first major version with everything that the store needs.
 const LEAST_VERSION: u32 = 7;
-/// A clock that is further off than this is not kept by anybody.
+/// A clock that differs by more than this is not synchronised.
 const WRONG_CLOCK_MICROS: u64 = 1_000_000;
 
-/// What the facts about one server mean.
+/// The findings about one server.
 pub(super) fn server(facts: &Facts, settings: &Settings) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let Some(connected_in) = facts.connected_in {
@@ -87,7 +87,7 @@ fn remedy_of_connecting(reason: &str, settings: &Settings) -> &'static str {
     } else if reason.contains("corrupt message") {
         "it speaks no TLS on this port: write `redis://`, or name the port with TLS"
     } else if settings.tls.is_some() && reason.starts_with("no connection") {
-        // A server without TLS waits for the end of a greeting that it takes for a command.
+        // A server without TLS waits for the end of the TLS greeting, which it takes for a command.
         "start the server, or correct the address in `store`; it may speak no TLS on this port, or a \
          firewall may be in the way"
     } else {
@@ -213,7 +213,7 @@ fn scripts(facts: &Facts) -> Option<Finding> {
     }
 }
 
-/// What to do about an error of the server.
+/// The remedy for an error of the server.
 fn remedy_of(error: &str) -> Option<&'static str> {
     let kind = error.split(' ').next().unwrap_or_default();
     Some(match kind {

@@ -1,7 +1,7 @@
-//! Runs every script once, on keys of its own: what runs here runs for an attempt.
+//! Runs every script once on keys of its own. A script that runs here runs for attempts too.
 //!
-//! The keys are called as counters of a rule that cannot be in a configuration. All of them expire by
-//! themselves within seconds, and are deleted at the end.
+//! The keys are named like counters of a rule that no configuration can have. They expire within seconds, and
+//! are deleted at the end.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -17,16 +17,16 @@ use crate::request::{Ask, Known, Mode, Request, Timing, packed, run_command};
 use crate::resp::Reply;
 use crate::script::{Script, Scripts};
 
-/// No name of a rule has a `~`.
+/// The name of no configured rule has a `~`.
 const RULE: &str = "~doctor";
 
-/// How long a probe's hash lasts at most, in milliseconds.
+/// The expiry of a probe's hash, in milliseconds.
 const LASTS_MILLIS: &[u8] = b"5000";
 
-/// How many names are tried before a server's slots are taken for unreachable.
+/// How many names are tried to find one in a server's slots.
 const MOST_NAMES: usize = 1 << 20;
 
-/// A key of its own at one server.
+/// The keys of a probe on one server.
 pub(super) struct Probe<'n> {
     names: &'n Names,
     scripts: Scripts,
@@ -42,7 +42,7 @@ struct Run<'s> {
 }
 
 impl<'n> Probe<'n> {
-    /// A probe whose keys lie in these slots, or anywhere.
+    /// A probe with keys in these slots, or anywhere.
     pub(super) fn new(names: &'n Names, slots: Option<&[RangeInclusive<u16>]>) -> Option<Self> {
         let plan = plan("1/s burst 1");
         let fits = |key: &String| {
@@ -53,12 +53,12 @@ impl<'n> Probe<'n> {
         Some(Self { names, scripts: Scripts::default(), key })
     }
 
-    /// A key that nothing else of the probe uses.
+    /// A key that the probe does not use otherwise.
     pub(super) fn spare(&self) -> String {
         format!("{}:spare", self.names.plain(plan("1/s").rule(), &self.key))
     }
 
-    /// Runs them all, and says what came of each.
+    /// Runs all scripts and returns the result of each.
     pub(super) async fn run_all(&self, talk: &mut Talk) -> Result<Vec<ScriptRun>, Silence> {
         let scripts = &self.scripts;
         let logs = plan("1/s sliding, 1/s sliding by 100ms, 1 at once for 1s");
@@ -82,7 +82,7 @@ impl<'n> Probe<'n> {
         let rest = [
             self.settle("holds", &scripts.holds, &logs, taking, &[b"list"]),
             self.settle("refund", &scripts.refund, &logs, giving, &[b"0", RULE.as_bytes()]),
-            // The first of these gives the hash an expiry, which the others leave alone.
+            // The first of these sets an expiry on the hash; the others keep it.
             self.hash("forget", &scripts.forget, &[b"rule", b"0", LASTS_MILLIS]),
             self.hash("change", &scripts.change, &[b"0", b"10", b"0", b"10", b"probe", b"*", b"0", b"1"]),
             self.hash("changes", &scripts.changes, &[b"0", b"10", b"-1", b"10", b"1000"]),
@@ -94,12 +94,12 @@ impl<'n> Probe<'n> {
         all.extend(rest);
         let keys = all.iter().flat_map(|run| run.keys.iter().flatten());
         let words: Vec<&str> = ["DEL"].into_iter().chain(keys.map(String::as_str)).collect();
-        // If this is not permitted, they expire.
+        // If deleting is not permitted, the keys expire.
         talk.ask(&words).await?;
         Ok(runs)
     }
 
-    /// Takes from a bucket that is alone.
+    /// Takes from a single bucket.
     fn lone(&self) -> Run<'_> {
         let plan = plan("1/s burst 1");
         let mut charges = Charges::new(Ticket(1), 1, None);
@@ -114,7 +114,7 @@ impl<'n> Probe<'n> {
         Run { name: "lone", script: &self.scripts.lone, keys: [request.keys, Vec::new()], words }
     }
 
-    /// Does something with one charge.
+    /// Runs a script with one charge.
     fn settle<'s>(
         &'s self,
         name: &'static str,
@@ -128,7 +128,7 @@ impl<'n> Probe<'n> {
         let mut request =
             Request::new(&charges, vec![0], self.names).expect("nothing about a probe is secret");
         if request.keys.len() == 1 {
-            // Under the name of the counters with logs it would be found kept under other limits.
+            // Another name, since the one with logs would be found with other limits.
             request.keys[0].push_str(":plain");
         }
         if ask.mode == Mode::Give {
@@ -143,7 +143,7 @@ impl<'n> Probe<'n> {
         Run { name, script, keys: [request.keys, request.last], words }
     }
 
-    /// Does something with a hash.
+    /// Runs a script on a hash.
     fn hash<'s>(&'s self, name: &'static str, script: &'s Script, words: &[&[u8]]) -> Run<'s> {
         let key = format!("{}:hash", self.names.plain(plan("1/s").rule(), &self.key));
         let words = words.iter().map(|word| word.to_vec()).collect();
@@ -153,7 +153,7 @@ impl<'n> Probe<'n> {
 }
 
 impl Run<'_> {
-    /// Runs it as the store does: by name, and in full where the server does not know the name.
+    /// Runs it as the store does: by its hash, and in full if the server does not know it.
     async fn send(&self, talk: &mut Talk) -> Result<Reply, Silence> {
         let keys = [&self.keys[0][..], &self.keys[1][..]];
         let words: Vec<&[u8]> = self.words.iter().map(Vec::as_slice).collect();
@@ -172,13 +172,13 @@ fn plan(limits: &str) -> Arc<Plan> {
     Arc::new(Plan::new(RULE.into(), limits).expect("limits of different kinds"))
 }
 
-/// When a script says that it ran.
+/// The time in a script's reply.
 fn time_of(reply: &Reply) -> Option<Timestamp> {
     let now = reply.list()?.first()?.number()?;
     u64::try_from(now).ok().map(Timestamp::from_micros)
 }
 
-/// What the server said instead of running a script, or that it ran and did nothing.
+/// The server's error, or that the script ran but did nothing.
 fn refusal(reply: &Reply) -> Option<String> {
     match reply {
         Reply::Error(error) => Some(short(error)),

@@ -1,4 +1,4 @@
-//! A line to one server on which nothing is waited for longer than its patience.
+//! A connection to one server on which every wait has a time-out.
 
 use std::time::Duration;
 
@@ -9,22 +9,22 @@ use crate::dial::{Dialer, Line};
 use crate::resp::{Reply, Scanner, write_command};
 use crate::settings::Address;
 
-/// What is said of a server that takes too long.
+/// The text for a server that takes too long.
 pub(super) const NO_ANSWER: &str = "no answer";
 
-/// A line, until it fails. What is asked after that fails at once: a late reply would be taken for
-/// that of the next command.
+/// A connection, until it fails. Later calls then fail at once, since a late reply would be taken for that of
+/// the next command.
 pub(super) struct Talk {
     line: Option<Line>,
     patience: Duration,
 }
 
-/// Why no reply came.
+/// Why there is no reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Silence(pub(super) String);
 
 impl Talk {
-    /// Opens a line that nobody has logged in on, or says in words why not.
+    /// Opens a connection without logging in. The error says why that failed.
     pub(super) async fn open(
         dialer: &Dialer,
         address: &Address,
@@ -42,13 +42,13 @@ impl Talk {
         self.send(&command(words)).await
     }
 
-    /// Sends a command as it is written on the wire, and waits for its reply.
+    /// Sends an encoded command and waits for its reply.
     pub(super) async fn send(&mut self, command: &[u8]) -> Result<Reply, Silence> {
         let replies = self.send_all(command, 1).await?;
         replies.into_iter().next().ok_or_else(|| Silence("no reply".into()))
     }
 
-    /// Sends so many commands in one go, and waits for all replies.
+    /// Sends `count` encoded commands at once and waits for all replies.
     pub(super) async fn send_all(&mut self, commands: &[u8], count: usize) -> Result<Vec<Reply>, Silence> {
         let mut line = self.line.take().ok_or_else(|| Silence("the connection is gone".into()))?;
         let replies = match timeout(self.patience, exchange(&mut line, commands, count)).await {
@@ -60,7 +60,7 @@ impl Talk {
     }
 }
 
-/// A command as it is written on the wire.
+/// Encodes a command.
 pub(super) fn command(words: &[&str]) -> Vec<u8> {
     let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
     let mut out = Vec::new();

@@ -1,8 +1,8 @@
-//! How values are put for people.
+//! Values as text for people.
 
 use std::time::Duration;
 
-/// A length of time, with as many digits as matter.
+/// A duration with its significant digits.
 pub(super) fn time(time: Duration) -> String {
     let millis = time.as_secs_f64() * 1e3;
     match millis {

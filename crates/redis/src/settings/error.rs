@@ -1,54 +1,54 @@
-//! Why an address is none, and what would be one. What may be a password is in none of these.
+//! Why a URL is invalid, and how to correct it. No error contains a text that may be a password.
 
 use std::fmt;
 
-/// Why an address is none. Its author's fault, always.
+/// Why a URL is invalid. Always its author's fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UrlError {
-    /// It does not begin as an address does.
+    /// It has no scheme.
     NoScheme,
-    /// It begins with a word that says nothing here.
+    /// Its scheme is unknown.
     UnknownScheme {
-        /// The word, if it can be shown.
+        /// The scheme, if it may be shown.
         scheme: Option<String>,
     },
     /// A host is missing.
     NoHost,
-    /// A host is none.
+    /// A host is invalid.
     BadHost,
-    /// A port is none.
+    /// A port is invalid.
     BadPort {
-        /// What stands there, if it can be shown.
+        /// The text, if it may be shown.
         port: Option<String>,
     },
-    /// The number of the database is none.
+    /// The number of the database is invalid.
     BadDatabase,
-    /// There are two numbers of a database.
+    /// The database is given twice.
     TwoDatabases,
-    /// A Cluster has one database, which is 0.
+    /// A Cluster has only database 0.
     DatabaseOfCluster,
     /// The path of the socket is missing.
     NoSocket,
     /// There is a host before the path of the socket.
     HostOfSocket,
-    /// Sockets are not encrypted.
+    /// A socket has no TLS.
     TlsOnSocket,
-    /// What the Sentinels call the master is missing.
+    /// The Sentinels' name for the master is missing.
     NoService,
-    /// There are several hosts where there can be one.
+    /// There are several hosts where only one is allowed.
     SeveralHosts,
-    /// A parameter is not known.
+    /// A parameter is unknown.
     UnknownParameter,
     /// There is a `#`.
     Fragment,
-    /// A user or a password has a character in it that ends it.
+    /// A user or a password has an unescaped special character.
     UnescapedLogin,
-    /// A `%` is not followed by two hexadecimal digits, or they are not those of a text.
+    /// A `%` is not followed by two hexadecimal digits, or the bytes are not UTF-8.
     BadEscape,
 }
 
 impl UrlError {
-    /// A scheme is shown if it cannot be part of a password that was written first.
+    /// Shows a scheme only if it cannot be part of a password.
     pub(super) fn unknown_scheme(scheme: &str) -> Self {
         let fits = |c: char| c.is_ascii_lowercase() || c == '+';
         Self::UnknownScheme {

@@ -1,4 +1,4 @@
-//! Addresses that are some, and addresses that are none.
+//! Valid and invalid URLs.
 
 use super::*;
 

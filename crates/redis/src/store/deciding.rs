@@ -1,4 +1,4 @@
-//! Taking and peeking: one script for all charges whose keys live together.
+//! Takes and peeks, with one script for all charges in one slot.
 
 use tokio::time::Instant;
 use tollgate_core::together::join_all;
@@ -10,7 +10,7 @@ use crate::resp::Reply;
 use crate::row::{self, Adoption, width};
 use crate::script::Script;
 
-/// How often limits may change under our hands, or a clock jump, before we give up.
+/// How often a call is repeated because limits changed or a clock jumped.
 const MOST_TRIES: usize = 8;
 
 const TOO_LATE: i64 = -1;
@@ -18,7 +18,7 @@ const OTHER_LIMITS: i64 = -2;
 const STALE: i64 = -3;
 const DAMAGED: i64 = -4;
 
-/// What came of the charges of one request.
+/// The outcome of one request.
 struct Part {
     chosen: Vec<usize>,
     outcome: Outcome,
@@ -28,7 +28,7 @@ struct Part {
 }
 
 impl RedisStore {
-    /// What was worked out for the charges that a reply says are kept under other limits.
+    /// Converts the charges that a reply reports as stored under other limits.
     fn adopt(
         &self,
         request: &Request<'_, '_>,
@@ -49,8 +49,7 @@ impl RedisStore {
         Ok(adoptions)
     }
 
-    /// Runs a script over charges until nothing about it has to be mended: limits that changed, a
-    /// clock that jumped.
+    /// Runs a script over charges. Repeats it if limits changed or a clock jumped.
     pub(super) async fn settle(
         &self,
         script: &Script,
@@ -85,7 +84,7 @@ impl RedisStore {
         Err(StoreError::Unavailable { reason: "its clock or its limits keep changing".into() })
     }
 
-    /// Takes from one bucket that decides alone, if nothing about it has to be mended.
+    /// Takes from a single bucket. `None` if the general script is needed.
     async fn settle_alone(
         &self,
         request: &Request<'_, '_>,
@@ -131,7 +130,7 @@ impl RedisStore {
         mode: Mode,
         outcome: &mut Outcome,
     ) -> Result<(), StoreError> {
-        // However many calls it takes, one decision waits no longer than one call may.
+        // All calls of one decision share one deadline.
         let deadline = self.deadline();
         let alone = if mode == Mode::Take { self.settle_alone(&request, deadline).await? } else { None };
         let reply = match alone {
@@ -145,10 +144,10 @@ impl RedisStore {
         read_outcome(&request, &head, outcome)
     }
 
-    /// Decides charges whose keys live in different places: all are looked at, and only if all conform
-    /// they are taken, group by group; what was taken is given back if somebody was faster at one of
-    /// them. So nobody takes too much; somebody may be refused because of an attempt that is refused
-    /// itself.
+    /// Decides charges whose keys are in different slots. All slots are read first. Only if all charges
+    /// conform, each slot takes its part. If another attempt was faster at one of them, the others are rolled
+    /// back. So the limits are never exceeded, but an attempt may be refused because of another one that is
+    /// then refused itself.
     async fn decide_apart(
         &self,
         charges: &Charges<'_>,
@@ -197,7 +196,7 @@ impl RedisStore {
         Ok(Part { chosen: request.chosen, outcome, widths, holds })
     }
 
-    /// Settles all groups at the same time.
+    /// Settles all groups concurrently.
     async fn settle_parts(
         &self,
         charges: &Charges<'_>,
@@ -208,7 +207,7 @@ impl RedisStore {
         join_all(groups.iter().map(|group| self.settle_part(charges, group, mode, deadline))).await
     }
 
-    /// Gives back what some groups took while others refused. What cannot be given back stays counted.
+    /// Undoes what some groups took while others refused. What cannot be undone stays counted.
     async fn roll_back(&self, charges: &Charges<'_>, parts: &[Result<Part, StoreError>], deadline: Instant) {
         for part in parts.iter().flatten() {
             let taken = |(position, _): &(usize, &usize)| part.outcome.taken & (1 << position) != 0;
@@ -225,12 +224,12 @@ fn counts_holds(charge: &Charge<'_>) -> bool {
     charge.enforced && charge.plan.limits().iter().any(Limit::holds)
 }
 
-/// Puts the parts of an outcome together.
+/// Combines the parts of an outcome.
 fn assemble(charges: &Charges<'_>, parts: &[Part], allowed: bool, outcome: &mut Outcome) {
     let mut rows: Vec<&[Reading]> = vec![&[]; charges.len()];
     *outcome = Outcome { allowed, now: Timestamp::from_micros(u64::MAX), ..Outcome::default() };
     for part in parts {
-        // By the earliest clock: who gives back later is not given more than was taken.
+        // The earliest of the servers' times: with a later one, a refund could return more than was taken.
         outcome.now = outcome.now.min(part.outcome.now);
         let mut start = 0;
         for (position, (index, width)) in part.chosen.iter().zip(&part.widths).enumerate() {
@@ -242,7 +241,8 @@ fn assemble(charges: &Charges<'_>, parts: &[Part], allowed: bool, outcome: &mut 
     outcome.readings.extend(rows.into_iter().flatten().copied());
 }
 
-/// A refusal says what refuses. If that came free between two looks, the least wait is told.
+/// Makes sure that a refusal names its reason. If the limit became free between two calls, it gets the
+/// shortest wait.
 fn insist(charges: &Charges<'_>, outcome: &mut Outcome) {
     let mut start = 0;
     let mut first = None;
@@ -269,8 +269,7 @@ fn damaged(request: &Request<'_, '_>, head: &Head<'_>) -> StoreError {
     StoreError::Damaged { key, reason: format!("it holds {what}, not a counter") }
 }
 
-/// Reads what came of the charges: flags, what is kept for each now, and how long each log asks to
-/// wait.
+/// Reads the outcome: flags, the stored numbers of each charge, and the waits of logs.
 fn read_outcome(request: &Request<'_, '_>, head: &Head<'_>, outcome: &mut Outcome) -> Result<(), StoreError> {
     let mut draft = request.charges.draft(head.now).map_err(|stale| StoreError::Stale { now: stale.now })?;
     let flags = u32::try_from(head.status).map_err(|_| nonsense())?;
@@ -299,7 +298,7 @@ fn read_outcome(request: &Request<'_, '_>, head: &Head<'_>, outcome: &mut Outcom
     Ok(())
 }
 
-/// How long a script asks to wait.
+/// The wait in a script's reply.
 fn when(told: i64) -> When {
     match told {
         0 => When::Now,
@@ -308,3 +307,7 @@ fn when(told: i64) -> When {
         _ => When::Never,
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "these are tests")]
+mod tests;

@@ -1,4 +1,4 @@
-//! Forgetting counters.
+//! Deletes counters.
 
 use tollgate_core::store::{Counter, Forget};
 use tollgate_core::{Plan, StoreError};
@@ -9,7 +9,7 @@ use crate::pool::{Errand, Way};
 use crate::resp::{Reply, write_command};
 use crate::row;
 
-/// How long it matters that something was forgotten: as long as anything can be given back.
+/// How long a deletion is remembered: as long as a refund is possible.
 const MATTERS_MILLIS: u64 = 32 * 86_400_000;
 
 impl RedisStore {
@@ -30,11 +30,11 @@ impl RedisStore {
         }
     }
 
-    /// Deletes a counter, also where it is kept under other limits than those that hold now.
+    /// Deletes a counter, even if it is stored under other limits.
     async fn forget_key(&self, counter: &Counter<'_>) -> Result<(), StoreError> {
         self.know_secret(std::iter::once(&**counter.plan)).await?;
         let name = self.names.counter(counter.plan, counter.key)?;
-        // Something that is no counter may be of any length.
+        // A damaged value may have any length.
         let kept = self.command(&name, &[b"GETRANGE", name.as_bytes(), b"0", b"8192"]).await;
         let mut doomed = vec![name.clone()];
         let mut doom =
@@ -49,7 +49,7 @@ impl RedisStore {
         self.unlink(&doomed).await
     }
 
-    /// Deletes all counters that match, a few at a time, on every server.
+    /// Deletes all matching counters, a few at a time, on every server.
     async fn forget_pattern(&self, pattern: &str) -> Result<(), StoreError> {
         for server in self.fleet.servers() {
             let mut cursor = String::from("0");
@@ -84,8 +84,8 @@ impl RedisStore {
         Ok(())
     }
 
-    /// Notes that counters are gone, once they are: what was taken before can no longer be given
-    /// back, or it would come out of what is taken from now on.
+    /// Records that counters are gone, once they are. Earlier charges can then no longer be refunded;
+    /// otherwise a refund would reduce later counts.
     async fn note_forgotten(&self, rule: &str) -> Result<(), StoreError> {
         let deadline = self.deadline();
         let (time, matters) = (self.timing("", deadline).time.to_string(), MATTERS_MILLIS.to_string());

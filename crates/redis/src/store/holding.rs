@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tollgate_core::limit::{Hold, Limit};
+use tollgate_core::limit::Hold;
 use tollgate_core::store::{Counter, HoldsOrder, HoldsReport};
 use tollgate_core::{Charges, StoreError, Ticket, Timestamp};
 
@@ -11,11 +11,11 @@ use crate::name::beside;
 use crate::request::{Ask, Mode, Request};
 use crate::resp::Reply;
 
-/// How many ids one call names: what it answers must fit into a reply.
+/// How many ids one call names, so that its reply stays within the bound.
 const AT_ONCE: usize = 2_000;
 
 impl RedisStore {
-    /// Does what was ordered, and reports what came of it.
+    /// Executes an order and returns its result.
     pub(super) async fn obey(
         &self,
         counter: &Counter<'_>,
@@ -43,7 +43,7 @@ impl RedisStore {
         Ok(report)
     }
 
-    /// Does what was ordered in one call.
+    /// Executes an order in one call.
     async fn obey_at_once(
         &self,
         counter: &Counter<'_>,
@@ -73,7 +73,7 @@ impl RedisStore {
         charges.push(counter.plan, counter.key, true);
         self.know_secret(std::iter::once(&**counter.plan)).await?;
         let mut request = Request::new(&charges, vec![0], &self.names)?;
-        // Nobody's decision waits for an order about all, or about many.
+        // No decision waits for an order about many holds.
         let about_all = matches!(order, HoldsOrder::List | HoldsOrder::Replace(..));
         let deadline = if about_all || ids.len() > 1 { self.patience() } else { self.deadline() };
         let words: Vec<&[u8]> = [word].into_iter().chain(ids).collect();
@@ -93,20 +93,16 @@ impl RedisStore {
         })
     }
 
-    /// Every hold of a counter that lasts at this time, a few at a time, so that nobody waits for a long
-    /// list: one that is taken or ended meanwhile may be there or not.
+    /// Every hold of a counter that lasts at `now`, read in pages so that no client waits long. A hold that
+    /// is taken or ended meanwhile may or may not be included.
     async fn list_holds(
         &self,
         counter: &Counter<'_>,
         name: &str,
         now: Timestamp,
     ) -> Result<BTreeMap<String, Hold>, StoreError> {
-        let kind = counter.plan.limits().iter().find_map(|limit| match limit {
-            Limit::InFlight(kind) => Some((limit, kind)),
-            _ => None,
-        });
-        let Some((limit, kind)) = kind else { return Ok(BTreeMap::new()) };
-        let Some(key) = beside(name, limit) else { return Ok(BTreeMap::new()) };
+        let Some((index, kind)) = counter.plan.in_flight() else { return Ok(BTreeMap::new()) };
+        let Some(key) = beside(name, &counter.plan.limits()[index]) else { return Ok(BTreeMap::new()) };
         let (mut holds, mut cursor) = (BTreeMap::new(), String::from("0"));
         loop {
             let words: [&[u8]; 5] = [b"HSCAN", key.as_bytes(), cursor.as_bytes(), b"COUNT", b"500"];
@@ -123,7 +119,7 @@ impl RedisStore {
     }
 }
 
-/// Holds from ids and texts in turn.
+/// Holds from alternating ids and texts.
 fn read_holds(flat: &[Reply]) -> Result<BTreeMap<String, Hold>, StoreError> {
     flat.chunks(2).map(|pair| read_hold(pair).ok_or_else(nonsense)).collect()
 }

@@ -1,4 +1,4 @@
-//! Asking every server whether it can be used, and for what.
+//! Probes every server: whether it can be used, and for what.
 
 use std::sync::Arc;
 
@@ -10,25 +10,24 @@ use crate::inspect::{acl_name, needs, policy_of_info, what_eviction_means};
 use crate::pool::{Errand, Pool, Way};
 use crate::resp::{Reply, write_command};
 
-/// What a server says that runs scripts.
+/// The reply of a server that runs scripts.
 const PROBED: &str = "tollgate";
-/// How eviction is asked for, by whichever of these is permitted.
+/// The commands that read the eviction policy; the first permitted one is used.
 const ASK_EVICTION: [&str; 2] = ["CONFIG GET maxmemory-policy", "INFO memory"];
 
-/// What came of probing one server.
+/// The result of probing one server.
 struct Probed {
-    /// What the server said instead of writing.
+    /// The error, if the server refused to write.
     refusal: String,
-    /// The commands that are not permitted, of those that are used and of those that ask for eviction.
+    /// The forbidden commands, among those that the store uses and those that read the eviction policy.
     forbidden: Vec<String>,
-    /// Whether the keys of counters are kept from this user.
+    /// Whether this user may not use the keys of counters.
     keys_forbidden: bool,
     mute: Vec<&'static str>,
 }
 
 impl RedisStore {
-    /// Asks every server whether it does what decisions need. It is an error if none does; what some do
-    /// not do is an impairment.
+    /// Probes every server. It is an error if none can be used. A partial failure is an impairment.
     pub(super) async fn ping(&self) -> Result<Vec<Impairment>, StoreError> {
         let servers = self.fleet.servers();
         let (mut impairments, mut down, mut first_error) = (Vec::new(), Vec::new(), None);
@@ -91,7 +90,7 @@ impl RedisStore {
         let errand = Errand::Script(&self.scripts.probe, [&keys, &[]], &words);
         let reply = server.run(Way::Straight, errand, self.deadline()).await?;
         let probed = match &reply {
-            // The slot has just moved; the node itself is well.
+            // The slot has just moved; the node itself works.
             Reply::Error(error) if error.starts_with("MOVED") || error.starts_with("ASK") => {
                 self.fleet.look_again();
                 return Ok(Vec::new());
@@ -106,7 +105,7 @@ impl RedisStore {
         self.judge(server, probed).await
     }
 
-    /// What a probe's answer means.
+    /// The meaning of a probe's reply.
     async fn judge(&self, server: &Arc<Pool>, probed: Probed) -> Result<Vec<Impairment>, StoreError> {
         let at = |words: String| match &server.address {
             Some(address) => format!("{address}: {words}"),
@@ -139,7 +138,7 @@ impl RedisStore {
         Ok(found)
     }
 
-    /// The server's `maxmemory-policy`, if this user may ask for it.
+    /// The server's `maxmemory-policy`, if this user may read it.
     async fn eviction_at(&self, server: &Arc<Pool>, probed: &Probed) -> Result<Option<String>, StoreError> {
         let Some(line) = ASK_EVICTION.iter().find(|line| !probed.mute.contains(line)) else {
             return Ok(None);
@@ -155,7 +154,7 @@ impl RedisStore {
     }
 }
 
-/// Reads the greeting, what was said instead of writing, and the numbers of what is not permitted.
+/// Reads the greeting, the refusal to write, and the numbers of forbidden commands.
 fn read_probe(reply: &Reply, needed: &[String]) -> Option<Probed> {
     let [greeting, refusal, numbers @ ..] = reply.list()? else { return None };
     if greeting.text() != Some(PROBED) {
@@ -166,7 +165,7 @@ fn read_probe(reply: &Reply, needed: &[String]) -> Option<Probed> {
     for number in numbers {
         let index = usize::try_from(number.number()?).ok()?.checked_sub(1)?;
         match needed.get(index) {
-            // The last one reads a counter. That it reads at all is asked before.
+            // The last command reads a counter; an earlier one shows whether `GET` itself is permitted.
             Some(_) if index + 1 == needed.len() => {
                 probed.keys_forbidden = !probed.forbidden.iter().any(|name| name == "get");
             }

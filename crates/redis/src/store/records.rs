@@ -1,6 +1,6 @@
-//! Records: for each namespace a hash of its entries and latest changes, and a sorted set of the entries
-//! that end. A node that follows a namespace reads what it missed and no more. A whole namespace is read
-//! in pages, so that no other client has to wait for that.
+//! Records: for each namespace a hash of its entries and latest changes, and a sorted set of the entries that
+//! expire. A node that follows a namespace reads only what it missed. A whole namespace is read in pages, so
+//! that no other client waits long.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -13,9 +13,9 @@ use tollgate_core::{MAX_EXACT, StoreError, Timestamp};
 use super::{RedisStore, head, nonsense};
 use crate::resp::{MOST_BYTES, PAGE, Reply};
 
-/// What the fields of entries begin with, to set them apart from the changes and the version.
+/// The prefix of entries' fields, which separates them from changes and the version.
 const ENTRY: &str = "entry:";
-/// The longest value, in bytes: it fits into a reply, with room to spare.
+/// The longest value, in bytes: it fits into a reply.
 const MOST_VALUE: usize = MOST_BYTES / 2;
 
 /// One reply about changes.
@@ -23,7 +23,7 @@ struct Told {
     now: Timestamp,
     version: u64,
     size: usize,
-    /// Up to which version it tells; `None` if everything has to be read.
+    /// The version up to which the reply has all changes; `None` if everything must be read.
     upto: Option<u64>,
     entries: Vec<(String, Option<Vec<u8>>)>,
 }
@@ -75,22 +75,22 @@ impl RedisStore {
         if since.is_none() {
             self.move_old_records().await?;
         }
-        if space == Namespace::Config {
-            self.keep_secret().await?;
-        }
+        let secret_was_missing = space == Namespace::Config && self.keep_secret().await?;
         let mut entries = Vec::new();
         let mut known = since;
         loop {
             let Told { now, version, size, upto, entries: told } = self.ask_changes(space, known).await?;
             let now = self.clock.as_ref().map_or(now, |clock| clock.now());
             let Some(upto) = upto else {
-                // What changes while this reads is told to whoever asks for changes since `version`.
+                // A change during this read is in the changes since `version`.
                 let entries = self.read_entries(space).await?;
-                return Ok(Changes { now, version, size, scope: Scope::All, entries });
+                let scope = Scope::All;
+                return Ok(Changes { now, version, size, scope, entries, secret_was_missing });
             };
             entries.extend(told);
             if upto == version {
-                return Ok(Changes { now, version, size, scope: Scope::Changes, entries });
+                let scope = Scope::Changes;
+                return Ok(Changes { now, version, size, scope, entries, secret_was_missing });
             }
             known = Some(upto);
         }
@@ -116,7 +116,7 @@ impl RedisStore {
         Ok(fields.into_iter().filter_map(entry).collect())
     }
 
-    /// Every field of a hash whose name is a text, in pages that fit into a reply.
+    /// Every field of a hash with a UTF-8 name, in pages that fit into a reply.
     async fn read_hash(&self, key: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
         let (mut fields, mut cursor) = (Vec::new(), String::from("0"));
         let (keys, most) = ([key.to_owned()], PAGE.to_string());
@@ -144,8 +144,8 @@ impl RedisStore {
         }
     }
 
-    /// Moves what the first layout kept in two hashes to the namespaces. Nodes that do so at once write
-    /// the same.
+    /// Migrates the two hashes of the first layout to the namespaces. Several nodes may do it at once and
+    /// write the same.
     async fn move_old_records(&self) -> Result<(), StoreError> {
         if self.old_moved.load(Ordering::Relaxed) {
             return Ok(());
@@ -174,20 +174,20 @@ impl RedisStore {
         Ok(())
     }
 
-    /// Puts the secret back if another client has deleted it: secret keys are hashed with it.
-    async fn keep_secret(&self) -> Result<(), StoreError> {
-        let Some(known) = self.names.key_hash.stored() else { return Ok(()) };
+    /// Restores the secret if another client has deleted it: secret keys are hashed with it. Answers whether it was
+    /// missing.
+    async fn keep_secret(&self) -> Result<bool, StoreError> {
+        let Some(known) = self.names.key_hash.stored() else { return Ok(false) };
         let key = self.names.records();
         let reply = self.command(&key, &[b"HGET", key.as_bytes(), SECRET.as_bytes()]).await?;
         if reply.bytes() != Some(&known[..]) {
-            // A node that cannot read it goes on with the one it knows.
+            // A node that cannot read it keeps using the one it knows.
             let _ = self.read_secret(self.patience()).await;
         }
-        Ok(())
+        Ok(reply.bytes().is_none())
     }
 
-    /// The secret that is there, or one that is there from now on. Secret keys are hashed with it, unless
-    /// another is configured.
+    /// Reads the secret, or creates one. It hashes secret keys, unless another one is configured.
     pub(super) async fn read_secret(&self, deadline: Instant) -> Result<[u8; 32], StoreError> {
         let key = self.names.records();
         let own = self.names.key_hash.stored().unwrap_or_else(|| {
@@ -212,7 +212,7 @@ impl RedisStore {
 /// The field of the secret.
 const SECRET: &str = "secret";
 
-/// Takes a reply about changes apart.
+/// Splits a reply about changes.
 fn told(reply: &Reply) -> Option<Told> {
     let [now, version, size, upto, entries @ ..] = reply.list()? else { return None };
     let number = |reply: &Reply| u64::try_from(reply.number()?).ok().filter(|number| *number <= MAX_EXACT);

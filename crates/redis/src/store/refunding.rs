@@ -1,4 +1,4 @@
-//! Giving back.
+//! Refunds.
 
 use tokio::time::Instant;
 use tollgate_core::store::Refunded;
@@ -10,7 +10,7 @@ use crate::request::{Ask, Mode, Request};
 use crate::resp::Reply;
 
 impl RedisStore {
-    /// Gives back what these charges took: each of them once.
+    /// Refunds these charges, each of them once.
     pub(super) async fn refund_all(
         &self,
         charges: &Charges<'_>,
@@ -39,7 +39,7 @@ impl RedisStore {
         Ok(given)
     }
 
-    /// Undoes what a part of an attempt took, because another part was refused.
+    /// Undoes a part of an attempt, because another part was refused.
     pub(super) async fn undo(
         &self,
         charges: &Charges<'_>,
@@ -77,7 +77,7 @@ impl RedisStore {
         })
     }
 
-    /// Whether the rule of each charge has not been forgotten since.
+    /// Whether each charge's rule was not forgotten since.
     async fn remembered(&self, charges: &Charges<'_>, taken_at: Timestamp) -> Result<Vec<bool>, StoreError> {
         let key = self.names.forgotten();
         let mut words: Vec<&[u8]> = vec![b"HMGET", key.as_bytes(), b"*"];
@@ -92,7 +92,7 @@ impl RedisStore {
         Ok((0..charges.len()).map(known).collect())
     }
 
-    /// Removes what bears the name of a ticket whose take was never answered.
+    /// Removes the charges of a ticket whose take got no reply.
     pub(super) async fn take_back(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
         self.know_secret(plans(charges)).await?;
         let request = Request::new(charges, (0..charges.len()).collect(), &self.names)?;

@@ -1,5 +1,5 @@
-//! What the tests of this crate stand on: a store as one node has it, short ways to ask it things, and
-//! to look at what the server keeps.
+//! Shared by the tests of this crate: a store as one node has it, helpers to call it, and to read what the
+//! server stores.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -18,14 +18,14 @@ use tollgate_core::{Charges, Limit, Outcome, Plan, Store, StoreError, Ticket, Ti
 use tollgate_redis::{RedisStore, Settings};
 use tollgate_testbed::{Proxy, Server};
 
-/// How long the server is waited for where it is in good health: a busy machine is not an outage.
+/// The time-out for a healthy server, long enough for a busy machine.
 pub const PATIENT: Duration = Duration::from_secs(10);
-/// How long it is waited for where it is not.
+/// The time-out for an unhealthy server.
 pub const HASTY: Duration = Duration::from_millis(200);
-/// How soon all must be well again after the cause has ended; the rest is for a busy machine.
+/// How soon the store must recover after the cause has ended; part of it is for a busy machine.
 pub const RECOVERY: Duration = Duration::from_secs(3 + 4);
 
-/// A store, as one node has it.
+/// The store of one node.
 pub struct Node {
     pub store: RedisStore,
 }
@@ -44,13 +44,13 @@ pub fn runtime() -> &'static Runtime {
     RUNTIME.get_or_init(|| Runtime::new().unwrap())
 }
 
-/// A server that all tests of a file share; each has a prefix of its own.
+/// A server that all tests of a file share, each with its own prefix.
 pub fn shared() -> &'static Server {
     static SERVER: OnceLock<Server> = OnceLock::new();
     SERVER.get_or_init(|| Server::redis().start())
 }
 
-/// The settings of an address, with a prefix and a patience.
+/// The settings of a URL, with a prefix and a time-out.
 pub fn settings(url: &str, prefix: &str, patience: Duration) -> Settings {
     let parsed = Settings::parse(url).unwrap();
     Settings {
@@ -66,18 +66,18 @@ impl Node {
         Self { store: runtime().block_on(RedisStore::start(settings)).unwrap() }
     }
 
-    /// A node that waits for the server however busy it is.
+    /// A node with a long time-out.
     pub fn patient(url: &str, prefix: &str) -> Self {
         Self::with(settings(url, prefix, PATIENT))
     }
 
-    /// A node that soon gives up.
+    /// A node with a short time-out.
     pub fn hasty(url: &str, prefix: &str) -> Self {
         Self::with(settings(url, prefix, HASTY))
     }
 
-    /// A node behind a proxy that soon gives up. It has one connection, so that what happens to one
-    /// happens to all.
+    /// A node behind a proxy, with a short time-out. It has one connection, so that a fault affects every
+    /// call.
     pub fn behind(proxy: &Proxy, prefix: &str) -> Self {
         Self::with(Settings { connections: 1, ..settings(&proxy.url(), prefix, HASTY) })
     }
@@ -86,7 +86,7 @@ impl Node {
         self.ask(ask, Aim::Take)
     }
 
-    /// Looks, and looks again if the server was not to be had: that changes nothing.
+    /// Peeks, and repeats that if the server was unavailable, since it changes nothing.
     pub fn peek(&self, ask: &Ask<'_>) -> Outcome {
         let start = now();
         loop {
@@ -131,7 +131,7 @@ impl Node {
         reading.capacity - reading.remaining
     }
 
-    /// Waits until takes pass the store again; says how long that took.
+    /// Waits until takes succeed again; returns how long that took.
     pub fn recovers(&self) -> Duration {
         let plan = plan("recovery", "1000000/s");
         let start = now();
@@ -150,7 +150,7 @@ enum Aim {
 }
 
 impl<'a> Ask<'a> {
-    /// One of one plan at one key, with a ticket of its own.
+    /// An attempt with one plan at one key, and a ticket of its own.
     pub fn one(plan: &'a Arc<Plan>, key: &'a str) -> Self {
         static TICKETS: AtomicU64 = AtomicU64::new(1);
         let ticket = Ticket(TICKETS.fetch_add(1, Ordering::Relaxed));
@@ -185,7 +185,7 @@ pub fn plan(rule: &str, limits: &str) -> Arc<Plan> {
     Arc::new(Plan::new(rule.into(), limits).unwrap())
 }
 
-/// The calendar page around a moment, in UTC. Months do not matter here.
+/// The calendar page around a time, in UTC. Months are not supported here.
 pub fn page(period: &Period, now: Timestamp) -> Page {
     let length = period.unit.length().unwrap().as_micros();
     let start = now.as_micros() / length * length;
@@ -193,12 +193,12 @@ pub fn page(period: &Period, now: Timestamp) -> Page {
     Page { period: period.clone(), edges: [edge(0), edge(1), edge(2)] }
 }
 
-/// Waits for an answer on this thread.
+/// Awaits an answer on this thread.
 pub fn wait<T: Unpin>(answer: Answer<'_, T>) -> Result<T, StoreError> {
     runtime().block_on(answer)
 }
 
-/// Whether an error is one that the outage mode is for.
+/// Whether an error counts as an outage.
 pub fn is_outage(error: &StoreError) -> bool {
     error.is_passing()
 }

@@ -1,9 +1,11 @@
 //! A connection: bytes out, replies in, each within its time.
 
 use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
@@ -63,6 +65,8 @@ pub(super) enum Silence {
     TimedOut,
     /// What it sent is no reply.
     Nonsense(NoReply),
+    /// It sent something before it was asked: its replies can no longer be told apart.
+    OutOfTurn,
 }
 
 impl Connection {
@@ -123,8 +127,30 @@ impl Connection {
         }
     }
 
-    /// Sends a command and reads its reply.
+    /// What the server did though nothing was asked: it sent something, or closed the connection. Does not wait.
+    pub(super) fn interruption(&mut self) -> Option<Silence> {
+        if !self.buffer.is_empty() {
+            return Some(Silence::OutOfTurn);
+        }
+        let mut bytes = [0; 512];
+        let mut read = ReadBuf::new(&mut bytes);
+        let mut context = Context::from_waker(Waker::noop());
+        match Pin::new(&mut *self.stream).poll_read(&mut context, &mut read) {
+            Poll::Pending => None,
+            Poll::Ready(Err(error)) => Some(Silence::Broken(error)),
+            Poll::Ready(Ok(())) if read.filled().is_empty() => Some(Silence::Closed),
+            Poll::Ready(Ok(())) => {
+                self.buffer.extend_from_slice(read.filled());
+                Some(Silence::OutOfTurn)
+            }
+        }
+    }
+
+    /// Sends a command and reads its reply. What came before the command is no reply to it.
     pub(super) async fn command(&mut self, line: &str, time: Duration) -> Result<Reply, Silence> {
+        if let Some(silence) = self.interruption() {
+            return Err(silence);
+        }
         self.send(format!("{line}\r\n").as_bytes(), time).await?;
         self.reply(time).await
     }
@@ -176,6 +202,7 @@ impl std::fmt::Display for Silence {
             Self::TimedOut => f.write_str("the server took too long"),
             Self::Nonsense(NoReply::TooLong) => f.write_str("the server's reply is too long"),
             Self::Nonsense(NoReply::Malformed) => f.write_str("the server's reply is malformed"),
+            Self::OutOfTurn => f.write_str("the server sent a reply before it was asked"),
         }
     }
 }

@@ -1,11 +1,35 @@
-//! TLS without verification, for direct delivery: MX hosts have no certificates that could be verified.
+//! TLS at the next hop: verified for accounts, unverified for direct delivery, because MX hosts have no certificates that
+//! could be verified.
 
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
+use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use rustls_platform_verifier::BuilderVerifierExt;
+
+/// Verifies certificates with these authorities, as PEM, or with those of the system. An error says in words what is
+/// wrong with them.
+pub fn authorities(pem: Option<&[u8]>) -> Result<Arc<ClientConfig>, String> {
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
+    let Some(pem) = pem else {
+        let builder = builder.with_platform_verifier().map_err(|error| error.to_string())?;
+        return Ok(Arc::new(builder.with_no_client_auth()));
+    };
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(pem) {
+        let certificate = certificate.map_err(|error| format!("the authorities cannot be read: {error}"))?;
+        roots.add(certificate).map_err(|error| format!("an authority cannot be used: {error}"))?;
+    }
+    if roots.is_empty() {
+        return Err("there is no certificate among the authorities".to_owned());
+    }
+    Ok(Arc::new(builder.with_root_certificates(roots).with_no_client_auth()))
+}
 
 /// The same configuration, but for verification.
 pub(super) fn unverified(verified: &ClientConfig) -> Arc<ClientConfig> {

@@ -1,6 +1,5 @@
 //! One transaction: MAIL, RCPT, DATA, and what is known when it ends.
 
-use std::fmt::Write;
 use std::hash::Hasher;
 use std::io::Read;
 
@@ -9,9 +8,10 @@ use tokio::task::spawn_blocking;
 
 use super::Timeouts;
 use super::connection::{Connection, Silence};
+use super::lines::{is_plain, mail_line, rcpt_line};
 use super::reply::Reply;
 use super::stuffing::Stuffing;
-use crate::message::{Envelope, Notify, Recipient};
+use crate::message::{Envelope, Recipient};
 use crate::queue::Text;
 
 /// How far a transaction came.
@@ -97,44 +97,76 @@ impl Connection {
         let accepted = answers.iter().filter(|answer| answer.is_none()).count();
         if accepted == 0 {
             // The transaction is open: the next one begins with a clean state.
-            self.reusable &= self.command("RSET", times.command).await.is_ok_and(|reply| reply.is_ok());
+            self.reusable = self.reusable && self.reset(times).await;
             return notes.end(Progress::BeforeData, answers, Answer::Another);
         }
         match self.command("DATA", times.data_start).await {
             Ok(reply) if reply.code == 354 => {}
             Ok(reply) => {
-                self.reusable &= self.command("RSET", times.command).await.is_ok_and(|reply| reply.is_ok());
-                let answer = notes.answer(&reply);
+                // A server that answers 2xx does not wait for a text: its replies belong to other commands.
+                let in_step = reply.code >= 400;
+                self.reusable &= in_step && self.reset(times).await;
+                let answer = notes.refusal(&reply);
                 return notes.end(Progress::BeforeData, answers, answer);
             }
             Err(silence) => return self.broken(&notes, Progress::BeforeData, answers, &silence),
         }
         if let Err(stopped) = self.send_text(text, times).await {
-            self.reusable = false;
             let answer = match stopped {
-                Stopped::Silence(silence) => match self.reply(times.last_words).await {
-                    Ok(reply) if !reply.is_ok() => notes.answer(&reply),
-                    _ => Answer::Temporary(Reason::own("4.4.2", silence.to_string())),
-                },
+                Stopped::Silence(silence) => self.last_words(&mut notes, &silence, times).await,
                 Stopped::Text(reason) => Answer::Temporary(Reason::own("4.3.0", reason)),
             };
+            self.reusable = false;
             return notes.end(Progress::BeforeDot, answers, answer);
         }
+        // What came before the dot is no answer to it.
+        if let Some(silence) = self.interruption() {
+            let answer = self.last_words(&mut notes, &silence, times).await;
+            self.reusable = false;
+            return notes.end(Progress::BeforeDot, answers, answer);
+        }
+        self.finish(answers, times, &mut notes).await
+    }
+
+    /// The final dot, and the answer to it.
+    async fn finish(
+        &mut self,
+        answers: Vec<Option<Answer>>,
+        times: &Timeouts,
+        notes: &mut Notes,
+    ) -> Delivery {
         if let Err(silence) = self.send(b".\r\n", times.data_piece).await {
-            return self.broken(&notes, Progress::Unknown, answers, &silence);
+            return self.broken(notes, Progress::Unknown, answers, &silence);
         }
         match self.reply(times.data_end).await {
-            Ok(reply) if reply.code / 100 != 3 => {
-                let answer = notes.answer(&reply);
+            Ok(reply) if reply.is_ok() => {
+                let reason = Reason { status: reply.status(), text: reply.to_string(), remote: true };
+                notes.end(Progress::Answered, answers, Answer::Sent(reason))
+            }
+            Ok(reply) if reply.code >= 400 => {
+                let answer = notes.refusal(&reply);
                 self.reusable &= reply.code != 421;
                 notes.end(Progress::Answered, answers, answer)
             }
             Ok(reply) => {
                 self.reusable = false;
-                let reason = Reason { remote: true, ..Reason::own("4.5.0", reply.to_string()) };
-                notes.end(Progress::Unknown, answers, Answer::Temporary(reason))
+                let answer = notes.refusal(&reply);
+                notes.end(Progress::Unknown, answers, answer)
             }
-            Err(silence) => self.broken(&notes, Progress::Unknown, answers, &silence),
+            Err(silence) => self.broken(notes, Progress::Unknown, answers, &silence),
+        }
+    }
+
+    /// RSET. Answers whether the next transaction begins with a clean state.
+    async fn reset(&mut self, times: &Timeouts) -> bool {
+        self.command("RSET", times.command).await.is_ok_and(|reply| reply.is_ok())
+    }
+
+    /// What the server said about a text that did not reach its end.
+    async fn last_words(&mut self, notes: &mut Notes, silence: &Silence, times: &Timeouts) -> Answer {
+        match self.reply(times.last_words).await {
+            Ok(reply) if reply.code >= 400 => notes.refusal(&reply),
+            _ => Answer::Temporary(Reason::own("4.4.2", silence.to_string())),
         }
     }
 
@@ -175,6 +207,9 @@ impl Connection {
         let first = if pipelining { format!("{mail}{}", lines.concat()) } else { mail };
         let mut answers: Vec<Option<Answer>> = vec![None; recipients.len()];
         let early = Progress::BeforeMail;
+        if let Some(silence) = self.interruption() {
+            return Err(self.broken(notes, early, answers, &silence));
+        }
         if let Err(silence) = self.send(first.as_bytes(), times.command).await {
             return Err(self.broken(notes, early, answers, &silence));
         }
@@ -183,9 +218,14 @@ impl Connection {
             Err(silence) => return Err(self.broken(notes, early, answers, &silence)),
         };
         if !mail.is_ok() {
-            let answer = notes.answer(&mail);
             // Replies to pipelined commands follow, which are not read.
             self.reusable = false;
+            if mail.code == 421 && self.is_reused() {
+                // The server closes a connection that was open for too long, or carried too many messages.
+                let reason = Reason { remote: true, ..Reason::own("4.4.2", mail.to_string()) };
+                return Err(notes.end(early, answers, Answer::Temporary(reason)));
+            }
+            let answer = notes.refusal(&mail);
             return Err(notes.end(Progress::BeforeData, answers, answer));
         }
         for (index, line) in lines.iter().enumerate() {
@@ -200,8 +240,10 @@ impl Connection {
             answers[index] = match reply.is_ok() {
                 true => None,
                 false if full => Some(Answer::Another),
-                false => Some(notes.answer(&reply)),
+                false => Some(notes.refusal(&reply)),
             };
+            // A server that asks for a text now answers another command.
+            self.reusable &= reply.code / 100 != 3;
         }
         Ok(answers)
     }
@@ -265,13 +307,14 @@ struct Notes {
 }
 
 impl Notes {
-    fn answer(&mut self, reply: &Reply) -> Answer {
+    /// What a reply means that does not take the message. One that is no refusal is out of step, and temporary.
+    fn refusal(&mut self, reply: &Reply) -> Answer {
         self.throttled |= reply.is_throttling();
-        let reason = Reason { status: reply.status(), text: reply.to_string(), remote: true };
+        let reason = |status: String| Reason { status, text: reply.to_string(), remote: true };
         match reply.code / 100 {
-            2 => Answer::Sent(reason),
-            5 => Answer::Permanent(reason),
-            _ => Answer::Temporary(reason),
+            5 => Answer::Permanent(reason(reply.status())),
+            4 => Answer::Temporary(reason(reply.status())),
+            _ => Answer::Temporary(reason("4.5.0".to_owned())),
         }
     }
 
@@ -288,64 +331,6 @@ impl Reason {
     pub(crate) fn own(status: &str, text: String) -> Self {
         Self { status: status.to_owned(), text, remote: false }
     }
-}
-
-fn mail_line(envelope: &Envelope, size: u64, extensions: &super::Extensions) -> String {
-    let mut line = format!("MAIL FROM:<{}>", envelope.sender.as_deref().unwrap_or_default());
-    if extensions.size.is_some() {
-        let _ = write!(line, " SIZE={size}");
-    }
-    if envelope.needs.eight_bit {
-        line.push_str(" BODY=8BITMIME");
-    }
-    if envelope.needs.utf8 {
-        line.push_str(" SMTPUTF8");
-    }
-    if extensions.dsn {
-        line.push_str(if envelope.report.full { " RET=FULL" } else { " RET=HDRS" });
-        if let Some(id) = &envelope.report.envelope_id {
-            let _ = write!(line, " ENVID={}", xtext(id));
-        }
-    }
-    line.push_str("\r\n");
-    line
-}
-
-fn rcpt_line(recipient: &Recipient, dsn: bool) -> String {
-    let mut line = format!("RCPT TO:<{}>", recipient.address);
-    if dsn {
-        let Notify { success, failure, delay } = recipient.notify;
-        let wishes = [(success, "SUCCESS"), (failure, "FAILURE"), (delay, "DELAY")];
-        let wishes: Vec<&str> = wishes.iter().filter(|(wish, _)| *wish).map(|(_, name)| *name).collect();
-        let _ = write!(line, " NOTIFY={}", if wishes.is_empty() { "NEVER".into() } else { wishes.join(",") });
-        if let Some(original) = &recipient.original {
-            let (kind, address) = original.split_once(';').unwrap_or(("rfc822", original));
-            // An address of type utf-8 has an encoding of its own, which it still has (RFC 6533).
-            let encoded = kind.eq_ignore_ascii_case("utf-8");
-            let address = if encoded { address.to_owned() } else { xtext(address.trim_start()) };
-            let _ = write!(line, " ORCPT={kind};{address}");
-        }
-    }
-    line.push_str("\r\n");
-    line
-}
-
-/// Whether an address can be written into a command without being more than an address.
-fn is_plain(address: &str) -> bool {
-    !address.chars().any(|char| char.is_control() || matches!(char, '<' | '>'))
-}
-
-/// RFC 3461: what is not printable, `+` and `=` are written as `+` and two digits.
-fn xtext(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if (b'!'..=b'~').contains(&byte) && byte != b'+' && byte != b'=' {
-            out.push(char::from(byte));
-        } else {
-            let _ = write!(out, "+{byte:02X}");
-        }
-    }
-    out
 }
 
 /// Reads until the buffer is full or the text ends.

@@ -6,7 +6,8 @@ use siphasher::sip::SipHasher13;
 use tollgate_core::{Span, Timestamp};
 
 use super::item::{Event, EventKind, Final, Item, ItemRecipient, Kept, OpenAttempt, Place, RecipientState};
-use crate::message::{Envelope, MessageId, Needs, Notify, Recipient, ReportWish};
+use crate::lanes::Priority;
+use crate::message::{Envelope, MessageId, Needs, Notify, Origin, Recipient, ReportWish};
 
 /// The checksum of a text or a row.
 pub(crate) fn checksum(bytes: &[u8]) -> u64 {
@@ -138,6 +139,11 @@ impl Row for Kept {
         out.0.extend_from_slice(&envelope.id.0.to_le_bytes());
         out.text(&envelope.tenant);
         out.maybe(envelope.account.as_deref(), RowWriter::text);
+        out.u8(match envelope.priority {
+            Priority::High => 0,
+            Priority::Normal => 1,
+            Priority::Low => 2,
+        });
         out.maybe(envelope.sender.as_deref(), RowWriter::text);
         out.count(envelope.recipients.len());
         for recipient in &envelope.recipients {
@@ -153,6 +159,11 @@ impl Row for Kept {
         out.flag(envelope.needs.utf8);
         out.flag(envelope.report.full);
         out.maybe(envelope.report.envelope_id.as_deref(), RowWriter::text);
+        out.maybe(envelope.message_id.as_deref(), RowWriter::text);
+        let Origin { client, user, api_key } = &envelope.origin;
+        out.maybe(client.map(|client| client.to_string()).as_deref(), RowWriter::text);
+        out.maybe(user.as_deref(), RowWriter::text);
+        out.maybe(api_key.as_deref(), RowWriter::text);
         out.u8(match self.place {
             Place::Table => 0,
             Place::File => 1,
@@ -168,6 +179,12 @@ impl Row for Kept {
         let id = MessageId(u128::from_le_bytes(from.take(16)?.try_into().ok()?));
         let tenant = from.text()?;
         let account = from.maybe(RowReader::text)?;
+        let priority = match from.u8()? {
+            0 => Priority::High,
+            1 => Priority::Normal,
+            2 => Priority::Low,
+            _ => return None,
+        };
         let sender = from.maybe(RowReader::text)?;
         let recipients = from.many(|from| {
             let (address, domain) = (from.text()?, from.text()?);
@@ -177,6 +194,10 @@ impl Row for Kept {
         let accepted = from.time()?;
         let needs = Needs { eight_bit: from.flag()?, utf8: from.flag()? };
         let report = ReportWish { full: from.flag()?, envelope_id: from.maybe(RowReader::text)? };
+        let message_id = from.maybe(RowReader::text)?;
+        let client = from.maybe(|from| from.text()?.parse().ok())?;
+        let (user, api_key) = (from.maybe(RowReader::text)?, from.maybe(RowReader::text)?);
+        let origin = Origin { client, user, api_key };
         let place = match from.u8()? {
             0 => Place::Table,
             1 => Place::File,
@@ -185,8 +206,20 @@ impl Row for Kept {
         };
         // The idempotency key has a table of its own.
         let idempotency = None;
-        let envelope =
-            Envelope { id, tenant, account, sender, recipients, accepted, needs, report, idempotency };
+        let envelope = Envelope {
+            id,
+            tenant,
+            account,
+            priority,
+            sender,
+            recipients,
+            accepted,
+            needs,
+            report,
+            message_id,
+            origin,
+            idempotency,
+        };
         Some(Self {
             envelope,
             place,
@@ -221,6 +254,7 @@ impl Row for Item {
             }
         }
         out.u32(self.attempts);
+        out.u32(self.failures);
         out.time(self.due);
         out.u64(self.spent.as_micros());
         out.flag(self.possible_duplicate);
@@ -243,6 +277,7 @@ impl Row for Item {
             domain,
             recipients,
             attempts: from.u32()?,
+            failures: from.u32()?,
             due: from.time()?,
             spent: Span::from_micros(from.u64()?),
             possible_duplicate: from.flag()?,

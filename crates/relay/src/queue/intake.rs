@@ -30,6 +30,10 @@ impl Intake for Queue {
             Ok(Box::new(text) as Box<dyn Incoming>)
         })
     }
+
+    fn remembers<'a>(&'a self, scope: &'a str, key: &'a str) -> Later<'a, Result<bool, IntakeError>> {
+        Box::pin(async move { self.is_used(scope, key).map_err(|error| failed(&error)) })
+    }
 }
 
 impl Queue {

@@ -22,6 +22,8 @@ pub struct Item {
     pub recipients: Vec<ItemRecipient>,
     /// How many transactions were tried.
     pub attempts: u32,
+    /// How many of them failed for now. The retry schedule goes by this.
+    pub failures: u32,
     /// When the next attempt is due.
     pub due: Timestamp,
     /// How much of its lifetime the item has used: the time that it waited because of real failures. Waiting

@@ -183,6 +183,7 @@ fn reopen_attempts(tables: &mut Tables<'_>, now: Timestamp, found: &mut Found) -
         let Some(mut item) = tables.item(key)?.filter(|item| !item.waiting().is_empty()) else { continue };
         item.possible_duplicate = true;
         item.attempts += 1;
+        item.failures += 1;
         item.due = now;
         tables.put_item(key, &item)?;
         let event = Event {

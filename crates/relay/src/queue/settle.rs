@@ -48,6 +48,8 @@ impl Tables<'_> {
             }
         }
         item.attempts += u32::from(result.counts);
+        let failed = matches!(result.event.kind, EventKind::Failed | EventKind::Unknown);
+        item.failures += u32::from(result.counts && failed);
         item.due = result.due;
         item.spent = Span::from_micros(item.spent.as_micros() + result.spent.as_micros());
         item.possible_duplicate |= result.uncertain;

@@ -5,6 +5,7 @@ use tollgate_core::{Span, Timestamp};
 
 use super::codec::{Row, Used, checksum};
 use super::item::{Event, EventKind, Item, ItemKey, ItemRecipient, Kept, OpenAttempt, Place, RecipientState};
+use crate::lanes::Priority;
 use crate::message::{Accepted, Envelope, Idempotency, IntakeError, MessageId};
 
 type Bytes = &'static [u8];
@@ -33,7 +34,7 @@ pub(super) const QUARANTINE: TableDefinition<'_, (&str, u128, u32), Bytes> =
     TableDefinition::new("quarantine");
 
 /// The version of this layout.
-pub(super) const FORMAT: u64 = 1;
+pub(super) const FORMAT: u64 = 2;
 /// How long an idempotency key is remembered.
 const REMEMBERED: Span = Span::from_secs(24 * 3_600);
 /// How many events a message keeps: the first one, and the latest.
@@ -54,6 +55,8 @@ pub struct Waiting {
     pub account: Option<String>,
     /// The recipient domain.
     pub domain: String,
+    /// Which items of its tenant it goes before.
+    pub priority: Priority,
     /// How many recipients wait.
     pub recipients: u32,
     /// When its next attempt is due.
@@ -116,6 +119,12 @@ impl<'t> Tables<'t> {
             && let Some(known) = self.known(idempotency, envelope.accepted)?
         {
             return Ok(known);
+        }
+        if envelope.idempotency.as_ref().is_some_and(|idempotency| idempotency.repeated) {
+            // It was not charged, so it must not be added.
+            let reason =
+                "the first submission was forgotten while it was repeated: submit it again".to_owned();
+            return Ok(Err(IntakeError::Failed { reason }));
         }
         if self.live >= most {
             return Ok(Err(IntakeError::Full));
@@ -310,6 +319,7 @@ fn split(envelope: &Envelope) -> Vec<Item> {
                 domain: recipient.domain.clone(),
                 recipients: Vec::new(),
                 attempts: 0,
+                failures: 0,
                 due: envelope.accepted,
                 spent: Span::ZERO,
                 possible_duplicate: false,
@@ -327,6 +337,7 @@ pub(super) fn waiting(key: ItemKey, envelope: &Envelope, item: &Item) -> Waiting
         key,
         tenant: envelope.tenant.clone(),
         account: envelope.account.clone(),
+        priority: envelope.priority,
         domain: item.domain.clone(),
         recipients: u32::try_from(item.waiting().len()).unwrap_or(u32::MAX),
         due: item.due,

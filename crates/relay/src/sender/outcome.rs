@@ -25,6 +25,10 @@ pub(super) fn of_delivery(delivery: &Delivery, about: &AttemptContext<'_>) -> At
     let mut failed_for_now = Vec::new();
     for (index, answer) in about.recipients.iter().zip(&delivery.answers) {
         match answer {
+            // Whatever a server says, a message is sent only if it got the text to its end.
+            Answer::Sent(reason) if delivery.progress != Progress::Answered => {
+                failed_for_now.push((*index, reason));
+            }
             Answer::Sent(reason) => settled.push((*index, RecipientState::Sent(last(reason, about)))),
             Answer::Permanent(reason) => settled.push((*index, RecipientState::Failed(last(reason, about)))),
             Answer::Temporary(reason) => failed_for_now.push((*index, reason)),
@@ -137,6 +141,7 @@ mod tests {
             domain: "there.example".to_owned(),
             recipients: [0, 4, 7].map(waiting).to_vec(),
             attempts,
+            failures: attempts,
             due: NOW,
             spent,
             possible_duplicate: false,
@@ -184,6 +189,14 @@ mod tests {
         let answers = vec![Answer::Sent(reason("2.0.0")), Answer::Another, Answer::Another];
         let result = result(&item(0, Span::ZERO), Progress::Answered, answers);
         assert_eq!((result.settled.len(), result.due, result.spent), (1, NOW, Span::ZERO));
+    }
+
+    #[test]
+    fn a_recipient_is_sent_only_if_the_server_answered_the_dot() {
+        for progress in [Progress::BeforeMail, Progress::BeforeData, Progress::BeforeDot, Progress::Unknown] {
+            let result = result(&item(0, Span::ZERO), progress, vec![Answer::Sent(reason("2.0.0")); 3]);
+            assert_eq!((result.settled.len(), result.due), (0, NOW + Span::from_secs(120)), "{progress:?}");
+        }
     }
 
     #[test]

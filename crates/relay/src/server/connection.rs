@@ -43,7 +43,7 @@ pub(super) async fn serve(
         match timeout(patience, proxy_header::read(&mut stream)).await {
             Ok(Ok(told)) => told,
             Ok(Err(error)) => {
-                if let Some(held_back) = shared.complaints.admit(shared.clock.now()) {
+                if let Some(held_back) = shared.complaints.admit(shared.doors.clock.now()) {
                     tracing::warn!(component = "relay", %peer, %error, held_back, "connection closed");
                 }
                 return;
@@ -54,7 +54,7 @@ pub(super) async fn serve(
         Some(peer)
     };
     let client = told.unwrap_or(peer);
-    let admitted = admission::connect(&shared.admissions, settings, client).await;
+    let admitted = admission::connect(shared, settings, client).await;
     let mut wire = Wire::new(stream, settings.timeouts.command);
     if kind == Kind::Smtps {
         let Some(tls) = &settings.tls else { return };
@@ -71,7 +71,7 @@ pub(super) async fn serve(
     };
     // A proxy that names no client does not lend it the rights of the proxy's own network.
     let network = told.and_then(|client| settings.network_identity(client));
-    let session = Session::new(Arc::new(settings.terms()), network, kind == Kind::Smtps);
+    let session = Session::new(Arc::new(settings.terms(&shared.doors.terms())), network, kind == Kind::Smtps);
     let ending = shared.ending.subscribe();
     let connection = Connection { shared, settings, wire, session, client, ending };
     connection.run().await;
@@ -166,13 +166,7 @@ impl Connection<'_> {
 
     fn most_recipients(&self) -> Option<usize> {
         let (identity, transaction) = (self.session.identity()?, self.session.transaction()?);
-        admission::most_recipients(
-            &self.shared.admissions.engine,
-            self.settings,
-            self.client,
-            identity,
-            transaction,
-        )
+        self.shared.doors.most_recipients(identity, self.client, transaction.sender())
     }
 
     /// The input that was not read yet.

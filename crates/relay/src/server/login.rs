@@ -34,7 +34,7 @@ pub(super) async fn log_in(
 ) -> LoginOutcome {
     let ticket = match &settings.guard {
         None => None,
-        Some(guard) => match begin(&shared.admissions.engine, guard, client, &login.user).await {
+        Some(guard) => match begin(&shared.doors.admissions.engine, guard, client, &login.user).await {
             Guarded::Begun(ticket) => ticket,
             Guarded::Refused(outcome) => return outcome,
         },
@@ -47,7 +47,7 @@ pub(super) async fn log_in(
         Err(Unverified) => Ending::Abandoned,
     };
     if let Some(ticket) = ticket {
-        finish(&shared.admissions.engine, ticket, ending).await;
+        finish(&shared.doors.admissions.engine, ticket, ending).await;
     }
     match identity {
         Ok(Some(identity)) => LoginOutcome::Identified(identity),

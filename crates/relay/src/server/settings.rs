@@ -11,19 +11,16 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tollgate_core::Net;
 
 use super::users::Users;
+use crate::acceptance::AcceptTerms;
 use crate::session::{Identity, Terms};
 
-/// The settings of a server.
+/// The settings of a server. Those of all doors are in [`AcceptTerms`].
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The name of this server.
-    pub hostname: String,
     /// The certificate, if there is one.
     pub tls: Option<Arc<ServerConfig>>,
     /// The policy over `ip` that every connection passes.
     pub connect: Option<Arc<str>>,
-    /// The policy over `sender`, `domain`, `ip`, `user` and `recipients` that every message passes.
-    pub accept: Option<Arc<str>>,
     /// The guard over `ip` and `user` of failed logins.
     pub guard: Option<Arc<str>>,
     /// The networks whose clients may send without a login.
@@ -34,10 +31,6 @@ pub struct Settings {
     pub proxies: Vec<Net>,
     /// The users who may log in.
     pub users: Arc<Users>,
-    /// The largest message, in bytes.
-    pub max_size: u64,
-    /// The most recipients of one message.
-    pub max_recipients: usize,
     /// The most connections that are open at once, whatever the policy says.
     pub max_connections: usize,
     /// How long clients may take.
@@ -69,32 +62,30 @@ impl Default for Timeouts {
     }
 }
 
-impl Settings {
-    /// Defaults. No client may send yet: there are no networks and no users.
-    pub fn new(hostname: impl Into<String>) -> Self {
+impl Default for Settings {
+    /// No client may send yet: there are no networks and no users.
+    fn default() -> Self {
         Self {
-            hostname: hostname.into(),
             tls: None,
             connect: None,
-            accept: None,
             guard: None,
             networks: Vec::new(),
             network_tenant: "default".into(),
             proxies: Vec::new(),
             users: Arc::default(),
-            max_size: 50 << 20,
-            max_recipients: 1_000,
             max_connections: 10_000,
             timeouts: Timeouts::default(),
         }
     }
+}
 
+impl Settings {
     /// The terms of sessions.
-    pub(super) fn terms(&self) -> Terms {
+    pub(super) fn terms(&self, terms: &AcceptTerms) -> Terms {
         Terms {
-            hostname: self.hostname.clone(),
-            max_size: self.max_size,
-            max_recipients: self.max_recipients,
+            hostname: terms.hostname.clone(),
+            max_size: terms.max_size,
+            max_recipients: terms.max_recipients,
             tls: self.tls.is_some(),
             users: !self.users.is_empty(),
         }
@@ -104,7 +95,7 @@ impl Settings {
     pub(super) fn network_identity(&self, client: IpAddr) -> Option<Identity> {
         let known = self.networks.iter().any(|net| net.contains(client));
         let tenant = || Arc::clone(&self.network_tenant);
-        known.then(|| Identity { user: None, tenant: tenant(), senders: Arc::new([]) })
+        known.then(|| Identity { user: None, api_key: None, tenant: tenant(), senders: Arc::new([]) })
     }
 
     /// Whether a peer is a trusted proxy.

@@ -76,7 +76,8 @@ impl Users {
                 normal_domain(domain).ok_or_else(bad)
             };
             let senders = senders.iter().map(normal).collect::<Result<Vec<_>, _>>()?;
-            let identity = Identity { user: Some(Arc::clone(&name)), tenant, senders: senders.into() };
+            let identity =
+                Identity { user: Some(Arc::clone(&name)), api_key: None, tenant, senders: senders.into() };
             if by_name.insert(Arc::clone(&name), (identity, password)).is_some() {
                 return Err(BadUsers::Twice { name });
             }

@@ -15,6 +15,7 @@ pub struct HeaderRewriter {
     written: bool,
     /// Whether the header contains bytes beyond ASCII.
     eight_bit: bool,
+    message_id: Option<String>,
 }
 
 /// The header fields that a message gets, each with the CR LF at its end.
@@ -42,10 +43,12 @@ impl HeaderRewriter {
     pub const MOST_BYTES: usize = 256 * 1024;
     /// The most `Received` fields. RFC 5321 asks for at least 100.
     pub const MOST_HOPS: usize = 100;
+    /// The longest `Message-ID` that is remembered whole.
+    pub const MOST_MESSAGE_ID: usize = 256;
 
     /// A message that gets these fields.
     pub fn new(additions: Additions) -> Self {
-        Self { additions, block: Vec::new(), line: 0, written: false, eight_bit: false }
+        Self { additions, block: Vec::new(), line: 0, written: false, eight_bit: false, message_id: None }
     }
 
     /// Takes the next piece of the message and appends to `out` as much of the rewritten message as is complete.
@@ -78,6 +81,12 @@ impl HeaderRewriter {
         self.eight_bit
     }
 
+    /// The value of the message's `Message-ID`, once the header is written: the first one if there are several, cut if
+    /// it is longer than [`HeaderRewriter::MOST_MESSAGE_ID`].
+    pub fn message_id(&self) -> Option<&str> {
+        self.message_id.as_deref()
+    }
+
     /// Writes the header, which is complete, and the part of the body that came with it.
     fn write(&mut self, out: &mut Vec<u8>) -> Result<(), HeaderFault> {
         let block = std::mem::take(&mut self.block);
@@ -91,7 +100,10 @@ impl HeaderRewriter {
             let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
             hops += usize::from(is("received"));
             dated |= is("date");
-            named |= is("message-id");
+            if is("message-id") {
+                named = true;
+                self.message_id.get_or_insert_with(|| value_of(field));
+            }
             if !is("bcc") && !is("resent-bcc") {
                 out.extend_from_slice(field);
             }
@@ -104,6 +116,7 @@ impl HeaderRewriter {
         }
         if !named {
             out.extend_from_slice(self.additions.message_id.as_bytes());
+            self.message_id = Some(value_of(self.additions.message_id.as_bytes()));
         }
         // A text that does not begin with a header, or has no line between header and body, gets that line.
         if !rest.starts_with(b"\r\n") {
@@ -130,6 +143,15 @@ fn continues(line: &[u8], at: usize) -> bool {
 fn name_of(field: &[u8]) -> &[u8] {
     let name = field.split(|byte| *byte == b':').next().unwrap_or_default();
     name.trim_ascii_end()
+}
+
+/// The value of a field in one line, cut to what is remembered of a `Message-ID`.
+fn value_of(field: &[u8]) -> String {
+    let value = field.splitn(2, |byte| *byte == b':').nth(1).unwrap_or_default();
+    let value = String::from_utf8_lossy(value);
+    let mut value: String = value.chars().filter(|c| !c.is_whitespace() && !c.is_control()).collect();
+    value.truncate(value.floor_char_boundary(HeaderRewriter::MOST_MESSAGE_ID));
+    value
 }
 
 /// The fields of a header, each with its continuation lines.

@@ -1,7 +1,9 @@
 //! The input and output of a session.
 
+use std::fmt;
 use std::sync::Arc;
 
+use super::address::Address;
 use super::data::DataFault;
 use super::headers::HeaderFault;
 use super::reply::Reply;
@@ -27,10 +29,19 @@ pub struct Terms {
 pub struct Identity {
     /// The user who logged in; `None` for a client that its network vouches for.
     pub user: Option<Arc<str>>,
+    /// The name of the API key that a client used.
+    pub api_key: Option<Arc<str>>,
     /// The tenant that the mail belongs to.
     pub tenant: Arc<str>,
     /// The domains that its senders may have, in their normal form; any if there are none.
     pub senders: Arc<[String]>,
+}
+
+impl Identity {
+    /// Whether mail from this sender may be sent under this identity.
+    pub fn may_send_as(&self, sender: &Address) -> bool {
+        self.senders.is_empty() || self.senders.contains(&sender.domain)
+    }
 }
 
 /// The next thing for the caller to do.
@@ -86,4 +97,16 @@ pub enum TextFault {
     Data(DataFault),
     /// For its header.
     Header(HeaderFault),
+}
+
+impl fmt::Display for TextFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Data(DataFault::BareLineEnd) => "the text contains a bare CR or LF",
+            Self::Data(DataFault::Nul) => "the text contains a NUL",
+            Self::Data(DataFault::TooLarge) => "the text is too large",
+            Self::Header(HeaderFault::TooLarge) => "the header is too large",
+            Self::Header(HeaderFault::Loop) => "the message is in a loop",
+        })
+    }
 }

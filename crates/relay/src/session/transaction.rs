@@ -42,12 +42,6 @@ impl Transaction {
         self.utf8
     }
 
-    /// Whether an address can be sent only with SMTPUTF8.
-    pub fn has_utf8_address(&self) -> bool {
-        let sender = self.sender.as_ref().is_some_and(Address::needs_utf8);
-        sender || self.recipients.iter().any(|recipient| !recipient.address.is_ascii())
-    }
-
     /// The delivery reports that the sender wishes.
     pub fn report(&self) -> &ReportWish {
         &self.report

@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use tollgate_core::{Clock, Timestamp};
 use tollgate_relay::client::{ClientOptions, Destination, Timeouts, TlsMode};
+use tollgate_relay::lanes::Priority;
 use tollgate_relay::message::{
-    Accepted, Envelope, Intake, IntakeError, MessageId, Needs, Notify, Recipient, ReportWish,
+    Accepted, Envelope, Intake, IntakeError, MessageId, Needs, Notify, Origin, Recipient, ReportWish,
 };
 use tollgate_relay::queue::disk::Disk;
 use tollgate_relay::queue::{Opened, Queue, QueueOptions, Text};
@@ -54,11 +55,14 @@ pub(crate) fn envelope(id: u128, recipients: &[&str]) -> Envelope {
         id: MessageId(id),
         tenant: "acme".to_owned(),
         account: None,
+        priority: Priority::Normal,
         sender: Some("app@here.example".to_owned()),
         recipients: recipients.iter().map(recipient).collect(),
         accepted: START,
         needs: Needs::default(),
         report: ReportWish::default(),
+        message_id: None,
+        origin: Origin::default(),
         idempotency: None,
     }
 }

@@ -1,6 +1,7 @@
 //! A server that does as it is told: what it says, and when it falls silent.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -18,6 +19,8 @@ pub(crate) enum Act {
     Dribble(&'static str, u64),
     /// Answers this, and closes the connection.
     SayAndDrop(&'static str),
+    /// Answers this and closes the connection if it has carried a message, and accepts otherwise.
+    IfReused(&'static str),
     /// Closes the connection.
     Drop,
     /// Says nothing.
@@ -95,6 +98,7 @@ impl Scripted {
                     script: Arc::clone(&script),
                     heard: Arc::clone(&heard),
                     texts: Arc::clone(&texts),
+                    carried: AtomicBool::new(false),
                 };
                 let acceptor = acceptor.clone();
                 tokio::spawn(async move {
@@ -120,6 +124,8 @@ struct Talk {
     script: Arc<Script>,
     heard: Arc<Mutex<Vec<String>>>,
     texts: Arc<Mutex<Vec<String>>>,
+    /// Whether this connection has carried a message.
+    carried: AtomicBool,
 }
 
 impl Talk {
@@ -138,6 +144,7 @@ impl Talk {
             match &mut text {
                 Some(gathered) if line == ".\r\n" => {
                     self.texts.lock().push(std::mem::take(gathered));
+                    self.carried.store(true, Ordering::SeqCst);
                     text = None;
                 }
                 Some(gathered) => {
@@ -169,7 +176,10 @@ impl Talk {
         let act = self.script.iter().find(|(word, _)| fits(word)).map(|(_, act)| act.clone());
         match act.or(usual.map(Act::Say)) {
             Some(Act::Say(text)) => stream.write_all(text.as_bytes()).await.is_ok(),
-            Some(Act::SayAndDrop(text)) => {
+            Some(Act::IfReused(_)) if !self.carried.load(Ordering::SeqCst) => {
+                stream.write_all(b"250 2.1.0 ok\r\n").await.is_ok()
+            }
+            Some(Act::SayAndDrop(text) | Act::IfReused(text)) => {
                 let _ = stream.write_all(text.as_bytes()).await;
                 false
             }

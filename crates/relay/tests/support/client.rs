@@ -14,6 +14,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) struct Client {
     stream: Stream,
     unread: Vec<u8>,
+    /// The id of the latest refusal.
+    pub(crate) id: Option<String>,
 }
 
 enum Stream {
@@ -28,7 +30,7 @@ impl Client {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
-        Self { stream: Stream::Plain(stream), unread: Vec::new() }
+        Self { stream: Stream::Plain(stream), unread: Vec::new(), id: None }
     }
 
     /// Goes on with TLS.
@@ -56,7 +58,7 @@ impl Client {
         loop {
             if let Some(end) = self.unread.windows(2).position(|two| two == b"\r\n") {
                 let line = String::from_utf8(self.unread.drain(..end + 2).collect()).unwrap();
-                return Some(line.trim_end().to_owned());
+                return Some(self.without_id(line.trim_end()));
             }
             let mut piece = [0; 4096];
             let read = match &mut self.stream {
@@ -71,6 +73,15 @@ impl Client {
                 Err(error) => panic!("no answer: {error}"),
             }
         }
+    }
+
+    /// A line without the id at the end of a refusal, which is kept.
+    fn without_id(&mut self, line: &str) -> String {
+        let is_id = |id: &str| id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let id = line.strip_suffix(')').and_then(|line| line.rsplit_once(" ("));
+        let Some((text, id)) = id.filter(|(_, id)| is_id(id)) else { return line.to_owned() };
+        self.id = Some(id.to_owned());
+        text.to_owned()
     }
 
     /// The last line of the next reply.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tollgate_relay::message::{Accepted, Envelope, Incoming, Intake, IntakeError, Later};
+use tollgate_relay::message::{Accepted, Envelope, Idempotency, Incoming, Intake, IntakeError, Later};
 
 #[derive(Default)]
 pub(crate) struct MemoryIntake {
@@ -75,6 +75,13 @@ impl Intake for MemoryIntake {
             Ok(Box::new(text) as Box<dyn Incoming>)
         })
     }
+
+    fn remembers<'a>(&'a self, scope: &'a str, key: &'a str) -> Later<'a, Result<bool, IntakeError>> {
+        let is_it = |known: &Idempotency| known.scope == scope && known.key == key;
+        let kept = self.inner.kept.lock();
+        let known = kept.iter().any(|(envelope, _)| envelope.idempotency.as_ref().is_some_and(is_it));
+        Box::pin(async move { Ok(known) })
+    }
 }
 
 impl Incoming for Text {
@@ -94,6 +101,17 @@ impl Incoming for Text {
                 return Err(IntakeError::Failed { reason: "EIO".to_owned() });
             }
             let id = envelope.id;
+            if let Some(one) = &envelope.idempotency {
+                let kept = self.inner.kept.lock();
+                let names =
+                    kept.iter().filter_map(|(first, _)| Some((first.id, first.idempotency.as_ref()?)));
+                let mut same = names.filter(|(_, known)| known.scope == one.scope && known.key == one.key);
+                match same.next() {
+                    Some((first, known)) if known.digest == one.digest => return Ok(Accepted::Before(first)),
+                    Some(_) => return Err(IntakeError::Conflict),
+                    None => {}
+                }
+            }
             let text = std::mem::take(&mut self.text);
             self.inner.kept.lock().push((envelope, text));
             Ok(Accepted::Now(id))

@@ -14,7 +14,8 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tollgate_core::{Attempt, Clock, Guard, Limit, Policies, Policy, Records, Rule, Span, Store, Timestamp};
 use tollgate_engine::{Admissions, Engine, Leases, Parts};
-use tollgate_relay::server::{self, Kind, PasswordHash, Server, Settings, User, Users};
+use tollgate_relay::acceptance::{AcceptTerms, Acceptances};
+use tollgate_relay::server::{Kind, PasswordHash, Server, Settings, User, Users};
 use tollgate_store::{ManualClock, MemoryStore};
 
 pub(crate) use client::Client;
@@ -28,6 +29,7 @@ pub(crate) struct Stand {
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) engine: Arc<Engine>,
     pub(crate) intake: Arc<MemoryIntake>,
+    pub(crate) doors: Arc<Acceptances>,
     pub(crate) server: Server,
     pub(crate) address: SocketAddr,
     /// Where TLS begins with the connection.
@@ -35,9 +37,29 @@ pub(crate) struct Stand {
     pub(crate) runtime: Runtime,
 }
 
+/// The settings of a stand and its terms, for a test to adjust.
+pub(crate) struct Adjusted {
+    settings: Settings,
+    pub(crate) terms: AcceptTerms,
+}
+
+impl std::ops::Deref for Adjusted {
+    type Target = Settings;
+
+    fn deref(&self) -> &Settings {
+        &self.settings
+    }
+}
+
+impl std::ops::DerefMut for Adjusted {
+    fn deref_mut(&mut self) -> &mut Settings {
+        &mut self.settings
+    }
+}
+
 impl Stand {
     /// A server under these policies. Clients on loopback may send.
-    pub(crate) fn new(policies: Policies, adjust: impl FnOnce(&mut Settings)) -> Self {
+    pub(crate) fn new(policies: Policies, adjust: impl FnOnce(&mut Adjusted)) -> Self {
         let clock = Arc::new(ManualClock::at(START));
         let store = Arc::new(MemoryStore::new(Arc::clone(&clock) as Arc<dyn Clock>, 100_000));
         let parts = Parts {
@@ -52,7 +74,7 @@ impl Stand {
         policies: Policies,
         parts: Parts,
         clock: Arc<ManualClock>,
-        adjust: impl FnOnce(&mut Settings),
+        adjust: impl FnOnce(&mut Adjusted),
     ) -> Self {
         Self::on(Runtime::new().unwrap(), policies, parts, clock, adjust)
     }
@@ -62,28 +84,22 @@ impl Stand {
         policies: Policies,
         parts: Parts,
         clock: Arc<ManualClock>,
-        adjust: impl FnOnce(&mut Settings),
+        adjust: impl FnOnce(&mut Adjusted),
     ) -> Self {
-        let mut settings = settings();
+        let mut settings = Adjusted { settings: settings(), terms: AcceptTerms::new("relay.test") };
         let named = |name: &str| policies.find(name).is_ok().then(|| Arc::from(name));
-        (settings.connect, settings.accept) = (named("connect"), named("accept"));
+        (settings.connect, settings.terms.policy) = (named("connect"), named("accept"));
         settings.guard = policies.guard("login").map(|guard| Arc::clone(&guard.name));
         adjust(&mut settings);
         let engine = Arc::new(runtime.block_on(Engine::start(policies, parts)).unwrap());
         let leases = Arc::new(Leases::new(Arc::clone(&engine), Arc::clone(&clock) as Arc<dyn Clock>));
         let intake = Arc::new(MemoryIntake::default());
-        let server = Server::new(
-            settings,
-            server::Parts {
-                admissions: Admissions {
-                    engine: Arc::clone(&engine),
-                    pacer: None,
-                    leases: Arc::clone(&leases),
-                },
-                intake: Arc::clone(&intake) as Arc<_>,
-                clock: Arc::clone(&clock) as Arc<dyn Clock>,
-            },
-        );
+        let admissions = Admissions { engine: Arc::clone(&engine), pacer: None, leases: Arc::clone(&leases) };
+        let Adjusted { settings, terms } = settings;
+        let kept = Arc::clone(&intake) as Arc<_>;
+        let doors = Acceptances::new(terms, admissions, kept, Arc::clone(&clock) as Arc<dyn Clock>);
+        let doors = Arc::new(doors);
+        let server = Server::new(settings, Arc::clone(&doors));
         let listen = |kind| {
             let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
             let (address, server) = (listener.local_addr().unwrap(), server.clone());
@@ -99,7 +115,7 @@ impl Stand {
                 tokio::time::sleep(std::time::Duration::from_millis(50)).await;
             }
         });
-        Self { clock, engine, intake, server, address, secure_address, runtime }
+        Self { clock, engine, intake, doors, server, address, secure_address, runtime }
     }
 
     pub(crate) fn client(&self) -> Client {
@@ -159,7 +175,7 @@ pub(crate) fn settings() -> Settings {
             ])
             .unwrap(),
         ),
-        ..Settings::new("relay.test")
+        ..Settings::default()
     }
 }
 

@@ -1,7 +1,7 @@
-//! Where those who want something saved meet the one who saves.
+//! Connects the calls that want their changes saved with the writer thread.
 //!
-//! Savings are numbered. Whoever has changed something asks for the next one that has not begun, so
-//! that it cannot have missed the change, and waits until that one is done.
+//! Savings are numbered. A call that changed something requests the next saving that has not begun, which
+//! cannot miss the change, and waits until it is done.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -13,37 +13,37 @@ use std::time::Instant;
 use parking_lot::{Condvar, Mutex};
 use tollgate_core::{Span, StoreError};
 
-/// How saving has gone so far.
+/// Statistics of saving.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FlushStats {
     /// How many savings have begun.
     pub begun: u64,
-    /// The last one of them that succeeded: everything that changed before it began is in the file.
+    /// The last saving that succeeded: everything that changed before it began is in the file.
     pub durable: u64,
     /// How many succeeded.
     pub flushes: u64,
-    /// How many keys they wrote or took out.
+    /// How many keys they wrote or removed.
     pub keys_written: u64,
     /// How long the last one took.
     pub last_duration: Span,
-    /// How many failed. What they would have written is written by the next one.
+    /// How many failed. The next saving writes what they would have written.
     pub errors: u64,
-    /// Why the last one that failed did.
+    /// Why the last failed one failed.
     pub last_error: Option<String>,
 }
 
 #[derive(Default)]
 pub(super) struct Board {
     state: Mutex<State>,
-    /// There is something to do.
+    /// Notified when there is work.
     work: Condvar,
-    /// Something was done.
+    /// Notified when a saving is done.
     done: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    /// The last saving that somebody waits for.
+    /// The last saving that a call waits for.
     wanted: u64,
     finished: u64,
     sweep_wanted: bool,
@@ -53,18 +53,18 @@ struct State {
     next_waiter: u64,
 }
 
-/// What the one who saves is to do next.
+/// The writer's next job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Job {
     /// Save what has changed.
     Save,
-    /// Forget idle keys first.
+    /// Remove idle keys, then save.
     SweepAndSave,
     /// Save for the last time.
     Finish,
 }
 
-/// A wait for one saving.
+/// Waits for one saving.
 pub(super) struct Saved {
     board: Arc<Board>,
     number: u64,
@@ -72,14 +72,14 @@ pub(super) struct Saved {
 }
 
 impl Board {
-    /// Asks for a saving of everything that has changed so far.
+    /// Requests a saving of all changes so far.
     pub(super) fn request(self: &Arc<Self>) -> Saved {
         let state = &mut *self.state.lock();
         state.next_waiter += 1;
         Saved { board: Arc::clone(self), number: self.want(state), waiter: state.next_waiter }
     }
 
-    /// Saves everything that has changed so far, and waits for it on this thread.
+    /// Saves all changes so far, and blocks until that is done.
     pub(super) fn flush(&self) -> Result<(), StoreError> {
         let mut state = self.state.lock();
         state.sweep_wanted = true;
@@ -107,7 +107,7 @@ impl Board {
         self.state.lock().stats.clone()
     }
 
-    /// Waits until there is something to do, at the latest until `sweep_at`, and begins it.
+    /// Waits for work, at the latest until `sweep_at`, and begins it.
     pub(super) fn next(&self, sweep_at: Instant) -> Job {
         let mut state = self.state.lock();
         let mut late = false;
@@ -123,7 +123,7 @@ impl Board {
         }
     }
 
-    /// Tells everybody how the saving that was begun last went. Answers whether that is news.
+    /// Publishes the result of the current saving. Returns whether saving started to fail or to work again.
     pub(super) fn finish(&self, saved: Result<u64, String>, took: Span) -> bool {
         let mut guard = self.state.lock();
         let state = &mut *guard;
@@ -152,8 +152,7 @@ impl Board {
 }
 
 impl State {
-    /// What came of a saving, if it is over. One that failed was made up for by a later one that
-    /// did not.
+    /// The result of a saving, if it is done. A later success makes up for a failure.
     fn result(&self, number: u64) -> Option<Result<(), StoreError>> {
         if self.stats.durable >= number {
             return Some(Ok(()));

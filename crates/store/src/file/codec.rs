@@ -1,17 +1,17 @@
-//! How a key's states are written in the file: a row of the number of its plan and one state for
-//! each limit, all numbers in as few bytes as they need.
+//! Encodes a key's states for the file: the number of its plan and one state for each limit, with numbers of
+//! variable length.
 //!
-//! Reading trusts nothing: what is not a possible state of the plan's limits is garbled, never a
-//! panic, now or later.
+//! Decoding trusts nothing. An impossible state of the plan's limits is an error, and never causes a panic,
+//! now or later.
 
 use tollgate_core::limit::{Entry, Failure, Hold, Holds, Level, Limit, Slots, State, Tally};
 use tollgate_core::{MAX_EXACT, Plan, Ticket, Timestamp};
 
-/// These bytes are not what was written.
+/// The bytes are not a valid row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Garbled;
 
-/// Far beyond every moment at which a bucket could be full, and far from where reckoning overflows.
+/// Later than any time at which a bucket could be full, and far from an overflow.
 const MAX_MOMENT: u64 = 1 << 60;
 
 const FRESH: u8 = 0;
@@ -29,7 +29,7 @@ pub(super) fn encode(plan: u32, states: &[State], out: &mut Vec<u8>) {
     states.iter().for_each(|state| put_state(state, out));
 }
 
-/// The number of the plan that a row was written under.
+/// The number of a row's plan.
 pub(super) fn plan_of(row: &[u8]) -> Result<u32, Garbled> {
     let mut cursor = Cursor(row);
     u32::try_from(cursor.number()?).map_err(|_| Garbled)
@@ -108,7 +108,7 @@ fn put_log(log: impl ExactSizeIterator<Item = (Timestamp, Ticket, u64)>, out: &m
     put(log.len() as u64, out);
     let mut last = 0;
     for (at, ticket, count) in log {
-        // Entries are in order, so steps are short; wrapping keeps any others right too.
+        // Entries are in order, so differences are small. Wrapping keeps any others correct too.
         put(at.as_micros().wrapping_sub(last), out);
         put(ticket.0, out);
         put(count, out);
@@ -116,7 +116,7 @@ fn put_log(log: impl ExactSizeIterator<Item = (Timestamp, Ticket, u64)>, out: &m
     }
 }
 
-/// What is left to read.
+/// The unread bytes.
 struct Cursor<'r>(&'r [u8]);
 
 impl<'r> Cursor<'r> {
@@ -143,7 +143,7 @@ impl<'r> Cursor<'r> {
         Err(Garbled)
     }
 
-    /// A number that limits can reckon with.
+    /// A number within the exact range of limits.
     fn exact(&mut self) -> Result<u64, Garbled> {
         self.number().and_then(exact)
     }
@@ -152,7 +152,7 @@ impl<'r> Cursor<'r> {
         self.number().and_then(moment)
     }
 
-    /// How many entries follow, of at least so many bytes each.
+    /// The number of following entries, of at least `least_bytes` bytes each.
     fn count(&mut self, least_bytes: usize) -> Result<usize, Garbled> {
         let count = usize::try_from(self.number()?).map_err(|_| Garbled)?;
         if count <= self.0.len() / least_bytes { Ok(count) } else { Err(Garbled) }
@@ -160,26 +160,42 @@ impl<'r> Cursor<'r> {
 
     fn state(&mut self, limit: &Limit) -> Result<State, Garbled> {
         let kind = self.bytes(1)?[0];
-        Ok(match (kind, limit) {
-            (FRESH, _) => State::Fresh,
-            (TALLY, Limit::Window(_) | Limit::Calendar(_)) => {
+        let expect = |tag: u8| if kind == tag { Ok(()) } else { Err(Garbled) };
+        if kind == FRESH {
+            return Ok(State::Fresh);
+        }
+        Ok(match limit {
+            Limit::Window(_) | Limit::Calendar(_) => {
+                expect(TALLY)?;
                 State::Tally(Tally { edge: self.moment()?, count: self.exact()? })
             }
-            (LOG, Limit::Sliding(_)) => {
+            Limit::Sliding(_) => {
+                expect(LOG)?;
                 let entry = |(at, ticket, cost)| Entry { at, ticket, cost };
                 State::Log(Box::new(self.log()?.into_iter().map(entry).collect()))
             }
-            (FAILURES, Limit::Ladder(_)) => {
+            Limit::Ladder(_) => {
+                expect(FAILURES)?;
                 let failure = |(at, ticket, count)| Failure { at, ticket, count };
                 State::Failures(Box::new(self.log()?.into_iter().map(failure).collect()))
             }
-            (SLOTS, Limit::Slotted(limit)) => {
+            Limit::InFlight(_) => {
+                expect(HOLDS)?;
+                State::Holds(Box::new(self.holds()?))
+            }
+            Limit::Slotted(limit) => {
+                expect(SLOTS)?;
                 State::Slots(Box::new(self.slots(MAX_MOMENT / limit.slot().as_micros())?))
             }
-            (LEVEL, Limit::Bucket(_)) => State::Level(Level { full_at: self.moment()?, rest: self.exact()? }),
-            (HOLDS, Limit::InFlight(_)) => State::Holds(Box::new(self.holds()?)),
-            (TOTAL, Limit::Total { .. }) => State::Total(self.exact()?),
-            _ => return Err(Garbled),
+            Limit::Bucket(_) => {
+                expect(LEVEL)?;
+                State::Level(Level { full_at: self.moment()?, rest: self.exact()? })
+            }
+            Limit::Total(_) => {
+                expect(TOTAL)?;
+                State::Total(self.exact()?)
+            }
+            Limit::PerAttempt(_) => return Err(Garbled),
         })
     }
 

@@ -1,8 +1,7 @@
-//! The file as the database below sees it.
+//! The file as the database sees it.
 //!
-//! Opening a database may write to it: marks, repairs. Until everything in it has been read and found
-//! sound, those writes are kept in memory, so that a file that turns out to be damaged can be set
-//! aside exactly as it was found.
+//! Opening a database may write to it: marks, repairs. Until everything in it has been read and found sound,
+//! those writes are kept in memory. So a damaged file can be set aside exactly as it was found.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,7 +11,7 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use redb::{BackendError, StorageBackend};
 
-/// A file, with or without a draft over it.
+/// A file, with or without buffered writes.
 #[derive(Clone, Debug)]
 pub(super) struct Disk(Arc<Inner>);
 
@@ -22,15 +21,15 @@ struct Inner {
     draft: RwLock<Option<Draft>>,
 }
 
-/// What would have been written.
+/// Buffered writes.
 #[derive(Debug)]
 struct Draft {
     len: u64,
-    /// How much of what is below still counts.
+    /// How much of the file is still valid.
     below: u64,
-    /// The changed pages as they are now.
+    /// The changed pages in their current state.
     pages: BTreeMap<u64, Box<[u8]>>,
-    /// Everything that was done, in order, so that it can be done again.
+    /// Every operation in its order, to be repeated on the file.
     log: Vec<Step>,
 }
 
@@ -44,20 +43,19 @@ enum Step {
 const PAGE: u64 = 4_096;
 
 impl Disk {
-    /// A disk whose file is not written to before [`Disk::settle`].
+    /// A disk whose file is not written before [`Disk::settle`].
     pub(super) fn drafted(below: Box<dyn StorageBackend>) -> io::Result<Self> {
         let len = below.len()?;
         let draft = Draft { len, below: len, pages: BTreeMap::new(), log: Vec::new() };
         Ok(Self(Arc::new(Inner { below, draft: RwLock::new(Some(draft)) })))
     }
 
-    /// A disk whose file is written to directly.
+    /// A disk whose file is written directly.
     pub(super) fn direct(below: Box<dyn StorageBackend>) -> Self {
         Self(Arc::new(Inner { below, draft: RwLock::new(None) }))
     }
 
-    /// Writes what was drafted, in the order in which it was, and everything else directly from
-    /// then on.
+    /// Writes the buffered operations in their order, and everything later directly.
     pub(super) fn settle(&self) -> io::Result<()> {
         let mut draft = self.0.draft.write();
         for step in draft.iter().flat_map(|draft| &draft.log) {
@@ -234,7 +232,7 @@ mod tests {
                 file
             };
             let plain = file();
-            // What is below a disk is seen through another one without a draft.
+            // A disk without buffered writes shows what is in the file.
             let below = Disk::drafted(Box::new(file())).unwrap();
             below.settle().unwrap();
             let disk = Disk::drafted(Box::new(below.clone())).unwrap();

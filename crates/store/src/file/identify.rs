@@ -1,7 +1,7 @@
-//! Which files the store may touch: regular files that it wrote, and empty ones.
+//! Decides which files the store may use: regular files that it wrote, and empty ones.
 //!
-//! A file is opened once, without following a link or waiting for a peer, and everything is asked of
-//! the open descriptor. A path that is exchanged meanwhile therefore changes nothing.
+//! A file is opened once, without following a link or waiting for a peer, and every check uses the open
+//! descriptor. So replacing the path meanwhile has no effect.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
@@ -13,27 +13,27 @@ use rustix::fs::OFlags;
 use super::open::OpenError;
 use super::seal::MARK;
 
-/// What every redb database begins with.
+/// The first bytes of every redb database.
 const MAGIC: &[u8] = b"redb\x1a\x0a\xa9\x0d\x0a";
-/// How much of that must be left in a file that was cut off: more than a word that may stand in a text.
+/// How many of these must be left in a truncated file: more than a word that a text may contain.
 const LEAST_MAGIC: usize = 5;
 
-/// How much of a file without a readable beginning is searched for our mark.
+/// How much of a file with an unreadable start is searched for the mark.
 const MOST_SEARCHED: u64 = 1 << 30;
 const CHUNK: usize = 1 << 18;
 
-/// What a file is opened for.
+/// The purpose of opening a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
-    /// To look at it.
+    /// To inspect it.
     Read,
     /// To keep counters in it.
     Write,
-    /// To begin a new file there, unless one is there already.
+    /// To create a new file, unless one exists.
     Create,
 }
 
-/// The path with its directory resolved. The last part is kept: it must not be a link.
+/// The path with its directory resolved. The last part stays as it is: it must not be a link.
 pub(super) fn resolve(path: &Path) -> PathBuf {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match (fs::canonicalize(parent), path.file_name()) {
@@ -42,10 +42,10 @@ pub(super) fn resolve(path: &Path) -> PathBuf {
     }
 }
 
-/// Opens a regular file; `None` if there is no file. Everything else is refused and left alone.
+/// Opens a regular file; `None` if there is none. Anything else is refused and left alone.
 pub(super) fn open(path: &Path, access: Access) -> Result<Option<File>, OpenError> {
     let failed = |error| OpenError::Io { doing: "open", path: path.to_owned(), error };
-    // Opening a device may already do something, so its kind is looked at before, and again after.
+    // Opening a device may have an effect, so its kind is checked before, and again after.
     match fs::symlink_metadata(path) {
         Ok(found) => refuse_irregular(path, &found)?,
         Err(error) if error.kind() == io::ErrorKind::NotFound && access != Access::Create => return Ok(None),
@@ -83,8 +83,8 @@ fn refuse_irregular(path: &Path, found: &Metadata) -> Result<(), OpenError> {
     Err(OpenError::Foreign { path: path.to_owned(), what })
 }
 
-/// Whether a file that is not empty was written by us, however damaged it is now: it begins as redb
-/// files do, our mark is somewhere in it, or a crash of the machine left nothing but zeros.
+/// Whether the store wrote a file that is not empty, however damaged: it starts like a redb file, contains
+/// the mark, or consists of zeros after a crash of the machine.
 pub(super) fn is_ours(file: &File) -> io::Result<bool> {
     let mut chunk = vec![0; CHUNK];
     let (mut offset, mut kept, mut all_zero) = (0, 0, true);
@@ -105,15 +105,15 @@ pub(super) fn is_ours(file: &File) -> io::Result<bool> {
         if offset >= MOST_SEARCHED {
             return Ok(false);
         }
-        // The mark may lie across two chunks.
+        // The mark may span two chunks.
         kept = bytes.len().min(MARK.len() - 1);
         let from = bytes.len() - kept;
         chunk.copy_within(from..from + kept, 0);
     }
 }
 
-/// Whether a file may be begun anew: it is empty, or what a crash left of a file that was being begun.
-/// redb writes the first bytes last, so they may still be zeros.
+/// Whether a file may be overwritten: it is empty, or left by a crash during its creation. redb writes the
+/// first bytes last, so they may still be zeros.
 pub(super) fn is_draft(file: &File) -> io::Result<bool> {
     let mut beginning = [0; MAGIC.len()];
     let read = read_at(file, &mut beginning, 0)?;
@@ -130,13 +130,13 @@ fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     }
 }
 
-/// Whether a path still names the file that was opened.
+/// Whether a path still names the opened file.
 pub(super) fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     let (opened, there) = (file.metadata()?, fs::symlink_metadata(path)?);
     Ok((opened.dev(), opened.ino()) == (there.dev(), there.ino()))
 }
 
-/// The permissions that anybody but the owner has, if there are any.
+/// The permissions, if others than the owner have any.
 pub(super) fn wide_permissions(file: &File) -> Option<u32> {
     let mode = file.metadata().ok()?.mode() & 0o777;
     (mode & 0o077 != 0).then_some(mode)

@@ -1,4 +1,4 @@
-//! Looks at a state file without opening it as a store: nothing in it is changed, and no lock is kept.
+//! Inspects a state file without opening it as a store: it changes nothing and keeps no lock.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -12,14 +12,14 @@ use super::identify::{self, Access};
 use super::open::{self, OpenError};
 use super::tables::{self, Unreadable};
 
-/// What there is at the path of a state file.
+/// The state file at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inspection {
-    /// How long the file is.
+    /// The size of the file.
     pub bytes: u64,
-    /// Its permissions, if they are wider than the owner's.
+    /// Its permissions, if others than the owner have any.
     pub wide_permissions: Option<u32>,
-    /// How it is.
+    /// Its condition.
     pub condition: Condition,
 }
 
@@ -28,7 +28,7 @@ pub struct Inspection {
 pub enum Condition {
     /// It has no content. The store never leaves such a file behind.
     Empty,
-    /// A process has it open, so its content changes all the time and is not looked at.
+    /// A process has it open. Its content changes all the time, so it is not read.
     InUse,
     /// The store would set it aside.
     Damaged {
@@ -37,14 +37,14 @@ pub enum Condition {
     },
     /// The store would use it.
     Sound {
-        /// How many keys it has.
+        /// The number of keys.
         keys: u64,
-        /// How many durable commits are lost because the newest one is damaged.
+        /// How many durable commits were lost because the newest one is damaged.
         lost_commits: u64,
     },
 }
 
-/// Looks at the file at a path; `None` if there is none. What is not a state file is an error.
+/// Inspects the file at a path; `None` if there is none. It is an error if the file is not a state file.
 pub fn inspect(path: &Path) -> Result<Option<Inspection>, OpenError> {
     let path = identify::resolve(path);
     let failed = |error| OpenError::Io { doing: "read", path: path.clone(), error };
@@ -64,7 +64,7 @@ pub fn inspect(path: &Path) -> Result<Option<Inspection>, OpenError> {
     let disk = Disk::drafted(Box::new(Unwritten(file.try_clone().map_err(failed)?))).map_err(failed)?;
     let condition = match open::sound(&disk, |database, _| tables::count(database)) {
         Ok((_, _, lost_commits, keys)) => Condition::Sound { keys, lost_commits },
-        // No lock is kept, so a server may have begun to write meanwhile.
+        // No lock is kept, so a server may have started to write meanwhile.
         Err(_) if is_in_use(&file) => Condition::InUse,
         Err(Unreadable::Foreign) => return Err(OpenError::Foreign { path, what: open::OTHER_DATABASE }),
         Err(Unreadable::Damaged(reason)) => Condition::Damaged { reason },
@@ -73,12 +73,11 @@ pub fn inspect(path: &Path) -> Result<Option<Inspection>, OpenError> {
     found(condition)
 }
 
-/// Whether a process has the file open as a store. The lock that this takes is shared, and is given
-/// back at once.
+/// Whether a process has the file open as a store. The lock that this takes is shared and released at once.
 fn is_in_use(file: &File) -> bool {
     match file.try_lock_shared() {
         Err(TryLockError::WouldBlock) => true,
-        // Where locks are not supported, whether it is in use cannot be seen.
+        // Without support for locks this cannot be known.
         Err(TryLockError::Error(_)) => false,
         Ok(()) => {
             let _ = file.unlock();
@@ -87,7 +86,7 @@ fn is_in_use(file: &File) -> bool {
     }
 }
 
-/// A file that is only read: the draft above it keeps all writes.
+/// A read-only file: the buffer above it keeps all writes.
 #[derive(Debug)]
 struct Unwritten(File);
 

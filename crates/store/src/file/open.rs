@@ -1,4 +1,4 @@
-//! How the file is opened: found, begun, or set aside.
+//! Opens the file, creates it, or sets it aside.
 
 use std::fmt;
 use std::fs::{self, File, TryLockError};
@@ -25,24 +25,24 @@ pub struct OpenReport {
     pub keys: usize,
     /// The damaged file that was set aside, if there was one.
     pub set_aside: Option<SetAside>,
-    /// Whether the file was there and empty. The store never leaves an empty file behind.
+    /// Whether the file existed but was empty. The store never leaves an empty file behind.
     pub was_empty: bool,
-    /// How many durable commits are lost because the newest one was damaged.
+    /// How many durable commits were lost because the newest one was damaged.
     pub lost_commits: u64,
-    /// The file's permissions, if they are wider than the owner's.
+    /// The file's permissions, if others than the owner have any.
     pub wide_permissions: Option<u32>,
 }
 
-/// A damaged file that was set aside as it was found.
+/// A damaged file that was set aside unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetAside {
-    /// Where it is now.
+    /// Its new path.
     pub to: PathBuf,
     /// What is wrong with it.
     pub reason: String,
 }
 
-/// Why the file could not be opened. The operator's fault, or the machine's; the file is as it was.
+/// Why the file could not be opened. The operator's fault or the machine's; the file is unchanged.
 #[derive(Debug)]
 pub enum OpenError {
     /// Another process has it open.
@@ -50,28 +50,28 @@ pub enum OpenError {
         /// The file.
         path: PathBuf,
     },
-    /// What is there was not written by this store, and must not be touched.
+    /// The file was not written by this store and must not be changed.
     Foreign {
         /// Its path.
         path: PathBuf,
-        /// What it is, with its article.
+        /// What kind of file it is, with its article.
         what: &'static str,
     },
-    /// The system refused.
+    /// A system call failed.
     Io {
-        /// What was to be done.
+        /// The operation.
         doing: &'static str,
-        /// To which file.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
 }
 
-/// How an open file becomes a disk. Tests put disks in that fail.
+/// Makes a storage backend from an open file. Tests use failing ones.
 pub(super) type Mount = Arc<dyn Fn(File) -> Result<Box<dyn StorageBackend>, DatabaseError> + Send + Sync>;
 
-/// Everything that an open file amounts to.
+/// The parts of an open file.
 pub(super) struct Opened {
     pub(super) file: OpenFile,
     pub(super) memory: MemoryStore,
@@ -79,7 +79,7 @@ pub(super) struct Opened {
     pub(super) path: PathBuf,
 }
 
-/// A file that is open and sound.
+/// An open, sound file.
 pub(super) struct OpenFile {
     pub(super) database: Database,
     pub(super) book: PlanBook,
@@ -89,7 +89,7 @@ pub(super) struct OpenFile {
 }
 
 impl OpenFile {
-    /// Makes a transaction durable, numbers it and seals the file with its number.
+    /// Makes a transaction durable, and seals the file with its number.
     pub(super) fn commit(&mut self, transaction: WriteTransaction) -> Result<(), redb::Error> {
         tables::number(&transaction, self.commits + 1)?;
         transaction.commit()?;
@@ -99,23 +99,23 @@ impl OpenFile {
     }
 }
 
-/// Why a file that is there was not opened.
+/// Why an existing file was not opened.
 enum Refused {
     Damaged(String),
     Failed(OpenError),
 }
 
-/// How much of the file is kept in memory. All states are there anyway.
+/// The database's cache. All states are in memory anyway.
 const CACHE_BYTES: usize = 32 << 20;
 
-/// What a database with other tables than ours is.
+/// The description of a database with other tables.
 pub(super) const OTHER_DATABASE: &str = "a database of another program";
 
 pub(super) fn plain_mount() -> Mount {
     Arc::new(|file| Ok(Box::new(FileBackend::new(file)?)))
 }
 
-/// Opens the file at a path, beginning one if there is none, and setting a damaged one aside.
+/// Opens the file at a path. Creates one if there is none, and sets a damaged one aside.
 pub(super) fn open(
     path: &Path,
     clock: &Arc<dyn Clock>,
@@ -151,7 +151,7 @@ pub(super) fn open(
     }
 }
 
-/// Opens a file that was open before in this process.
+/// Opens a file that this process had open before.
 pub(super) fn reopen(path: &Path, mount: &Mount) -> Result<OpenFile, Unreadable> {
     let refused = |error: OpenError| Unreadable::Damaged(error.to_string());
     let file = identify::open(path, Access::Write).map_err(refused)?;
@@ -169,8 +169,8 @@ fn builder() -> Builder {
     builder
 }
 
-/// Reads a file that is there, and says how many commits it has lost. Nothing is written to it before
-/// all of it is found sound.
+/// Reads an existing file, and returns how many commits it has lost. Nothing is written to it before all of
+/// it is found sound.
 fn read(
     file: File,
     path: &Path,
@@ -193,8 +193,8 @@ fn read(
     Ok((OpenFile { database, book, disk, commits }, memory, lost))
 }
 
-/// Opens a database and reads it, if all of it is sound. Also gives the number of its newest commit,
-/// and how many commits were lost on the way to it.
+/// Opens a database and reads it, if all of it is sound. Also returns the number of its newest commit, and
+/// how many commits were lost.
 pub(super) fn sound<T>(
     disk: &Disk,
     load: impl FnOnce(&Database, u64) -> Result<T, Unreadable>,
@@ -202,7 +202,7 @@ pub(super) fn sound<T>(
     let sealed = seal::read(disk).unwrap_or(0);
     let reading = catch_unwind(AssertUnwindSafe(|| {
         let mut database = builder().create_with_backend(disk.clone())?;
-        // Opening checks little of a file that was closed as it should be.
+        // Opening checks little of a file that was closed properly.
         if !database.check_integrity()? {
             return Err(Unreadable::Damaged("its checksums are wrong".to_owned()));
         }
@@ -214,12 +214,12 @@ pub(super) fn sound<T>(
     reading.unwrap_or_else(|_| Err(Unreadable::Damaged("the database failed on it".to_owned())))
 }
 
-/// That the file at a path is not one of ours.
+/// The error for a file that is not a state file.
 pub(super) fn not_ours(path: &Path) -> OpenError {
     OpenError::Foreign { path: path.to_owned(), what: "not a state file" }
 }
 
-/// Tells a damaged file from one that the system does not give us.
+/// Distinguishes a damaged file from a system error.
 fn refused(path: &Path, error: Unreadable) -> Refused {
     match error {
         Unreadable::Database(redb::Error::DatabaseAlreadyOpen) => {
@@ -239,12 +239,12 @@ fn refused(path: &Path, error: Unreadable) -> Refused {
     }
 }
 
-/// Begins a file: under another name until it is whole, so that a crash leaves none or a sound one.
+/// Creates a file, under another name until it is complete, so that a crash leaves none or a sound one.
 fn begin(path: &Path, mount: &Mount) -> Result<(), OpenError> {
     let draft = beside(path, "new");
     let file = identify::open(&draft, Access::Create)?;
     let file = file.ok_or_else(|| told("create", &draft)(io::ErrorKind::NotFound.into()))?;
-    // What a crash left behind there is begun again, but not what another process is beginning now.
+    // Overwrites what a crash left there, but not what another process is creating now.
     if let Err(TryLockError::WouldBlock) = file.try_lock() {
         return Err(OpenError::InUse { path: path.to_owned() });
     }
@@ -271,12 +271,12 @@ fn begin(path: &Path, mount: &Mount) -> Result<(), OpenError> {
     sync_directory(path).map_err(told("create", path))
 }
 
-/// Removes a file that was found empty, so that a new one can take its place.
+/// Removes an empty file, so that a new one can replace it.
 fn remove_empty(file: &File, path: &Path) -> Result<(), OpenError> {
     still_there(file, path).and_then(|()| fs::remove_file(path)).map_err(told("replace the empty file", path))
 }
 
-/// Gives a damaged file a name of its own. It is never written to again, and never written over.
+/// Renames a damaged file. It is never written or overwritten again.
 fn put_aside(file: &File, path: &Path, reason: String) -> Result<SetAside, OpenError> {
     still_there(file, path).map_err(told("set aside", path))?;
     let mut number = 1_u64;
@@ -293,7 +293,7 @@ fn put_aside(file: &File, path: &Path, reason: String) -> Result<SetAside, OpenE
     }
 }
 
-/// Fails if another file has taken the place of the one that was looked at.
+/// Fails if another file has replaced the inspected one.
 fn still_there(file: &File, path: &Path) -> io::Result<()> {
     if identify::is_at(file, path)? {
         return Ok(());
@@ -306,7 +306,7 @@ fn move_unless_there(from: &Path, to: &Path) -> io::Result<()> {
     match fs::hard_link(from, to) {
         Ok(()) => fs::remove_file(from),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(error),
-        // Not every file system knows links.
+        // Not every file system supports hard links.
         Err(_) if !to.try_exists()? => fs::rename(from, to),
         Err(_) => Err(io::ErrorKind::AlreadyExists.into()),
     }

@@ -1,21 +1,21 @@
-//! The seal of a state file: a mark that the file is ours, and the number of its newest commit.
+//! The seal of a state file: a mark that identifies the file, and the number of its newest commit.
 //!
-//! It lies in the first page, behind the header of the database, where redb writes nothing. The writer
-//! puts it there after each commit is durable. A file whose tables have an older number than its seal
-//! has lost commits: redb found the newest one damaged and fell back to the one before.
+//! It is in the first page, behind the database's header, where redb writes nothing. The writer puts it there
+//! after each durable commit. If the tables have an older number than the seal, commits were lost: redb found
+//! the newest one damaged and fell back to the one before.
 
 use redb::StorageBackend;
 
 use super::disk::Disk;
 
-/// Stands in the seal and in the table `meta`, so that a damaged state file can still be recognised.
+/// Part of the seal and of the table `meta`, so that a damaged state file can still be recognised.
 pub(super) const MARK: [u8; 16] = *b"tollgate\0counts\n";
 
 /// Behind the header of redb, which takes 320 bytes, and within the first page of 4,096.
 const AT: u64 = 2_048;
 const LENGTH: usize = MARK.len() + 16;
 
-/// The number of the newest commit, if the file has a sound seal.
+/// The number of the newest commit, if the file has a valid seal.
 pub(super) fn read(disk: &Disk) -> Option<u64> {
     let mut bytes = [0; LENGTH];
     disk.read(AT, &mut bytes).ok()?;
@@ -26,12 +26,12 @@ pub(super) fn read(disk: &Disk) -> Option<u64> {
     (mark == MARK && check == !number).then_some(number)
 }
 
-/// Writes the seal of a commit that is durable. It need not be: an older seal only tells less.
+/// Writes the seal of a durable commit. The seal itself need not be durable: an older one only detects less.
 pub(super) fn write(disk: &Disk, number: u64) {
     let mut bytes = [0; LENGTH];
     bytes[..MARK.len()].copy_from_slice(&MARK);
     bytes[MARK.len()..MARK.len() + 8].copy_from_slice(&number.to_le_bytes());
     bytes[MARK.len() + 8..].copy_from_slice(&(!number).to_le_bytes());
-    // A disk that fails here fails at the next commit too, which reports it.
+    // A disk that fails here also fails at the next commit, which reports it.
     let _ = disk.write(AT, &bytes);
 }

@@ -1,4 +1,4 @@
-//! What is in the file: tables, and how they are read and written as a whole.
+//! The tables of the file, and how they are read and written as a whole.
 //!
 //! | table | key | value |
 //! | --- | --- | --- |
@@ -8,7 +8,7 @@
 //! | `given` | when it was taken, its ticket, and a number for its rule | nothing |
 //! | `entries` | namespace and name | when the entry ends, and its bytes |
 //!
-//! Format 2 had all records in the table `records`, by name; the store moves them at the first opening.
+//! Format 2 had all records in the table `records`, by name. The store moves them when it opens the file.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ pub(super) const ENTRIES: TableDefinition<(&str, &str), EntryRow> = TableDefinit
 /// The records of format 2.
 const OLD_RECORDS: TableDefinition<&str, &[u8]> = TableDefinition::new("records");
 
-/// When an entry ends, in microseconds, and its bytes.
+/// When an entry expires, in microseconds, and its bytes.
 type EntryRow = (Option<u64>, &'static [u8]);
 
 const FORMAT: u32 = 3;
@@ -42,24 +42,24 @@ const OLD_FORMAT: u32 = 2;
 /// Why a file cannot be read.
 #[derive(Debug)]
 pub(super) enum Unreadable {
-    /// What is in it is not what was written.
+    /// Its content is not valid.
     Damaged(String),
-    /// It is a sound database, and none of ours.
+    /// It is a sound database of another program.
     Foreign,
-    /// The database below could not do it.
+    /// The database failed.
     Database(redb::Error),
 }
 
 /// The plans in the file: their numbers, and how many rows use each.
 #[derive(Debug, Default)]
 pub(super) struct PlanBook {
-    /// By what is written of them: plans that differ in nothing else are one in the file.
+    /// By their text: plans with the same text are one in the file.
     numbers: HashMap<Written, u32>,
     uses: HashMap<u32, u64>,
     next: u32,
 }
 
-/// A plan as it is written: its rule, and its limits, one a line.
+/// A plan as text: its rule, and its limits, one a line.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Written {
     rule: String,
@@ -94,7 +94,7 @@ fn garbled(_: Garbled) -> Unreadable {
     damaged("a row is garbled")
 }
 
-/// Writes what every file has from its beginning on.
+/// Writes the initial content of a file.
 pub(super) fn found(database: &Database) -> Result<(), redb::Error> {
     let transaction = database.begin_write()?;
     {
@@ -114,16 +114,16 @@ pub(super) fn found(database: &Database) -> Result<(), redb::Error> {
     Ok(())
 }
 
-/// Whether everything that was answered is in the file.
+/// Whether every returned change is in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Whole {
-    /// It is: the file was closed, or nothing is answered before it is saved.
+    /// It is: the file was closed, or no call returns before its change is saved.
     Yes,
-    /// Not until it is closed.
+    /// Only once the file is closed.
     No,
 }
 
-/// Writes down whether the file is whole, and up to when nothing can be given back.
+/// Writes whether the file is complete, and the time until which nothing can be refunded.
 pub(super) fn mark(
     transaction: &WriteTransaction,
     whole: Whole,
@@ -141,7 +141,7 @@ pub(super) fn number(transaction: &WriteTransaction, commit: u64) -> Result<(), 
     Ok(())
 }
 
-/// The number of the newest commit that is in the tables.
+/// The number of the newest commit in the tables.
 pub(super) fn commits(database: &Database) -> Result<u64, Unreadable> {
     let transaction = database.begin_read()?;
     let meta = match transaction.open_table(META) {
@@ -175,8 +175,8 @@ pub(super) fn load(
     let seeds: [u8; 16] = fixed(&meta, "seeds")?;
     let mut horizon = Timestamp::from_micros(u64::from_le_bytes(fixed(&meta, "horizon")?));
     if fixed(&meta, "whole")? != [1] || lost_commits > 0 {
-        // The process ended without saving: what was taken last is lost, and nothing tells what that
-        // was. Nothing taken until now can be given back, or it would come out of other counts.
+        // The process ended without saving, so the last takes are lost, and nothing tells which. Nothing
+        // taken until now can be refunded; otherwise a refund would reduce other counts.
         horizon = horizon.max(clock.now());
     }
     let mut memory = MemoryStore::with(clock, max_keys, hash_of(&seeds), fixed(&meta, "secret")?, Saving::On);
@@ -198,7 +198,7 @@ pub(super) fn load(
     Ok((memory, book))
 }
 
-/// How many keys are in a file, every one of which can be read.
+/// The number of keys in a file, if every one can be read.
 pub(super) fn count(database: &Database) -> Result<u64, Unreadable> {
     let transaction = database.begin_read()?;
     let meta = transaction.open_table(META)?;
@@ -242,7 +242,7 @@ fn load_records(transaction: &ReadTransaction, memory: &MemoryStore) -> Result<(
     Ok(())
 }
 
-/// Writes a file of the old format in the new one.
+/// Converts a file of the old format.
 pub(super) fn upgrade(transaction: &WriteTransaction) -> Result<(), redb::Error> {
     let old = {
         let old = transaction.open_table(OLD_RECORDS)?;
@@ -295,8 +295,8 @@ fn hash_of(bytes: &[u8; 16]) -> KeyHash {
     [low, high].map(|half| u64::from_le_bytes(half.try_into().expect("half of sixteen bytes")))
 }
 
-/// A key's hash as the file has it. The byte that tells its shard comes first, so that rows which
-/// are written together lie together.
+/// A key's hash in the file. The byte with its shard comes first, so that rows that are written together are
+/// adjacent.
 pub(super) fn bytes_of(key: KeyHash) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&key[0].to_le_bytes());
@@ -305,7 +305,7 @@ pub(super) fn bytes_of(key: KeyHash) -> [u8; 16] {
 }
 
 impl PlanBook {
-    /// The plans, and what each number stands for.
+    /// Reads the plans and their numbers.
     fn read(transaction: &ReadTransaction) -> Result<(Self, HashMap<u32, Arc<Plan>>), Unreadable> {
         let mut book = Self::default();
         let mut plans = HashMap::new();
@@ -321,7 +321,7 @@ impl PlanBook {
         Ok((book, plans))
     }
 
-    /// The plans of a file that is there, counted anew.
+    /// Reads the plans of an existing file and counts their uses.
     pub(super) fn recount(database: &Database) -> Result<Self, Unreadable> {
         let transaction = database.begin_read()?;
         let (mut book, _) = Self::read(&transaction)?;
@@ -332,7 +332,7 @@ impl PlanBook {
         Ok(book)
     }
 
-    /// The number of a plan, which is written down first if it is new.
+    /// The number of a plan. A new plan is written first.
     pub(super) fn number(
         &mut self,
         plan: &Arc<Plan>,
@@ -353,12 +353,12 @@ impl PlanBook {
         Ok(number)
     }
 
-    /// One row more uses this plan.
+    /// Counts one more row of this plan.
     pub(super) fn enter(&mut self, number: u32) {
         *self.uses.entry(number).or_default() += 1;
     }
 
-    /// A row that was written under some plan is no more.
+    /// Counts one row less of its plan.
     pub(super) fn leave(&mut self, row: &[u8]) {
         if let Ok(number) = codec::plan_of(row)
             && let Some(uses) = self.uses.get_mut(&number)
@@ -367,7 +367,7 @@ impl PlanBook {
         }
     }
 
-    /// Takes out the plans that no row uses.
+    /// Removes the plans that no row uses.
     pub(super) fn drop_unused(&mut self, transaction: &WriteTransaction) -> Result<(), redb::Error> {
         let unused: Vec<u32> =
             self.uses.iter().filter(|(_, uses)| **uses == 0).map(|(number, _)| *number).collect();

@@ -1,4 +1,5 @@
-//! Disks that fail: what is answered, what is told, and that nothing is lost once they work again.
+//! Failing disks: what calls return, which events are reported, and that nothing is lost once the disk works
+//! again.
 
 use std::io;
 use std::ops::Bound;
@@ -14,7 +15,7 @@ use tollgate_core::{Plan, Ticket};
 use super::*;
 use crate::ManualClock;
 
-/// A disk that is full whenever the test says so, or slow until it says otherwise.
+/// A disk that is full or slow when the test says so.
 #[derive(Debug)]
 struct Moody {
     below: FileBackend,
@@ -125,7 +126,7 @@ impl Setup {
         store
     }
 
-    /// What taking one answers, and once it is polled, whether that is all.
+    /// Takes one, and passes the answer to `then`.
     fn take(&self, store: &FileStore, key: &str, then: impl FnOnce(Answer<'_, ()>)) {
         let mut charges = Charges::new(Ticket(1), 1, None);
         charges.push(&self.plan, key, true);
@@ -193,7 +194,7 @@ fn who_waits_for_a_full_disk_is_told() {
         assert_eq!(poll(&mut answer), Poll::Ready(Ok(())));
     });
     drop(store);
-    // The first one was refused an answer, not undone.
+    // The first one got an error, but was not undone.
     assert_eq!(setup.used(&setup.open(Syncing::Always), "ada"), 2);
 }
 

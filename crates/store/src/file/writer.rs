@@ -1,4 +1,4 @@
-//! The one who saves: a thread of its own, so that no decision waits for the disk unless it asked to.
+//! The writer thread, so that decisions do not wait for the disk unless that is configured.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -22,26 +22,25 @@ pub(super) struct Writer {
     pub(super) board: Arc<Board>,
     pub(super) path: PathBuf,
     pub(super) mount: Mount,
-    /// Gone after it failed, and opened again: the database below gives up at the first error.
+    /// `None` after a failure, until it is reopened: the database gives up at the first error.
     pub(super) open: Option<OpenFile>,
     pub(super) flush_interval: Span,
     pub(super) on_event: Listener,
-    /// The horizon that is in the file.
+    /// The horizon in the file.
     pub(super) horizon: Option<Timestamp>,
 }
 
-/// What was taken out of the store to be saved, to be put back if it cannot be.
+/// The changes that were taken from the store for saving, and go back if that fails.
 #[derive(Default)]
 struct Drained {
     keys: Vec<KeyHash>,
-    /// The namespaces of records that have changed, each with its version. They are noted as saved once
-    /// they are.
+    /// The namespaces of changed records with their versions. They are marked as saved after the commit.
     records: Vec<(Namespace, u64)>,
     marks: Vec<Mark>,
 }
 
 impl Writer {
-    /// Saves what has changed, whenever it is asked to and at every interval, until it is stopped.
+    /// Saves changes on request and at every interval, until it is stopped.
     pub(super) fn run(mut self) {
         let mut sweep_at = self.next_sweep();
         loop {
@@ -70,8 +69,8 @@ impl Writer {
         Instant::now() + Duration::from(self.flush_interval)
     }
 
-    /// Saves what has changed in one transaction, and says how many keys that were. Whatever goes
-    /// wrong, nothing is lost: it is all noted as changed again.
+    /// Saves changes in one transaction. Returns the number of keys. If it fails, nothing is lost: everything
+    /// is marked as changed again.
     fn save(&mut self, last: bool) -> Result<u64, String> {
         let mut drained = Drained::default();
         let saved = catch_unwind(AssertUnwindSafe(|| self.commit(&mut drained, last)));
@@ -103,8 +102,8 @@ impl Writer {
         let book = &mut file.book;
         save_states(&self.memory, &transaction, book, drained)?;
         save_records(&self.memory, &transaction, drained)?;
-        // What was given back comes last. A mark whose refund is lost costs its owner a little; the
-        // other way round it could be given back twice.
+        // Refund marks are saved last. A mark without its refund costs the client a little; a refund without
+        // its mark could be repeated.
         let horizon = save_given(&self.memory, &transaction, self.horizon, drained)?;
         let forgotten = save_forgotten(&self.memory, &transaction)?;
         if last {
@@ -129,7 +128,7 @@ fn save_states(
     drained: &mut Drained,
 ) -> Result<(), redb::Error> {
     let mut table = transaction.open_table(STATES)?;
-    // By address: comparing whole plans for every key would cost more than the rest.
+    // By address, since comparing whole plans for every key would cost more than the rest.
     let mut numbers: HashMap<usize, (Arc<Plan>, u32)> = HashMap::new();
     memory.drain(|changes| {
         drained.keys.extend(changes.iter().map(|change| change.key));
@@ -217,7 +216,7 @@ fn save_given(
     Ok(horizon)
 }
 
-/// Saves up to when single rules were forgotten, and says how many there are.
+/// Saves until when single rules were forgotten. Returns their number.
 fn save_forgotten(memory: &MemoryStore, transaction: &WriteTransaction) -> Result<usize, redb::Error> {
     let forgotten = memory.drain_forgotten();
     for (rule, at) in &forgotten {

@@ -1,11 +1,11 @@
-//! How much memory keys take: what an operator reckons with. `tests/memory_kinds.rs` measures it.
+//! Estimates the memory of keys, for operators. `tests/memory_kinds.rs` measures it.
 
-use tollgate_core::Plan;
 use tollgate_core::limit::Limit;
+use tollgate_core::{Attempt, Plan};
 
 use super::pack::Fit;
 
-/// The memory of one key under a plan, in bytes: at most this much, room that is free for growth included.
+/// An upper bound of the memory of one key under a plan, in bytes, free room for growth included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Footprint {
     /// Without any entry.
@@ -14,23 +14,27 @@ pub struct Footprint {
     pub entry: u64,
     /// The most entries that the limits allow.
     pub most_entries: u64,
+    /// What an entry takes more if it has the longest id that there may be.
+    pub longest_id: u64,
 }
 
-/// A slot of a table, with the free ones beside it.
+/// A slot of a table, with its share of free ones.
 const NARROW: u64 = 80;
 const WIDE: u64 = 112;
-/// What a key beside the table takes there for being found, and for each of its limits.
+/// The index entry of a key beside the table, and each of its limits there.
 const BESIDE: u64 = 60;
 const STATE: u64 = 24;
-/// What is kept of a limit with entries, whatever their number.
+/// The fixed part of a limit with entries.
 const LOG: u64 = 32;
 const HOLDS: u64 = 32;
 const CLIMB: u64 = 120;
-/// An entry, with the free room beside it.
+/// An entry, with its share of free room.
 const TAKE: u64 = 34;
 const SLOT: u64 = 20;
 /// With an id of 36 bytes, as a UUID has.
 const HOLD: u64 = 144;
+/// What the longest id takes more.
+const LONGEST_ID: u64 = (Attempt::MOST_ID_BYTES - 36) as u64;
 const FAILURE: u64 = 48;
 
 impl Footprint {
@@ -42,7 +46,7 @@ impl Footprint {
             Fit::Two => WIDE,
             Fit::Deep => NARROW + BESIDE + STATE * limits.len() as u64,
         };
-        let mut footprint = Self { key, entry: 0, most_entries: 0 };
+        let mut footprint = Self { key, entry: 0, most_entries: 0, longest_id: 0 };
         for limit in limits {
             let (fixed, entry, most) = match limit {
                 Limit::Sliding(limit) => (LOG, TAKE, limit.max()),
@@ -59,23 +63,26 @@ impl Footprint {
                 | Limit::Total(_) => (0, 0, 0),
             };
             footprint.key += fixed;
+            if limit.holds() {
+                footprint.longest_id = LONGEST_ID;
+            }
             footprint = footprint.joined(entry, most);
         }
         footprint
     }
 
-    /// With the entries of another limit. One take is an entry in each.
+    /// Adds the entries of another limit. One take is an entry in each.
     fn joined(self, entry: u64, most: u64) -> Self {
         Self { entry: self.entry + entry, most_entries: self.most_entries.max(most), ..self }
     }
 
-    /// The memory of a key with so many entries.
+    /// The memory of a key with this many entries.
     pub fn with_entries(&self, entries: u64) -> u64 {
         self.key.saturating_add(self.entry.saturating_mul(entries))
     }
 
-    /// The memory of a key with as many entries as its limits allow.
+    /// The memory of a key with the most entries that its limits allow.
     pub fn most(&self) -> u64 {
-        self.with_entries(self.most_entries)
+        self.with_entries(self.most_entries).saturating_add(self.longest_id.saturating_mul(self.most_entries))
     }
 }

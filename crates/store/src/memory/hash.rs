@@ -1,11 +1,11 @@
-//! From keys to 128 bits that nobody outside can make collide.
+//! Hashes keys to 128 bits. Without the secrets nobody can construct a collision.
 
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_inline, rapidhash_v3_nano_inline};
 use tollgate_core::Plan;
 
 use super::table::KeyHash;
 
-/// Two secrets for two hashes.
+/// The secrets of two hashes.
 pub(crate) struct Secrets([RapidSecrets; 2]);
 
 impl Secrets {
@@ -13,15 +13,14 @@ impl Secrets {
         Self(seeds.map(RapidSecrets::seed))
     }
 
-    /// What a key of a plan's rule is known by. A rule's salt sets its keys apart from equal ones of
-    /// other rules.
+    /// The hash of a key of a plan's rule. The rule's salt separates equal keys of different rules.
     #[inline(always)]
     pub(crate) fn hash(&self, plan: &Plan, key: &[u8]) -> KeyHash {
         self.text(key).map(|hash| hash ^ plan.salt())
     }
 
-    /// Both functions say the same of short keys. The first is spelled out on the spot, where the
-    /// length is known to be one of a few; the second is small for all the others.
+    /// Both functions return the same for short keys. The first is inlined for the common lengths; the second
+    /// is small, for all others.
     #[inline(always)]
     fn text(&self, key: &[u8]) -> KeyHash {
         let [one, other] = &self.0;

@@ -1,12 +1,12 @@
 //! Orders about the holds of one key.
 
-use tollgate_core::limit::{Draft, Hold, Holds, InFlight, Limit, State};
+use tollgate_core::limit::{Draft, Hold, Holds, InFlight, State};
 use tollgate_core::store::{HoldsOrder, HoldsReport};
 use tollgate_core::{Plan, Ticket, Timestamp};
 
 use super::Trace;
 
-/// Does what was ordered with the one state that counts holds, and reports what came of it.
+/// Executes an order on the state that counts holds, and returns its result.
 pub(super) fn obey(
     plan: &Plan,
     states: &mut [State],
@@ -14,14 +14,11 @@ pub(super) fn obey(
     now: Timestamp,
 ) -> (HoldsReport, Trace) {
     let mut report = HoldsReport { found: false, now, holds: Vec::new() };
-    let found = plan.limits().iter().zip(states).find_map(|(limit, state)| match limit {
-        Limit::InFlight(kind) => Some((limit, kind, state)),
-        _ => None,
-    });
-    let Some((limit, kind, state)) = found else { return (report, Trace::None) };
+    let Some((index, kind)) = plan.in_flight() else { return (report, Trace::None) };
+    let (limit, state) = (&plan.limits()[index], &mut states[index]);
     let draft = Draft { cost: 0, id: None, ticket: Ticket(0), now, amounts: &[], calendar: &[] };
     limit.freshen(state, &draft);
-    let (changed, several) = change(kind, state.holds_mut(), order, now);
+    let (changed, several) = state.change_holds(|holds| change(kind, holds, order, now));
     limit.freshen(state, &draft);
     match several {
         Some((asked, mut several)) => {
@@ -39,10 +36,10 @@ pub(super) fn obey(
     (report, if changed { Trace::Left } else { Trace::None })
 }
 
-/// How many ids an order named, and the holds of those that were found.
+/// How many ids an order named, and the holds that were found.
 type Several<'o> = Option<(usize, Vec<(&'o str, Hold)>)>;
 
-/// Changes the holds, and says whether anything was changed.
+/// Changes the holds. Returns whether anything was changed.
 fn change<'o>(
     kind: &InFlight,
     holds: &mut Holds,

@@ -1,4 +1,4 @@
-//! How states are packed into slots: twelve bytes for each limit, where they suffice.
+//! Packs states into slots: twelve bytes for each limit, if they suffice.
 
 use tollgate_core::limit::{Level, Limit, State, Tally};
 use tollgate_core::{Plan, Timestamp};
@@ -22,7 +22,7 @@ impl Fit {
         for limit in plan.limits() {
             match room(limit) {
                 Room::None => {}
-                Room::Inline => inline += 1,
+                Room::Inline(_) => inline += 1,
                 Room::Deep => return Self::Deep,
             }
         }
@@ -37,88 +37,97 @@ impl Fit {
 /// Where the states of a limit are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Room {
-    /// It has none.
+    /// It has no state.
     None,
     /// Every state fits a word and a half.
-    Inline,
+    Inline(Shape),
     /// Beside the table.
     Deep,
 }
 
+/// What a word and a half say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    Tally,
+    Level,
+    Total,
+}
+
 #[inline]
 fn room(limit: &Limit) -> Room {
-    let inline = |fits: bool| if fits { Room::Inline } else { Room::Deep };
+    let inline = |shape: Shape, fits: bool| if fits { Room::Inline(shape) } else { Room::Deep };
     match limit {
-        Limit::Window(limit) => inline(limit.max() < u64::from(u32::MAX)),
-        Limit::Calendar(limit) => inline(limit.max() < u64::from(u32::MAX)),
+        Limit::Window(limit) => inline(Shape::Tally, limit.max() < u64::from(u32::MAX)),
+        Limit::Calendar(limit) => inline(Shape::Tally, limit.max() < u64::from(u32::MAX)),
         // The remainder is below the reduced rate, which the rate itself bounds.
-        Limit::Bucket(bucket) => inline(bucket.rate() <= u64::from(u32::MAX)),
-        Limit::Total(_) => Room::Inline,
+        Limit::Bucket(bucket) => inline(Shape::Level, bucket.rate() <= u64::from(u32::MAX)),
+        Limit::Total(_) => Room::Inline(Shape::Total),
         Limit::PerAttempt(_) => Room::None,
         Limit::Sliding(_) | Limit::Slotted(_) | Limit::InFlight(_) | Limit::Ladder(_) => Room::Deep,
     }
 }
 
-/// Whether a key of this plan is in a wide slot in all but a few cases.
+/// Whether a key of this plan is in a wide slot, except in rare cases.
 #[inline]
 pub(crate) fn is_probably_wide(plan: &Plan) -> bool {
     plan.limits().len() == 2
 }
 
-/// Whether a key of this plan is ever put in: there is nothing to remember of what one attempt shows
-/// by itself.
+/// Whether keys of this plan are stored. A limit on a single attempt has no state.
 pub(crate) fn keeps_state(plan: &Plan) -> bool {
-    plan.limits().iter().any(has_state)
+    plan.limits().iter().any(|limit| room(limit) != Room::None)
 }
 
 /// Writes states into a slot's words. Only for plans that fit.
 #[inline(always)]
 pub(crate) fn pack(plan: &Plan, states: &[State], words: &mut [u64], halves: &mut [u32]) {
-    let stateful = plan.limits().iter().zip(states).filter(|(limit, _)| has_state(limit));
-    for ((_, state), (word, half)) in stateful.zip(words.iter_mut().zip(halves)) {
-        (*word, *half) = pack_one(state);
-    }
-}
-
-/// Reads states back from a slot's words.
-#[inline(always)]
-pub(crate) fn unpack(plan: &Plan, words: &[u64], halves: &[u32], row: &mut StateRow) {
-    let mut packed = words.iter().zip(halves);
-    for limit in plan.limits() {
-        let packed = if has_state(limit) { packed.next() } else { None };
-        row.push(packed.map_or(State::Fresh, |(word, half)| unpack_one(limit, *word, *half)));
-    }
-}
-
-#[inline(always)]
-fn pack_one(state: &State) -> (u64, u32) {
-    match state {
-        State::Tally(tally) => packed_tally(*tally),
-        State::Level(level) => packed_level(*level),
-        State::Total(total) => (*total, 0),
-        State::Fresh => (0, 0),
-        State::Log(_) | State::Slots(_) | State::Holds(_) | State::Failures(_) => {
-            unreachable!("a plan with such a limit is kept beside the table")
+    let mut packed = words.iter_mut().zip(halves);
+    for (limit, state) in plan.limits().iter().zip(states) {
+        if let Room::Inline(shape) = room(limit)
+            && let Some((word, half)) = packed.next()
+        {
+            (*word, *half) = shape.pack(state);
         }
     }
 }
 
+/// Reads states from a slot's words.
 #[inline(always)]
-fn unpack_one(limit: &Limit, word: u64, half: u32) -> State {
-    match limit {
-        Limit::Bucket(_) => level(word, half).into(),
-        Limit::Window(_) | Limit::Calendar(_) => tally(word, half).into(),
-        Limit::Total(_) if word == 0 => State::Fresh,
-        Limit::Total(_) => State::Total(word),
-        Limit::Sliding(_)
-        | Limit::Slotted(_)
-        | Limit::InFlight(_)
-        | Limit::Ladder(_)
-        | Limit::PerAttempt(_) => unreachable!("a state of such a limit is never inline"),
+pub(crate) fn unpack(plan: &Plan, words: &[u64], halves: &[u32], row: &mut StateRow) {
+    let mut packed = words.iter().zip(halves);
+    for limit in plan.limits() {
+        row.push(match room(limit) {
+            Room::Inline(shape) => {
+                packed.next().map_or(State::Fresh, |(word, half)| shape.unpack(*word, *half))
+            }
+            Room::None | Room::Deep => State::Fresh,
+        });
     }
 }
 
-/// A bucket's level in a word and a half; zeros are none.
+impl Shape {
+    /// A state in a word and a half. A state of another kind counts as fresh.
+    #[inline(always)]
+    fn pack(self, state: &State) -> (u64, u32) {
+        match self {
+            Self::Tally => state.tally().map_or((0, 0), packed_tally),
+            Self::Level => state.level().map_or((0, 0), packed_level),
+            Self::Total => (state.total(), 0),
+        }
+    }
+
+    #[inline(always)]
+    fn unpack(self, word: u64, half: u32) -> State {
+        match self {
+            Self::Tally => tally(word, half).into(),
+            Self::Level => level(word, half).into(),
+            Self::Total if word == 0 => State::Fresh,
+            Self::Total => State::Total(word),
+        }
+    }
+}
+
+/// A bucket's level in a word and a half; zeros mean none.
 #[inline]
 fn level(word: u64, half: u32) -> Option<Level> {
     let level = Level { full_at: Timestamp::from_micros(word), rest: u64::from(half) };
@@ -130,7 +139,7 @@ fn packed_level(level: Level) -> (u64, u32) {
     (level.full_at.as_micros(), low(level.rest))
 }
 
-/// A window's tally in a word and a half; zeros are none.
+/// A window's tally in a word and a half; zeros mean none.
 #[inline]
 fn tally(word: u64, half: u32) -> Option<Tally> {
     let tally = Tally { edge: Timestamp::from_micros(word), count: u64::from(half) };
@@ -140,11 +149,6 @@ fn tally(word: u64, half: u32) -> Option<Tally> {
 #[inline]
 fn packed_tally(tally: Tally) -> (u64, u32) {
     (tally.edge.as_micros(), low(tally.count))
-}
-
-#[inline]
-fn has_state(limit: &Limit) -> bool {
-    room(limit) != Room::None
 }
 
 /// A count beyond what fits is beyond every limit that is packed, so it may stand for all of them.

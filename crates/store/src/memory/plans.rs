@@ -1,5 +1,4 @@
-//! The plans that a shard's slots were written under, by number, so that a slot needs four bytes to
-//! name one.
+//! The plans of a shard's slots, by number, so that a slot needs only four bytes for its plan.
 
 use std::sync::Arc;
 
@@ -9,7 +8,7 @@ use tollgate_core::Plan;
 #[derive(Default)]
 pub(crate) struct Plans {
     entries: Vec<Entry>,
-    /// By the plan's address: an entry keeps its plan alive, so the address is its own.
+    /// By the plan's address. An entry keeps its plan alive, so the address is unique.
     by_address: HashMap<usize, u32>,
     free: Vec<u32>,
 }
@@ -30,7 +29,7 @@ impl Plans {
         Arc::ptr_eq(self.plan(number), plan)
     }
 
-    /// The number of a plan, for one slot more.
+    /// The number of a plan; counts one more slot.
     pub(crate) fn enter(&mut self, plan: &Arc<Plan>) -> u32 {
         let address = Arc::as_ptr(plan) as usize;
         let number = *self.by_address.entry(address).or_insert_with(|| {
@@ -46,7 +45,7 @@ impl Plans {
         number
     }
 
-    /// One slot less uses this plan.
+    /// Counts one slot less of this plan.
     pub(crate) fn leave(&mut self, number: u32) {
         let entry = &mut self.entries[number as usize];
         entry.slots -= 1;

@@ -12,13 +12,13 @@ pub(crate) struct RecordMaps([Mutex<Shelf>; Namespace::ALL.len()]);
 
 struct Shelf {
     map: VersionedMap,
-    /// The version that is in the file, where there is one.
+    /// The version in the file, if there is one.
     saved: u64,
 }
 
-/// What is not in the file yet.
+/// The changes that are not in the file yet.
 pub(crate) struct Unsaved {
-    /// The version that is in the file afterwards.
+    /// The version of the file once these are saved.
     pub(crate) version: u64,
     /// Whether these are all entries of the namespace.
     pub(crate) scope: Scope,
@@ -47,7 +47,7 @@ impl RecordMaps {
         self.shelf(space).lock().map.changes(since, now)
     }
 
-    /// Puts in an entry that was saved.
+    /// Inserts an entry from the file.
     pub(crate) fn restore(&self, space: Namespace, name: &str, value: Value) {
         self.shelf(space).lock().map.restore(name, value);
     }
@@ -57,7 +57,7 @@ impl RecordMaps {
         self.shelf(space).lock().saved >= version
     }
 
-    /// What has to be saved of a namespace; `None` if nothing has changed.
+    /// The unsaved changes of a namespace; `None` if there are none.
     pub(crate) fn unsaved(&self, space: Namespace) -> Option<Unsaved> {
         let shelf = self.shelf(space).lock();
         let version = shelf.map.version();
@@ -69,7 +69,7 @@ impl RecordMaps {
         Some(Unsaved { version, scope, entries })
     }
 
-    /// Notes that the file has a version.
+    /// Records that the file has a version.
     pub(crate) fn note_saved(&self, space: Namespace, version: u64) {
         self.shelf(space).lock().saved = version;
     }

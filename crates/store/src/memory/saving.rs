@@ -1,5 +1,4 @@
-//! What a store in memory offers to somebody who saves its keys: what has changed, in bounded steps,
-//! and a way to put it in again.
+//! What a store in memory offers to the file store: its changes in bounded steps, and a way to restore them.
 
 use std::sync::Arc;
 
@@ -11,22 +10,21 @@ use super::shard::Change;
 use super::spent::Mark;
 use super::{KeyHash, MemoryStore, SHARDS, shard_of};
 
-/// Whether changes are noted for somebody who saves them.
+/// Whether changes are tracked for saving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Saving {
     On,
     Off,
 }
 
-/// What no rule is called: under it is saved when keys were last forgotten for others, whatever their
-/// rules.
+/// The name of no rule. Under it is saved when a key of any rule was last evicted.
 const ANY: &str = "";
 
-/// How much is done under one lock, so that no decision waits long for it.
+/// How much is done under one lock, so that no decision waits long.
 const STEP: usize = 512;
 
 impl MemoryStore {
-    /// Forgets every key that is as good as new. Nobody can tell, except by the room it makes.
+    /// Removes every idle key. This has no effect other than the free room.
     pub fn sweep(&self) {
         for shard in self.shards.iter() {
             let mut from = Some(0);
@@ -37,7 +35,7 @@ impl MemoryStore {
         }
     }
 
-    /// Hands over everything that has changed, in steps between which the shards are free.
+    /// Passes all changes to `save`, in steps. The shards are unlocked between them.
     pub(crate) fn drain<E>(&self, mut save: impl FnMut(Vec<Change>) -> Result<(), E>) -> Result<(), E> {
         for shard in self.shards.iter() {
             loop {
@@ -53,19 +51,19 @@ impl MemoryStore {
         Ok(())
     }
 
-    /// Takes back keys that were drained and could not be saved.
+    /// Marks drained keys as changed again, because they could not be saved.
     pub(crate) fn not_saved(&self, keys: impl IntoIterator<Item = KeyHash>) {
         for key in keys {
             self.shards[shard_of(key)].lock().not_saved(key);
         }
     }
 
-    /// What was given back and is to be saved, and the moment up to which nothing need be kept.
+    /// The refund marks to save, and the time up to which none need be kept.
     pub(crate) fn drain_spent(&self) -> (Vec<Mark>, Timestamp) {
         self.spent.lock().changed()
     }
 
-    /// The moments up to which single rules were forgotten, if they are to be saved.
+    /// The times until which single rules were forgotten, if they must be saved.
     pub(crate) fn drain_forgotten(&self) -> Vec<(Box<str>, Timestamp)> {
         let evicted = self.shards.iter().map(|shard| shard.lock().evicted()).max().unwrap_or_default();
         let mut spent = self.spent.lock();
@@ -75,12 +73,12 @@ impl MemoryStore {
         spent.changed_rules()
     }
 
-    /// The moment up to which nothing can be given back.
+    /// The time until which nothing can be refunded.
     pub(crate) fn horizon(&self) -> Timestamp {
         self.spent.lock().horizon()
     }
 
-    /// Puts in up to when a rule was forgotten.
+    /// Restores the time until which a rule was forgotten.
     pub(crate) fn restore_forgotten(&mut self, rule: &str, forgotten: Timestamp) {
         if rule == ANY {
             self.shards.iter_mut().for_each(|shard| shard.get_mut().restore_evicted(forgotten));
@@ -88,7 +86,7 @@ impl MemoryStore {
         self.spent.get_mut().restore_rule(rule, forgotten);
     }
 
-    /// Takes back marks that were drained and could not be saved.
+    /// Returns drained marks that could not be saved.
     pub(crate) fn spent_not_saved(&self, marks: Vec<Mark>) {
         self.spent.lock().not_saved(marks);
     }
@@ -97,17 +95,17 @@ impl MemoryStore {
         &self.records
     }
 
-    /// Puts in a key as it was saved.
+    /// Restores a key from the file.
     pub(crate) fn restore(&mut self, key: KeyHash, plan: &Arc<Plan>, states: &[State]) {
         self.shards[shard_of(key)].get_mut().restore(key, plan, states);
     }
 
-    /// Puts in what was saved as given back.
+    /// Restores refund marks from the file.
     pub(crate) fn restore_spent(&mut self, horizon: Timestamp, marks: impl IntoIterator<Item = Mark>) {
         self.spent.get_mut().restore(horizon, marks);
     }
 
-    /// Forgets what is beyond `max_keys`, after more was put in.
+    /// Evicts keys beyond `max_keys`, after more were restored.
     pub(crate) fn trim(&mut self) {
         let (most, now) = (self.max_keys.div_ceil(SHARDS), self.clock.now());
         self.shards.iter_mut().for_each(|shard| shard.get_mut().trim(most, now));

@@ -1,4 +1,4 @@
-//! One shard: some of the keys, behind one lock.
+//! One shard: a part of the keys, behind one lock.
 
 mod evict;
 mod track;
@@ -15,7 +15,7 @@ use super::pack::{self, Fit};
 use super::plans::Plans;
 use super::table::{KeyHash, Slot, Table, Tag};
 
-/// States on their way through a settlement, one for each limit of each charge.
+/// The states of a settlement, one for each limit of each charge.
 pub(crate) type StateRow = SmallVec<[State; 10]>;
 
 pub(crate) struct Shard {
@@ -24,33 +24,33 @@ pub(crate) struct Shard {
     deep: Vec<Box<[State]>>,
     deep_free: Vec<usize>,
     plans: Plans,
-    /// Where the search for a key to forget goes on.
+    /// Where the search for a key to evict continues.
     hand: usize,
-    /// Whether it is known that no key here may be forgotten.
+    /// Whether no key here may be evicted.
     all_pinned: bool,
-    /// When a key that counted something was last forgotten for another.
+    /// When a key that counted something was last evicted.
     evicted: Timestamp,
-    /// The keys that have changed since they were last saved, if somebody saves them.
+    /// The keys that have changed since they were last saved, if they are saved at all.
     dirty: Option<Dirty>,
 }
 
-/// Where a key's states are.
+/// The place of a key's states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Narrow(usize),
     Wide(usize),
 }
 
-/// What a search for a key under a plan came to.
+/// The result of a search for a key under a plan.
 pub(crate) enum Located {
     At(Place),
     Vacant,
-    /// It was there under another plan and has been moved: places found before may be wrong now.
+    /// It was stored under another plan and has been moved. Places found before may be wrong now.
     Moved,
 }
 
 impl Shard {
-    /// An empty shard, which notes in `dirty` what changes if it is given one.
+    /// An empty shard. It tracks changes in `dirty`, if there is one.
     pub(crate) fn new(dirty: Option<Dirty>) -> Self {
         Self {
             narrow: Table::new(),
@@ -69,7 +69,7 @@ impl Shard {
         self.narrow.len() + self.wide.len()
     }
 
-    /// Finds a key. If it was written under another plan, its states are carried over first.
+    /// Finds a key. If it was stored under another plan, its states are converted first.
     #[inline(always)]
     pub(crate) fn locate(&mut self, key: KeyHash, plan: &Arc<Plan>, now: Timestamp) -> Located {
         let place = if pack::is_probably_wide(plan) {
@@ -85,19 +85,19 @@ impl Shard {
         Located::Moved
     }
 
-    /// Carries the states of a key over to another plan.
+    /// Converts the states of a key to another plan.
     #[cold]
     fn move_to(&mut self, key: KeyHash, place: Place, plan: &Arc<Plan>, now: Timestamp) {
         let old = Arc::clone(self.plans.plan(self.tag(place).plan()));
         let tag = self.tag(place);
         let states = self.remove(place);
-        // The same limits made anew, as a reload does, carry nothing over: that would age the states.
+        // Equal limits, as after a reload, need no conversion, which would age the states.
         let states = if old == *plan { states } else { plan.adopt(&old, states, now) };
         let place = self.insert(key, plan, &states);
         self.carry_mark(place, key, tag);
     }
 
-    /// Touches the slot where a key of this plan probably is.
+    /// Reads the slot in which a key of this plan probably is.
     #[inline]
     pub(crate) fn fetch(&self, key: KeyHash, plan: &Plan) -> bool {
         if pack::is_probably_wide(plan) { self.wide.fetch(key) } else { self.narrow.fetch(key) }
@@ -167,7 +167,7 @@ impl Shard {
         }
     }
 
-    /// Puts a key's states back where they were.
+    /// Puts a key's states back in place.
     #[inline(always)]
     pub(crate) fn put_back(
         &mut self,
@@ -184,7 +184,7 @@ impl Shard {
         }
     }
 
-    /// Puts in a key that was charged, unless there is nothing to remember of it.
+    /// Inserts a charged key, unless it has nothing to store.
     pub(crate) fn put_in(&mut self, key: KeyHash, plan: &Arc<Plan>, states: &[State]) {
         if states.iter().any(|state| *state != State::Fresh) {
             let place = self.insert(key, plan, states);
@@ -192,7 +192,7 @@ impl Shard {
         }
     }
 
-    /// Puts a key in that is not there yet, and says where.
+    /// Inserts a key that is not stored yet. Returns its place.
     pub(crate) fn insert(&mut self, key: KeyHash, plan: &Arc<Plan>, states: &[State]) -> Place {
         self.note_standing(plan, states);
         let tag = Tag::new(self.plans.enter(plan));
@@ -251,7 +251,7 @@ impl Shard {
         row.into_vec()
     }
 
-    /// Forgets a key.
+    /// Removes a key.
     pub(crate) fn forget(&mut self, key: KeyHash) {
         if let Some(place) = self.find(key) {
             let tag = self.tag(place);
@@ -260,7 +260,7 @@ impl Shard {
         }
     }
 
-    /// Forgets every key of a rule, or all of them.
+    /// Removes every key of a rule, or all keys.
     pub(crate) fn forget_all(&mut self, rule: Option<&str>) {
         let keys: Vec<KeyHash> = (0..self.width())
             .filter_map(|index| self.nth(index))
@@ -274,7 +274,7 @@ impl Shard {
         self.narrow.width() + self.wide.width()
     }
 
-    /// The key in the n-th slot of both tables, if it is not empty.
+    /// The key in the n-th slot of both tables, if there is one.
     fn nth(&self, index: usize) -> Option<(KeyHash, Tag)> {
         match index.checked_sub(self.narrow.width()) {
             None => self.narrow.at(index).map(|slot| (slot.key, slot.tag)),

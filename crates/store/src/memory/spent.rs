@@ -1,5 +1,5 @@
-//! What has been given back, so that nothing is twice, and what can no longer be, because it was
-//! forgotten. A ticket may be given back in parts: each of its rules once.
+//! Remembers refunds, so that none is repeated, and which charges were forgotten and can no longer be
+//! refunded. A ticket may be refunded in parts: each of its rules once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,8 +8,8 @@ use tollgate_core::{Plan, Ticket, Timestamp};
 
 use super::Saving;
 
-/// What was given back: when it was taken, by whom, and the number that stands for its rule, which an
-/// attempt charges once.
+/// A refund: when the charge was taken, its ticket, and the number of its rule, which an attempt charges
+/// once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Mark {
     pub(crate) taken_at: Timestamp,
@@ -17,29 +17,29 @@ pub(crate) struct Mark {
     pub(crate) rule: u64,
 }
 
-/// What was given back, by the time it was taken. When there is too much, the oldest is forgotten, and
-/// from then on nothing that old can be given back.
+/// The refunds, in the order in which their charges were taken. If there are too many, the oldest are
+/// forgotten, and from then on nothing that old can be refunded.
 #[derive(Debug)]
 pub(crate) struct Spent {
     marks: BTreeSet<Mark>,
-    /// Everything up to here is too old to tell.
+    /// Everything taken until then is too old for a refund.
     horizon: Timestamp,
     /// The same for single rules, some of whose counters were forgotten.
     rules: BTreeMap<Box<str>, Timestamp>,
     rules_unsaved: bool,
-    /// Those not saved yet, if somebody saves them.
+    /// Those not saved yet, if they are saved at all.
     unsaved: Option<BTreeSet<Mark>>,
 }
 
 impl Mark {
-    /// What a rule took.
+    /// The mark of a charge.
     pub(crate) fn new(taken_at: Timestamp, ticket: Ticket, plan: &Plan) -> Self {
         Self { taken_at, ticket, rule: plan.salt() }
     }
 }
 
 impl Spent {
-    /// How many are remembered.
+    /// The most marks that are kept.
     pub(crate) const MOST: usize = 1_000_000;
 
     pub(crate) fn new(saving: Saving) -> Self {
@@ -53,7 +53,7 @@ impl Spent {
         }
     }
 
-    /// Marks something as given back, if it was not before.
+    /// Marks a charge as refunded, unless it already is.
     pub(crate) fn spend(&mut self, mark: Mark) -> Refunded {
         if mark.taken_at <= self.horizon {
             return Refunded::TooOld;
@@ -68,8 +68,8 @@ impl Spent {
         Refunded::Done
     }
 
-    /// Counters of a rule, or of all, were forgotten: what was taken before must not be given back to
-    /// those that were begun since.
+    /// Records that counters of a rule, or of all, were forgotten. Earlier charges must not be refunded to
+    /// counters that started since.
     pub(crate) fn forget(&mut self, rule: Option<&str>, now: Timestamp) {
         match rule {
             Some(rule) => {
@@ -81,23 +81,23 @@ impl Spent {
         }
     }
 
-    /// The moment up to which nothing can be given back.
+    /// The time until which nothing can be refunded.
     pub(crate) fn horizon(&self) -> Timestamp {
         self.horizon
     }
 
-    /// Whether what a rule took at a moment may still be there.
+    /// Whether a rule's charge of this time may still exist.
     pub(crate) fn remembers(&self, rule: &str, taken_at: Timestamp) -> bool {
         self.rules.get(rule).is_none_or(|forgotten| taken_at > *forgotten)
     }
 
-    /// The moment up to which each rule was forgotten, if that is to be saved.
+    /// The times until which rules were forgotten, if they must be saved.
     pub(crate) fn changed_rules(&mut self) -> Vec<(Box<str>, Timestamp)> {
         let unsaved = std::mem::take(&mut self.rules_unsaved);
         self.rules.iter().filter(|_| unsaved).map(|(rule, at)| (rule.clone(), *at)).collect()
     }
 
-    /// Puts in up to when a rule was forgotten.
+    /// Restores the time until which a rule was forgotten.
     pub(crate) fn restore_rule(&mut self, rule: &str, forgotten: Timestamp) {
         self.rules.insert(rule.into(), forgotten);
     }
@@ -113,21 +113,21 @@ impl Spent {
         }
     }
 
-    /// Puts in what was saved.
+    /// Restores marks from a file.
     pub(crate) fn restore(&mut self, horizon: Timestamp, marks: impl IntoIterator<Item = Mark>) {
         self.horizon = horizon;
         self.marks.extend(marks);
         self.bound();
     }
 
-    /// Takes out what is to be saved, and holds it for saved. Nothing up to the moment told needs to be
-    /// kept any longer.
+    /// Removes the marks to save, and considers them saved. The second value is the time up to which marks
+    /// need not be kept.
     pub(crate) fn changed(&mut self) -> (Vec<Mark>, Timestamp) {
         let unsaved = self.unsaved.as_mut().map(std::mem::take).unwrap_or_default();
         (unsaved.into_iter().collect(), self.horizon)
     }
 
-    /// Notes again what is to be saved: it could not be.
+    /// Returns marks that could not be saved.
     pub(crate) fn not_saved(&mut self, marks: impl IntoIterator<Item = Mark>) {
         self.rules_unsaved = true;
         let horizon = self.horizon;

@@ -1,10 +1,10 @@
 //! An open-addressed table of packed states.
 //!
-//! One probe is one cache line in most cases: the slot holds the hashed key, the state and the
-//! number of its plan, and nothing is chased. Slots are found by the hash's upper half scaled to the
-//! capacity, so that a table can grow by a quarter instead of doubling.
+//! A lookup mostly reads one cache line: the slot holds the hashed key, the state and the number of its plan,
+//! without a pointer to follow. A slot's index is the hash's upper half scaled to the capacity, so that a
+//! table can grow by a quarter instead of doubling.
 
-/// A key, as far as a table knows it: 128 bits of a keyed hash.
+/// A key in a table: 128 bits of a keyed hash.
 pub(crate) type KeyHash = [u64; 2];
 
 /// `N` packed states of one key.
@@ -13,12 +13,12 @@ pub(crate) struct Slot<const N: usize> {
     pub(crate) key: KeyHash,
     pub(crate) words: [u64; N],
     pub(crate) halves: [u32; N],
-    /// The number of the plan, with three marks shifted in; 0 in an empty slot.
+    /// The number of the plan and three flags; 0 in an empty slot.
     pub(crate) tag: Tag,
 }
 
-/// Which plan a slot was written under, whether it has changed since it was last saved, whether it
-/// was ever saved, and whether its states lie elsewhere.
+/// The plan of a slot, whether it has changed since it was last saved, whether it was ever saved, and whether
+/// its states are elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tag(u32);
 
@@ -34,7 +34,7 @@ impl Tag {
         Self((plan + 1) << 3)
     }
 
-    /// As it is in a slot that only points to its states.
+    /// Marks a slot that only points to its states.
     pub(crate) fn deep(self) -> Self {
         Self(self.0 | 4)
     }
@@ -55,12 +55,12 @@ impl Tag {
         Self(self.0 | 1)
     }
 
-    /// Not changed since it was saved.
+    /// Marks it as unchanged since it was saved.
     pub(crate) fn saved(self) -> Self {
         Self((self.0 & !1) | 2)
     }
 
-    /// Whether something was saved under this key that must be taken out again when it is gone.
+    /// Whether the file has this key, so that it must be removed there when it is gone.
     pub(crate) fn is_saved(self) -> bool {
         self.0 & 2 == 2
     }
@@ -83,7 +83,7 @@ impl<const N: usize> Table<N> {
         self.len
     }
 
-    /// How many slots there are, full or empty.
+    /// The number of slots, full or empty.
     pub(crate) fn width(&self) -> usize {
         self.slots.len()
     }
@@ -92,14 +92,14 @@ impl<const N: usize> Table<N> {
         ((u128::from(key[1]) * self.slots.len() as u128) >> 64) as usize
     }
 
-    /// Where the key is.
+    /// The index of a key.
     #[inline]
     pub(crate) fn find(&self, key: KeyHash) -> Option<usize> {
-        // An empty table has no home for anything.
+        // An empty table has no slot at any index.
         let mut index = self.home(key);
         let mut slot = self.slots.get(index)?;
         while !slot.tag.is_empty() {
-            // Compared by halves: as arrays they would be compared by a call.
+            // Compared by halves, since comparing arrays would be a call.
             if slot.key[0] == key[0] && slot.key[1] == key[1] {
                 return Some(index);
             }
@@ -109,7 +109,7 @@ impl<const N: usize> Table<N> {
         None
     }
 
-    /// Touches the slot where a search for the key begins.
+    /// Reads the slot at which a search for the key begins.
     #[inline]
     pub(crate) fn fetch(&self, key: KeyHash) -> bool {
         self.slots.get(self.home(key)).is_some_and(|slot| slot.tag.is_empty())
@@ -124,7 +124,7 @@ impl<const N: usize> Table<N> {
         &mut self.slots[index]
     }
 
-    /// Puts in a slot whose key is not there yet, and says where.
+    /// Inserts a slot whose key is not stored yet. Returns its index.
     pub(crate) fn insert(&mut self, slot: Slot<N>) -> usize {
         if (self.len + 1) * 5 > self.slots.len() * 4 {
             self.grow();
@@ -151,7 +151,7 @@ impl<const N: usize> Table<N> {
         });
     }
 
-    /// Takes a slot out and closes the gap, so that no probe ends too early.
+    /// Removes a slot and closes the gap, so that no search ends too early.
     pub(crate) fn remove(&mut self, index: usize) -> Slot<N> {
         let removed = self.slots[index];
         let mut gap = index;
@@ -173,7 +173,7 @@ impl<const N: usize> Table<N> {
         if index + 1 == self.slots.len() { 0 } else { index + 1 }
     }
 
-    /// How many steps a probe takes from one index to another.
+    /// The steps of a search from one index to another.
     fn steps(&self, from: usize, to: usize) -> usize {
         if to >= from { to - from } else { to + self.slots.len() - from }
     }
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     fn slot(key: u64, word: u64) -> Slot<1> {
-        // Few distinct homes, so that probes run into each other and wrap around.
+        // Few distinct indices, so that searches collide and wrap around.
         let home = (key % 5).wrapping_mul(u64::MAX / 5).wrapping_add(key % 3);
         Slot { key: [key, home], words: [word], halves: [0], tag: Tag::new(0) }
     }

@@ -1,4 +1,4 @@
-//! What the laws need of a store, and short ways to ask it things.
+//! What the laws need of a store, and helpers to call it.
 
 use std::future::Future;
 use std::pin::pin;
@@ -15,7 +15,7 @@ use tollgate_core::{
 use tollgate_store::file::{FileOptions, Syncing};
 use tollgate_store::{FileStore, ManualClock, MemoryStore};
 
-/// A store whose time the test sets.
+/// A store whose clock the test sets.
 pub(crate) trait Bench: Sync {
     /// The store.
     fn store(&self) -> &dyn Store;
@@ -26,14 +26,13 @@ pub(crate) trait Bench: Sync {
     /// Moves the store's clock, forwards or back.
     fn set_time(&self, now: Timestamp);
 
-    /// Whether everything about an attempt happens at once. Where it does not, and a calendar turns
-    /// out to be stale in one place, counters elsewhere may have been brought to the present: nobody
-    /// can tell, unless the clock then goes back.
+    /// Whether an attempt is settled in one step. If not, and a calendar is stale in one place, counters in
+    /// other places may already have aged. That shows only if the clock then goes back.
     fn settles_at_once(&self) -> bool {
         true
     }
 
-    /// Does something that nobody may notice, if there is anything: save, restart, sweep.
+    /// Does something that must have no visible effect: save, restart, sweep.
     fn disturb(&mut self) {}
 }
 
@@ -43,7 +42,7 @@ pub(crate) struct InMemory {
     store: MemoryStore,
 }
 
-/// The store with a file. It is saved when it is disturbed, never by the hour.
+/// The store with a file. It is saved when it is disturbed, never on its own.
 pub(crate) struct WithFile {
     clock: Arc<ManualClock>,
     sync: Syncing,
@@ -51,7 +50,7 @@ pub(crate) struct WithFile {
     store: Option<FileStore>,
 }
 
-/// One attempt, in the words of a test.
+/// One attempt.
 #[derive(Clone, Debug)]
 pub(crate) struct Ask<'a> {
     pub(crate) charges: Vec<(&'a Arc<Plan>, &'a str)>,
@@ -61,7 +60,7 @@ pub(crate) struct Ask<'a> {
     pub(crate) now: Timestamp,
 }
 
-/// Every kind of limit, each with room for ten.
+/// Every kind of limit, each with a capacity of ten.
 pub(crate) const KINDS: [&str; 12] = [
     "10/min",
     "10/min calendar",
@@ -144,7 +143,7 @@ impl Bench for WithFile {
     }
 }
 
-/// A moment on no boundary of any kind: five seconds into a minute.
+/// A time on no boundary: five seconds into a minute.
 pub(crate) const START: Timestamp = Timestamp::from_micros(1_760_000_045_000_000);
 
 pub(crate) fn at(secs: u64) -> Timestamp {
@@ -157,7 +156,7 @@ pub(crate) fn plan(rule: &str, limits: &str) -> Arc<Plan> {
     Arc::new(Plan::new(rule.into(), limits).unwrap())
 }
 
-/// The calendar page around a moment, in UTC. Months do not matter here.
+/// The calendar page around a time, in UTC. Months are not supported here.
 pub(crate) fn page(period: &Period, now: Timestamp) -> Page {
     let length = period.unit.length().unwrap().as_micros();
     let start = now.as_micros() / length * length;
@@ -166,7 +165,7 @@ pub(crate) fn page(period: &Period, now: Timestamp) -> Page {
 }
 
 impl<'a> Ask<'a> {
-    /// One of one plan at one key.
+    /// An attempt with one plan at one key.
     pub(crate) fn one(plan: &'a Arc<Plan>, key: &'a str, ticket: u64) -> Self {
         Self { charges: vec![(plan, key)], cost: 1, id: None, ticket, now: START }
     }
@@ -184,7 +183,7 @@ impl<'a> Ask<'a> {
         Self { id: Some(id), ..self }
     }
 
-    /// With the calendar around this moment.
+    /// With the calendar around this time.
     pub(crate) fn at(self, now: Timestamp) -> Self {
         Self { now, ..self }
     }
@@ -214,7 +213,7 @@ impl<'a> Ask<'a> {
         outcome
     }
 
-    /// Gives back, each charge in its own way.
+    /// Finishes the attempt, with a fate for each charge.
     pub(crate) fn finish(&self, bench: &dyn Bench, taken_at: Timestamp, fates: &[Fate]) -> Refunded {
         let mut charges = Charges::new(Ticket(self.ticket), self.cost, self.id);
         for ((plan, key), fate) in self.charges.iter().zip(fates) {
@@ -229,7 +228,7 @@ impl<'a> Ask<'a> {
     }
 }
 
-/// How much of the first limit is left, as a look at it tells.
+/// How much of the first limit is left.
 pub(crate) fn remaining(bench: &dyn Bench, plan: &Arc<Plan>, key: &str, now: Timestamp) -> u64 {
     Ask::one(plan, key, 0).at(now).peek(bench).readings[0].remaining
 }
@@ -242,7 +241,7 @@ pub(crate) fn ids(report: &HoldsReport) -> Vec<&str> {
     report.holds.iter().map(|(id, _)| id.as_str()).collect()
 }
 
-/// Waits for an answer on this thread.
+/// Awaits an answer on this thread.
 pub(crate) fn wait<T: Unpin>(answer: Answer<'_, T>) -> Result<T, StoreError> {
     struct Unpark(Thread);
     impl Wake for Unpark {

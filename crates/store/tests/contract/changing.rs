@@ -8,7 +8,7 @@ use crate::bench::{Ask, Bench, KINDS, START, at, plan, remaining};
 pub(crate) fn a_raised_number_keeps_the_count(bench: &dyn Bench) {
     for kind in KINDS {
         let old = plan(kind, kind);
-        // `10/min burst 10` must keep its rate, or its tokens are worth something else.
+        // `10/min burst 10` must keep its rate; otherwise its tokens have another value.
         let raised = kind.replace("10/min", "20/min").replace("10 ", "20 ").replace("20/min burst 10", kind);
         let new = plan(kind, &raised);
         Ask::one(&old, "ada", 1).cost(7).take(bench);
@@ -103,7 +103,7 @@ pub(crate) fn a_charge_that_is_kept_is_carried_over_all_the_same(bench: &dyn Ben
 pub(crate) fn a_limit_that_stays_is_left_alone_when_another_comes_beside_it(bench: &dyn Bench) {
     let (alone, beside) = (plan("jobs", "5 at once for 1m"), plan("jobs", "5 at once for 1m, 100/hour"));
     Ask::one(&alone, "ada", 1).take(bench);
-    // What is told of another ticket is no look at the hold, whose time is over by then.
+    // Finishing another ticket does not age the hold, whose time is over by then.
     bench.set_time(at(61));
     Ask::one(&beside, "ada", 2).finish(bench, START, &[Fate::Keep]);
     bench.set_time(at(30));

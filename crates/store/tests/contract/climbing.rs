@@ -1,4 +1,4 @@
-//! Ladders: failures that make the next attempt wait, and what a success takes away.
+//! Ladders: failures that make the next attempt wait, and what a success clears.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use crate::bench::{Ask, Bench, START, at, plan, remaining};
 
 const LOGIN: &str = "ladder 4 +2s then 6 +5s captcha then 11 lock 15m notify forget 15m";
 
-/// Fails at a key; answers whether the attempt was let through.
+/// Fails at a key. Returns whether the attempt was allowed.
 fn fail(bench: &dyn Bench, plan: &Arc<Plan>, key: &str, ticket: u64, now: Timestamp) -> bool {
     bench.set_time(now);
     Ask::one(plan, key, ticket).at(now).take(bench).allowed
 }
 
-/// The failures that are remembered.
+/// The number of counted failures.
 fn failures(bench: &dyn Bench, plan: &Arc<Plan>, key: &str, now: Timestamp) -> u64 {
     let reading = Ask::one(plan, key, 0).at(now).cost(0).peek(bench).readings[0];
     reading.capacity - reading.remaining
@@ -74,7 +74,7 @@ pub(crate) fn guesses_made_side_by_side_are_counted_before_anybody_knows(bench: 
 
 pub(crate) fn a_success_clears_what_came_before_it_and_nothing_after(bench: &dyn Bench) {
     let login = plan("login", LOGIN);
-    // Three at one moment, of which the second succeeds, and one later.
+    // Three at one time, of which the second succeeds, and one later.
     for ticket in 1..=3 {
         assert!(fail(bench, &login, "ada", ticket, START));
     }
@@ -86,7 +86,7 @@ pub(crate) fn a_success_clears_what_came_before_it_and_nothing_after(bench: &dyn
     assert_eq!(Ask::one(&login, "ada", 2).finish(bench, START, &[Fate::Clear]), Refunded::Already);
     assert_eq!(Ask::one(&login, "ada", 5).finish(bench, at(2), &[Fate::Clear]), Refunded::Done);
     assert_eq!(failures(bench, &login, "ada", at(2)), 0);
-    // One whose own failure is no longer there goes by the time.
+    // If the attempt's own failure is gone, the time decides.
     assert!(fail(bench, &login, "bob", 6, at(2)) && fail(bench, &login, "bob", 7, at(3)));
     assert_eq!(Ask::one(&login, "bob", 99).finish(bench, at(2), &[Fate::Clear]), Refunded::Done);
     assert_eq!(failures(bench, &login, "bob", at(3)), 1);

@@ -1,4 +1,4 @@
-//! The same trace on the same clock, on the store and on the specification, step by step.
+//! The same steps on the same clock, on the store and on the specification, compared one by one.
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use tollgate_core::{Charges, Fate, Limit, Outcome, Plan, Span, Ticket, Timestamp
 use crate::bench::{Bench, START, page, plan, wait};
 use crate::model::Model;
 
-/// What a run plays with.
+/// The inputs of a run.
 struct Cast {
-    /// How a rule may be limited, from moment to moment.
+    /// The limits that a rule may have, from step to step.
     shapes: &'static [&'static str],
     keys: &'static [&'static str],
     costs: &'static [u64],
@@ -19,7 +19,7 @@ struct Cast {
 /// A bit of everything.
 const EVERYTHING: Cast = Cast { shapes: &SHAPES, keys: &KEYS, costs: &[0, 1, 1, 1, 2, 3, 8, 13] };
 
-/// Few keys that fail again and again, under ladders that are changed while they climb.
+/// A few keys that fail again and again, under ladders that change meanwhile.
 const CLIMBERS: Cast = Cast {
     shapes: &[
         "ladder 2 +400ms forget 30s",
@@ -55,7 +55,7 @@ const SHAPES: [&str; 20] = [
     "5000000000/10s, 9/min sliding",
 ];
 
-/// A reproducible source of choices: a linear congruence, of which only the upper bits are used.
+/// A reproducible random source: a linear congruence of which only the upper bits are used.
 struct Dice(u64);
 
 impl Dice {
@@ -76,12 +76,12 @@ enum Pace {
     Jumpy,
 }
 
-/// What was taken and may be given back.
+/// A take that may be refunded.
 struct Take {
     charges: Vec<Part>,
     id: Option<&'static str>,
     ticket: Ticket,
-    /// By the caller's time, which the calendar was made for, and by the store's.
+    /// By the caller's clock, which chose the calendar, and by the store's.
     asked_at: Timestamp,
     at: Timestamp,
 }
@@ -94,13 +94,13 @@ struct Part {
     cost: u64,
 }
 
-/// One run: a store and a model that must say the same.
+/// One run: a store and a model that must agree.
 struct Trace<'b> {
     bench: &'b mut dyn Bench,
     model: Model,
     dice: Dice,
     now: Timestamp,
-    /// The limits of four rules as they stand.
+    /// The current limits of four rules.
     plans: Vec<Arc<Plan>>,
     cast: &'static Cast,
     taken: Vec<Take>,
@@ -148,20 +148,20 @@ fn run(bench: &mut dyn Bench, cast: &'static Cast, pace: Pace) {
             82..92 => trace.order(),
             92..96 => trace.change_plan(),
             96..98 => trace.forget(),
-            // What a sweep forgets is as good as new only while the clock does not go back.
+            // A swept key is only equal to a new one while the clock does not go back.
             _ if pace == Pace::Steady && trace.step.is_multiple_of(4) => trace.bench.disturb(),
             _ => {}
         }
     }
 }
 
-/// A few thousand, or as many as the environment asks for.
+/// The number of steps: a few thousand, or as the environment says.
 #[expect(clippy::disallowed_methods, reason = "the long form of this test is asked for by environment")]
 fn steps() -> u64 {
     std::env::var("TOLLGATE_STEPS").map_or(6_000, |steps| steps.parse().unwrap())
 }
 
-/// Another one in each run, or the one that the environment asks for.
+/// The seed: a new one for each run, or as the environment says.
 #[expect(clippy::disallowed_methods, reason = "a run that failed is repeated by environment")]
 fn seed() -> u64 {
     let fresh = START.as_micros() ^ u64::from(std::process::id());
@@ -198,7 +198,7 @@ impl Trace<'_> {
             .map(|offset| Part {
                 plan: self.plans[(first + offset) % 4].clone(),
                 key: self.dice.pick(self.cast.keys),
-                // Mostly all rules count the attempt alike; a rule that counts a field has a cost of its own.
+                // Mostly all rules count the attempt's cost; a rule that counts a field has its own.
                 cost: if self.dice.roll(4) == 0 { self.dice.pick(self.cast.costs) } else { cost },
             })
             .collect();
@@ -241,14 +241,14 @@ impl Trace<'_> {
         assert_eq!(answer, expected, "{}: peek {charges:?}", self.whence());
     }
 
-    /// Gives something back, or a part of it, which may have been given back before.
+    /// Refunds a take or a part of it, which may have been refunded before.
     fn refund(&mut self) {
         if self.taken.is_empty() {
             return;
         }
         let (number, part) = (self.dice.roll(self.taken.len() as u64), self.dice.roll(8));
         let take = &self.taken[number as usize];
-        // As the engine does, by the limits that hold now.
+        // As the engine does, with the current limits.
         let current = |plan: &Arc<Plan>| self.plans.iter().find(|now| now.rule() == plan.rule()).unwrap();
         let by_now = |part: &Part| Part { plan: current(&part.plan).clone(), ..part.clone() };
         let mut charges: Vec<_> = take.charges.iter().map(by_now).collect();
@@ -271,7 +271,7 @@ impl Trace<'_> {
     }
 
     fn order(&mut self) {
-        // Orders are about holds, though sometimes where there are none.
+        // Orders are mostly about rules with holds, and sometimes about others.
         let held: Vec<_> = self.plans.iter().filter(|plan| plan.limits().iter().any(Limit::holds)).collect();
         let plan = match self.dice.roll(8) {
             1.. if !held.is_empty() => Arc::clone(held[self.dice.roll(held.len() as u64) as usize]),

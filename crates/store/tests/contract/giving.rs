@@ -1,4 +1,4 @@
-//! Giving back.
+//! Refunds.
 
 use tollgate_core::Span;
 use tollgate_core::store::{Counter, Forget, Refunded};

@@ -1,4 +1,4 @@
-//! Holds: what is in flight, by id.
+//! Holds on what is in flight, by id.
 
 use tollgate_core::Ticket;
 use tollgate_core::store::HoldsOrder;
@@ -181,8 +181,8 @@ pub(crate) fn thousands_are_renewed_and_released_in_one_order(bench: &dyn Bench)
     assert_eq!(ids(&order(bench, &plan, "ada", HoldsOrder::List)), ["id 9999"]);
 }
 
-/// Of a few holds all are looked at again once the last has ended. Of many none is, and what is told is
-/// never too early.
+/// When the hold with the latest expiry ends, the store scans the others for the new reset time if there are
+/// few. With many it keeps the old time, which is never too early.
 pub(crate) fn one_of_many_ends_without_a_look_at_the_others(bench: &dyn Bench) {
     let all: Vec<String> = (0..65).map(|number| format!("id {number}")).collect();
     let all: Vec<&str> = all.iter().map(String::as_str).collect();

@@ -1,4 +1,4 @@
-//! The contract of a store: one body of laws, run over every store there is.
+//! The contract of a store: one suite of laws, run over every store.
 //!
 //! A store joins with a [`bench::Bench`] of its own and one line at the end of this file.
 

@@ -7,13 +7,13 @@ use tollgate_core::limit::{Draft, Hold, Limit, State};
 use tollgate_core::store::{Counter, HoldsOrder, HoldsReport, Refunded};
 use tollgate_core::{Charges, Outcome, Plan, StoreError, Ticket, Timestamp};
 
-/// States by rule and key, each with the plan it was last settled under.
+/// States by rule and key, each with its latest plan.
 #[derive(Default)]
 pub(crate) struct Model {
     states: HashMap<(String, String), (Arc<Plan>, Vec<State>)>,
-    /// What was given back: when it was taken, by whom, and at which rule.
+    /// The refunds: time, ticket and rule of the charge.
     spent: HashSet<(Timestamp, Ticket, String)>,
-    /// When some key of a rule was last forgotten.
+    /// When a key of a rule was last forgotten.
     forgotten: HashMap<String, Timestamp>,
 }
 
@@ -85,54 +85,54 @@ impl Model {
         let mut report = HoldsReport { found: false, now, holds: Vec::new() };
         let draft = Draft { cost: 0, id: None, ticket: Ticket(0), now, amounts: &[], calendar: &[] };
         self.with_states(&charges, now, |states| {
-            let Some(index) = counter.plan.limits().iter().position(Limit::holds) else { return };
+            let Some((index, limit)) = counter.plan.in_flight() else { return };
             counter.plan.limits()[index].freshen(&mut states[index], &draft);
-            let Limit::InFlight(limit) = &counter.plan.limits()[index] else { return };
-            let holds = states[index].holds_mut();
-            // Of the ids that are named, those that are found, one by one.
-            let mut some: BTreeMap<&str, Hold> = BTreeMap::new();
-            let mut each = |id, hold: Option<Hold>| {
-                some.extend(hold.map(|hold| (id, hold)));
-                hold.is_some()
-            };
-            let all = |found: bool, one: bool| found & one;
-            match order {
-                HoldsOrder::List => {}
-                HoldsOrder::Renew(id) => {
-                    holds.renew(id, now);
-                    report.found = each(id, holds.find(id));
-                }
-                HoldsOrder::Release(id) => {
-                    report.found = each(id, holds.find(id));
-                    holds.release(id);
-                }
-                HoldsOrder::Replace(ids, ticket) => holds.replace(ids.iter().copied(), ticket, now),
-                HoldsOrder::RenewMany(ids) => {
-                    let renewed = ids.iter().map(|id| {
+            states[index].change_holds(|holds| {
+                // Of the ids that are named, those that are found, one by one.
+                let mut some: BTreeMap<&str, Hold> = BTreeMap::new();
+                let mut each = |id, hold: Option<Hold>| {
+                    some.extend(hold.map(|hold| (id, hold)));
+                    hold.is_some()
+                };
+                let all = |found: bool, one: bool| found & one;
+                match order {
+                    HoldsOrder::List => {}
+                    HoldsOrder::Renew(id) => {
                         holds.renew(id, now);
-                        each(id, holds.find(id))
-                    });
-                    report.found = renewed.fold(true, all);
-                }
-                HoldsOrder::ReleaseMany(ids) => {
-                    let ended = ids.iter().map(|id| {
-                        let found = each(id, holds.find(id));
+                        report.found = each(id, holds.find(id));
+                    }
+                    HoldsOrder::Release(id) => {
+                        report.found = each(id, holds.find(id));
                         holds.release(id);
-                        found
-                    });
-                    report.found = ended.fold(true, all);
+                    }
+                    HoldsOrder::Replace(ids, ticket) => holds.replace(ids.iter().copied(), ticket, now),
+                    HoldsOrder::RenewMany(ids) => {
+                        let renewed = ids.iter().map(|id| {
+                            holds.renew(id, now);
+                            each(id, holds.find(id))
+                        });
+                        report.found = renewed.fold(true, all);
+                    }
+                    HoldsOrder::ReleaseMany(ids) => {
+                        let ended = ids.iter().map(|id| {
+                            let found = each(id, holds.find(id));
+                            holds.release(id);
+                            found
+                        });
+                        report.found = ended.fold(true, all);
+                    }
+                    HoldsOrder::Claim(ids, ticket) => {
+                        let claimed =
+                            ids.iter().map(|claim| each(claim.0, limit.claim(holds, *claim, ticket, now)));
+                        report.found = claimed.fold(true, all);
+                    }
                 }
-                HoldsOrder::Claim(ids, ticket) => {
-                    let claimed =
-                        ids.iter().map(|claim| each(claim.0, limit.claim(holds, *claim, ticket, now)));
-                    report.found = claimed.fold(true, all);
-                }
-            }
-            report.holds = if matches!(order, HoldsOrder::List | HoldsOrder::Replace(..)) {
-                holds.iter().map(|(id, hold)| (id.to_owned(), hold)).collect()
-            } else {
-                some.into_iter().map(|(id, hold)| (id.to_owned(), hold)).collect()
-            };
+                report.holds = if matches!(order, HoldsOrder::List | HoldsOrder::Replace(..)) {
+                    holds.iter().map(|(id, hold)| (id.to_owned(), hold)).collect()
+                } else {
+                    some.into_iter().map(|(id, hold)| (id.to_owned(), hold)).collect()
+                };
+            });
         });
         report
     }

@@ -1,4 +1,4 @@
-//! PostgreSQL on the bench, directly and behind pgbouncer: one server for all laws, a schema for each.
+//! The contract on PostgreSQL, directly and behind pgbouncer: one server for all laws, a schema for each.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -12,7 +12,7 @@ use tollgate_testbed::{Pgbouncer, Postgres};
 
 use crate::bench::{Bench, START};
 
-/// A store on a server whose clock the test sets.
+/// A store on a server, with a clock that the test sets.
 pub(crate) struct OnPostgres {
     clock: Arc<ManualClock>,
     store: PostgresStore,
@@ -47,7 +47,7 @@ impl OnPostgres {
             // A busy machine is not an outage.
             command_timeout: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(10),
-            // Idle rows are removed where a law says that nobody may notice.
+            // Idle rows are removed only when a law disturbs the store.
             sweep_interval: Duration::from_secs(3_600),
             ..Settings::parse(url).unwrap()
         };

@@ -1,4 +1,4 @@
-//! Redis and Valkey on the bench: one server of each kind for all laws, a prefix for each of them.
+//! The contract on Redis and Valkey: one server of each kind for all laws, a prefix for each.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -12,7 +12,7 @@ use tollgate_testbed::{Cluster, Sentinel, Server};
 
 use crate::bench::{Bench, START};
 
-/// A store on a server whose clock the test sets.
+/// A store on a server, with a clock that the test sets.
 pub(crate) struct OnRedis {
     topology: Topology,
     clock: Arc<ManualClock>,

@@ -1,4 +1,4 @@
-//! Records: named values in namespaces, whose changes are followed.
+//! Records: named values in namespaces, and following their changes.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ fn changes_since(bench: &dyn Bench, since: Option<u64>) -> Changes {
     wait(bench.records().changes(LISTS, since)).unwrap()
 }
 
-/// What changes tell, sorted by name.
+/// The changed entries, sorted by name.
 fn told(changes: &Changes) -> Vec<(String, Option<String>)> {
     let text =
         |value: &Option<Vec<u8>>| value.as_ref().map(|value| String::from_utf8(value.clone()).unwrap());

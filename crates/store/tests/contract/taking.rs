@@ -1,4 +1,4 @@
-//! Taking, looking, and forgetting.
+//! Takes, peeks, and forgetting.
 
 use tollgate_core::store::{Counter, Forget};
 use tollgate_core::{Charges, Outcome, Span, StoreError, Ticket, When};
@@ -57,7 +57,7 @@ pub(crate) fn no_charges_conform_and_tell_the_time(bench: &dyn Bench) {
     for now in [at(1), at(2), START] {
         bench.set_time(now);
         assert_eq!(wait(bench.store().now()), Ok(now));
-        // What an earlier outcome left behind does not show.
+        // An earlier outcome leaves nothing behind.
         let mut outcome = Ask::one(&plan("old", "10/min"), "ada", 1).at(now).peek(bench);
         wait(bench.store().peek(&nothing, &mut outcome)).unwrap();
         assert_eq!(outcome, Outcome { now, allowed: true, ..Outcome::default() });
@@ -75,7 +75,7 @@ pub(crate) fn a_cost_of_nothing_never_creates_state(bench: &dyn Bench) {
         let fresh = before.take(bench);
         assert!(fresh.allowed && fresh.taken == 0, "{kind}");
         bench.set_time(at(2));
-        // A window that had been begun would still end when it began to.
+        // A window that had already started would keep its end.
         let taken = Ask::one(&plan, "ada", 2).at(at(2)).take(bench);
         bench.set_time(at(2));
         let other = Ask::one(&plan, "bob", 3).at(at(2)).take(bench);
@@ -190,7 +190,7 @@ pub(crate) fn a_clock_that_goes_back_locks_nobody_out_for_longer_than_the_period
         Ask::one(&plan, "ada", 1).at(ahead).cost(10).take(bench);
         bench.set_time(START);
         assert!(!Ask::one(&plan, "ada", 2).take(bench).allowed, "{kind}: the count is kept");
-        // A slot frees up to its own length late.
+        // A slot is freed late, by up to its own length.
         let free = at(70);
         bench.set_time(free);
         assert!(Ask::one(&plan, "ada", 3).at(free).cost(10).take(bench).allowed, "{kind}");

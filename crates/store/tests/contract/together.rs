@@ -1,4 +1,4 @@
-//! Many at once: all or nothing, and never one too many.
+//! Concurrent takes: all or nothing, and never one too many.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,7 +8,7 @@ use crate::bench::{Ask, Bench, KINDS, START, plan, remaining};
 
 const THREADS: u64 = 8;
 
-/// Runs this on every thread, with the thread's number, and adds up what comes back.
+/// Runs `work` on every thread with the thread's number, and adds up the results.
 fn on_all_threads(work: impl Fn(u64) -> u64 + Sync) -> u64 {
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS)
@@ -53,7 +53,7 @@ pub(crate) fn many_threads_take_all_or_nothing(bench: &dyn Bench) {
         });
         assert_eq!(admitted, 40, "{fifty}: five of each");
         assert_eq!(remaining(bench, &shared, "all", START), 10, "{fifty}: the refused took nothing");
-        // Now the shared limit is the narrow one, and the clients' own limits stay untouched.
+        // Now the shared limit is the narrow one, and the clients' own limits are not charged.
         let wide = plan(&format!("wide {kind}"), "500/hour");
         let again = on_all_threads(|thread| {
             let client = format!("client {thread}");

@@ -1,11 +1,11 @@
-//! A slot on its way from one node to another, as slowly as a test wants.
+//! A slot that moves from one node to another, as slowly as a test wants.
 
 use super::{Cluster, Node};
 use crate::patience::wait_until;
 use crate::reply::Reply;
 
-/// A slot that moves. Keys that are still where they were are served there; for all others one is
-/// told to `ASK` where they go. It stays so until [`Migration::finish`].
+/// A slot that moves. Keys that have not moved are served by the old owner; for all others it answers `ASK`.
+/// It stays so until [`Migration::finish`].
 #[derive(Debug)]
 pub struct Migration<'a> {
     cluster: &'a Cluster,
@@ -38,7 +38,7 @@ impl<'a> Migration<'a> {
         let _ = node.server.command(&order).ok();
     }
 
-    /// Moves the keys that are in the slot now, and says how many.
+    /// Moves the keys that are in the slot now. Returns their number.
     ///
     /// # Panics
     ///
@@ -63,11 +63,11 @@ impl<'a> Migration<'a> {
         keys.parts().len()
     }
 
-    /// Moves what is left and tells every node whose slot it is now.
+    /// Moves the remaining keys and tells every node the new owner.
     pub fn finish(self) {
         self.move_keys();
         let owner = ["NODE", &self.target().id];
-        // The target first: then somebody owns it at every moment.
+        // The target first, so that the slot has an owner at every moment.
         self.set(self.target(), &owner);
         self.set(self.source(), &owner);
         let others = self.cluster.nodes.iter().enumerate();

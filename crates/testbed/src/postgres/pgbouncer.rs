@@ -12,7 +12,7 @@ use crate::guard::Guarded;
 use crate::patience::{PATIENCE, now, pause};
 use crate::port::Port;
 
-/// A pgbouncer in transaction mode before a server. It ends when this is dropped.
+/// A pgbouncer in transaction mode before a server. Dropping it stops it.
 #[derive(Debug)]
 pub struct Pgbouncer {
     _process: Guarded,
@@ -21,7 +21,7 @@ pub struct Pgbouncer {
 }
 
 impl Pgbouncer {
-    /// Starts one before a server, with this many connections to it.
+    /// Starts it before a server, with this many connections to it.
     ///
     /// # Panics
     ///
@@ -59,7 +59,7 @@ impl Pgbouncer {
         self.port.number()
     }
 
-    /// Its address for the superuser, as the configuration writes it.
+    /// Its URL for the superuser.
     #[must_use]
     pub fn url(&self) -> String {
         format!("postgres://postgres@127.0.0.1:{}/postgres", self.port())

@@ -1,4 +1,4 @@
-//! One connection through the proxy: for each way a thread that reads, and one that writes later.
+//! One connection through the proxy: for each direction a thread that reads, and one that writes later.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -11,7 +11,7 @@ use std::time::Instant;
 use super::{Shared, Way, lock};
 use crate::patience::{now, pause};
 
-/// How many pieces may be on their way before reading stops, as if the network were full.
+/// How many pieces may be in transit before reading stops, as if the network were full.
 const UNDER_WAY: usize = 1024;
 
 /// Both ends of one connection.
@@ -22,7 +22,7 @@ pub(super) struct Link {
     closed: AtomicBool,
 }
 
-/// Bytes on their way.
+/// Bytes in transit.
 struct Piece {
     due: Instant,
     bytes: Vec<u8>,
@@ -53,7 +53,7 @@ impl Link {
     }
 }
 
-/// Carries one way's bytes until the connection ends.
+/// Forwards the bytes of one direction until the connection ends.
 pub(super) fn carry(shared: Arc<Shared>, link: &Arc<Link>, way: Way) -> io::Result<()> {
     let (from, to) = link.ends(way)?;
     let (sender, receiver) = sync_channel(UNDER_WAY);
@@ -62,7 +62,7 @@ pub(super) fn carry(shared: Arc<Shared>, link: &Arc<Link>, way: Way) -> io::Resu
     thread::spawn(move || {
         write(&writing, &writer, way, to, &receiver);
         writer.close();
-        // The other way's thread may wait for better weather.
+        // The thread of the other direction may wait for the end of a fault.
         let _weather = lock(&writing.weather);
         writing.changed.notify_all();
     });
@@ -96,7 +96,7 @@ fn write(shared: &Shared, link: &Link, way: Way, mut to: TcpStream, receiver: &R
             weather.cut_after = None;
         }
         drop(weather);
-        // Counted first: whoever has got the bytes finds them counted.
+        // Counted first, so that a receiver of the bytes finds them counted.
         shared.count(way, passes);
         if to.write_all(&piece.bytes[..passes]).is_err() || is_cut {
             return;

@@ -1,4 +1,4 @@
-//! What a server is started with.
+//! The options of a server.
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -7,21 +7,20 @@ use super::Server;
 use crate::binary::Flavour;
 use crate::certificates::Certificates;
 
-/// The user that tests themselves are, where there is a file of users.
+/// The user of the tests themselves, if there is an ACL file.
 const TESTBED: &str = "testbed";
 
-/// What a server is started with. Without more it keeps nothing on disk, asks for no password, and
-/// allows `DEBUG`.
+/// The options of a server. By default it stores nothing on disk, requires no password, and allows `DEBUG`.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub(super) flavour: Flavour,
     pub(super) password: Option<String>,
     pub(super) users: Option<String>,
-    /// Shared by those that are started with the same options, so that they trust each other.
+    /// Shared by servers with the same options, so that they trust each other.
     pub(super) tls: Option<Arc<Certificates>>,
     pub(super) cluster: bool,
     pub(super) ahead_secs: Option<i64>,
-    /// A file of settings, for Sentinel, which keeps what it learns in it.
+    /// A configuration file for Sentinel, which writes its state into it.
     pub(super) config: Option<String>,
     pub(super) extra: Vec<OsString>,
 }
@@ -44,21 +43,21 @@ impl Options {
         Self::new(flavour)
     }
 
-    /// With a password for everybody.
+    /// Sets a password.
     #[must_use]
     pub fn password(mut self, password: &str) -> Self {
         self.password = Some(password.to_owned());
         self
     }
 
-    /// With users, as lines of an ACL file: `user limiter on >secret ~tollgate:* +@all`.
+    /// Sets users, as lines of an ACL file: `user limiter on >secret ~tollgate:* +@all`.
     #[must_use]
     pub fn users(mut self, lines: &str) -> Self {
         self.users = Some(lines.to_owned());
         self
     }
 
-    /// With TLS on its port, and no port without. Valkey's build here has none.
+    /// Uses TLS on its port, and has no port without. This build of Valkey has none.
     ///
     /// # Panics
     ///
@@ -70,27 +69,26 @@ impl Options {
         self
     }
 
-    /// With a bound on its memory, as in `4mb`, and what it does when it is reached, as in
-    /// `noeviction`.
+    /// Sets a bound on its memory, as in `4mb`, and the policy when it is reached, as in `noeviction`.
     #[must_use]
     pub fn max_memory(self, memory: &str, policy: &str) -> Self {
         self.args(["--maxmemory", memory, "--maxmemory-policy", policy])
     }
 
-    /// With a log of everything that is written, synced before every answer.
+    /// Enables the append-only log, synced before every response.
     #[must_use]
     pub fn append_only(self) -> Self {
         self.args(["--appendonly", "yes", "--appendfsync", "always"])
     }
 
-    /// With a clock so many seconds ahead, which can be moved on with [`Server::shift_clock`].
+    /// Starts with a clock this many seconds ahead, which [`Server::shift_clock`] can move.
     #[must_use]
     pub fn faketime(mut self, ahead_secs: i64) -> Self {
         self.ahead_secs = Some(ahead_secs);
         self
     }
 
-    /// With more arguments, which are the last and so the ones that count.
+    /// Adds arguments, which come last and so take precedence.
     #[must_use]
     pub fn args<A: Into<OsString>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
         self.extra.extend(args.into_iter().map(Into::into));
@@ -117,13 +115,13 @@ impl Options {
         Server::first_start(self)
     }
 
-    /// The file of users, with the one that tests are.
+    /// The ACL file, with the user of the tests.
     pub(super) fn users_file(&self) -> Option<String> {
         let lines = self.users.as_ref()?;
         Some(format!("{}\nuser {TESTBED} on nopass ~* &* +@all\n", lines.trim_end()))
     }
 
-    /// How tests themselves log in.
+    /// The login of the tests themselves.
     pub(super) fn login(&self) -> Option<Vec<&str>> {
         match (&self.users, &self.password) {
             (Some(_), _) => Some(vec!["AUTH", TESTBED, TESTBED]),

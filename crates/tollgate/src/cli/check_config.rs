@@ -1,4 +1,4 @@
-//! `tollgate check-config`: whether a configuration can be used, and what it bounds.
+//! `tollgate check-config`: whether a configuration is valid, and what it limits.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -15,7 +15,7 @@ use tollgate_core::{Clears, Guard, Stance};
 use tollgate_gateway::settings::{RouteSettings, Settings};
 use tollgate_redis::{Address, Settings as RedisSettings, Topology};
 
-/// For whom the answer is.
+/// The format of the output.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Format {
     Words,
@@ -68,7 +68,7 @@ pub(super) fn run(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Says what is wrong with a configuration that cannot be used.
+/// Reports the errors of an invalid configuration.
 pub(super) fn refuse(
     error: &ConfigError,
     format: Format,
@@ -82,7 +82,7 @@ pub(super) fn refuse(
     Ok(ExitCode::from(WRONG))
 }
 
-/// Prints JSON whose texts do not act on a terminal.
+/// Prints JSON without control characters in its texts.
 pub(super) fn print_json(value: &Value, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{}", printable::json(&format!("{value:#}")))
 }
@@ -93,9 +93,7 @@ fn print_words(config: &Config, rules: &[RuleInWords], out: &mut dyn Write) -> i
     }
     writeln!(out, "listens on http://{}", config.listen.http)?;
     writeln!(out, "keeps counters {}", store_in_words(&config.store))?;
-    if let Some(need) = config.memory_need() {
-        writeln!(out, "{}", need_in_words(need))?;
-    }
+    writeln!(out, "{}", need_in_words(config))?;
     for variable in config.valkey.iter().filter(|variable| variable.is_used()) {
         writeln!(out, "  {} {}", variable.name, variable.effect)?;
     }
@@ -133,14 +131,13 @@ fn print_words(config: &Config, rules: &[RuleInWords], out: &mut dyn Write) -> i
 }
 
 /// How much memory the counters take at most.
-fn need_in_words(need: MemoryNeed) -> String {
-    let bytes = memory::in_words(need.bytes);
-    match need.keys {
-        0 => format!("  counters take at most {bytes} of memory"),
-        keys => format!(
-            "  counters take at most {bytes} of memory: {keys} keys of up to {} bytes",
-            need.key_bytes
-        ),
+fn need_in_words(config: &Config) -> String {
+    let MemoryNeed { keys, key_bytes, bytes } = config.memory_need();
+    let bytes = memory::in_words(bytes);
+    let when = if config.store.is_shared() { "in an outage, counters of this node" } else { "counters" };
+    match keys {
+        0 => format!("  {when} take at most {bytes} of memory"),
+        keys => format!("  {when} take at most {bytes} of memory: {keys} keys of up to {key_bytes} bytes"),
     }
 }
 
@@ -154,7 +151,7 @@ fn print_guard(config: &Config, guard: &Guard, out: &mut dyn Write) -> io::Resul
     }
 }
 
-/// What a success at a guard clears, in words.
+/// What a success at a guard clears, as text.
 fn clears(guard: &Guard) -> String {
     match &guard.clears {
         Clears::Narrowest => "the ladders whose keys have the most fields".to_owned(),
@@ -191,7 +188,7 @@ fn print_gateway(gateway: &Settings, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Which requests a route takes, in words.
+/// The requests that a route matches, as text.
 fn matched(route: &RouteSettings) -> String {
     let listed =
         |all: &str, texts: Vec<String>| if texts.is_empty() { all.to_owned() } else { texts.join(" or ") };
@@ -241,7 +238,7 @@ fn print_limits(limits: &[LimitInWords], indent: &str, out: &mut dyn Write) -> i
     Ok(())
 }
 
-/// How many are on the blocklist and on the allowlist.
+/// The number of entries of the blocklist and of the allowlist.
 fn listed(config: &Config) -> (usize, usize) {
     let all = config.policies.roster().listings();
     let block = all.iter().filter(|listing| listing.stance == Stance::Block).count();
@@ -350,6 +347,7 @@ fn as_json(config: &Config, rules: &[RuleInWords]) -> Value {
             })
         })
         .collect();
+    let need = config.memory_need();
     json!({
         "ok": true,
         "enabled": config.policies.enabled,
@@ -362,12 +360,12 @@ fn as_json(config: &Config, rules: &[RuleInWords]) -> Value {
             "user": settings.user(),
             "tls": settings.tls.is_some(),
         })).collect::<Vec<_>>(),
-        "memory": config.memory_need().map(|need| json!({
+        "memory": {
             "keys": need.keys,
             "most_key_bytes": need.key_bytes,
             "most_bytes": need.bytes,
             "machine_bytes": memory::machine_memory(Path::new("/")),
-        })),
+        },
         "on_outage": config.policies.on_outage().to_string(),
         "lists": { "block": listed(config).0, "allow": listed(config).1 },
         "rules": rules,

@@ -1,7 +1,6 @@
-//! `tollgate doctor`: looks at the configured store itself, beside a running server or without one.
+//! `tollgate doctor`: inspects the configured store itself, with or without a running server.
 //!
-//! Everything it finds is fine, a note, a warning or a problem. It reads; what it writes to see
-//! whether that works is gone when it ends.
+//! Every finding is fine, a note, a warning or a problem. It reads, and removes what it writes as a test.
 
 mod file;
 mod postgres;
@@ -32,7 +31,7 @@ Examples:
 
 Exit codes: 0 no problem, perhaps notes, 1 warnings, 2 a problem.";
 
-/// There are warnings, and no problems.
+/// There are warnings but no problems.
 const WARNINGS: u8 = 1;
 
 pub(super) fn run(
@@ -85,7 +84,7 @@ fn examine(config: &Config) -> anyhow::Result<Inspection> {
 fn visit(settings: &RedisSettings) -> anyhow::Result<Inspection> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let inspection = runtime.block_on(inspect(settings, &SystemClock::new()));
-    // A name that is still being looked up is not waited for.
+    // Does not wait for a name lookup in progress.
     runtime.shutdown_background();
     Ok(inspection)
 }

@@ -1,4 +1,4 @@
-//! An answer as it came, before anybody makes sense of it.
+//! A response, before it is parsed.
 
 use serde::de::DeserializeOwned;
 
@@ -6,19 +6,19 @@ use super::fault::Fault;
 use super::server::Server;
 use super::wire::{Decision, Problem};
 
-/// What the server answered.
+/// A response of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The HTTP status.
     pub status: u16,
-    /// The tag of what the body shows, in its quotes.
+    /// The ETag of the resource in the body, with its quotes.
     pub tag: Option<String>,
     /// The body, byte for byte.
     pub body: Vec<u8>,
 }
 
 impl Answer {
-    /// What the body says.
+    /// Parses the body.
     pub fn read<T: DeserializeOwned>(&self, server: &Server) -> Result<T, Fault> {
         serde_json::from_slice(&self.body).map_err(|error| Fault::Unintelligible {
             server: server.to_string(),
@@ -26,17 +26,17 @@ impl Answer {
         })
     }
 
-    /// Whether it decides an attempt, as opposed to refusing to.
+    /// Whether it is a decision about an attempt, and not a refusal of the request.
     pub(super) fn is_decision(&self) -> bool {
         serde_json::from_slice::<Decision>(&self.body).is_ok()
     }
 
-    /// The answer, unless it says that the server refuses or cannot.
+    /// The response, unless the server refused or failed.
     pub(super) fn unless_refused(self, server: &Server) -> Result<Self, Fault> {
         if (200..300).contains(&self.status) {
             return Ok(self);
         }
-        // Anything may stand between here and the server; only a problem with a title is the server's.
+        // A proxy may have answered; only a problem with a title is the server's.
         match serde_json::from_slice::<Problem>(&self.body) {
             Ok(problem) => Err(Fault::Refused { answer: self, problem: Box::new(problem) }),
             Err(_) => {

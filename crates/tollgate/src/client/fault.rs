@@ -1,4 +1,4 @@
-//! Why there is no answer, in words that say what to do about it.
+//! Why there is no usable response, with the remedy.
 
 use std::fmt;
 use std::io;
@@ -10,37 +10,36 @@ use super::answer::Answer;
 use super::server::Server;
 use super::wire::Problem;
 
-/// Why a question was not answered.
+/// Why a request failed.
 #[derive(Debug)]
 pub enum Fault {
-    /// Nobody could be asked: no connection came about, or it broke. When it broke after the
-    /// question was sent, the server may have acted on it.
+    /// The server cannot be reached, or the connection broke. If it broke after the request was sent, the
+    /// server may have acted on it.
     Unreachable {
-        /// Who was to be asked.
+        /// The server.
         server: String,
         /// What went wrong.
         why: String,
     },
-    /// The answer took too long. The server may have acted on the question.
+    /// The response took too long. The server may have acted on the request.
     TimedOut {
-        /// Who was asked.
+        /// The server.
         server: String,
-        /// How long was waited.
+        /// The time-out.
         after: Duration,
     },
-    /// Something answered, but not as a tollgate server does.
+    /// The response is not that of a tollgate server.
     Unintelligible {
-        /// Who was asked.
+        /// The server.
         server: String,
-        /// What is odd about the answer.
+        /// What is odd about the response.
         why: String,
     },
-    /// The server refused: the question was wrong, not allowed, or its store is out. It changed
-    /// nothing.
+    /// The server refused: the request was wrong, not allowed, or its store is down. It changed nothing.
     Refused {
-        /// The answer as it came.
+        /// The response.
         answer: Answer,
-        /// What it says.
+        /// The problem in it.
         problem: Box<Problem>,
     },
 }
@@ -68,7 +67,7 @@ impl Fault {
     }
 }
 
-/// What went wrong, without the operating system's numbers where there is a plain word for it.
+/// The error as text, in plain words instead of the system's numbers where possible.
 pub(crate) fn in_words(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),

@@ -1,40 +1,40 @@
-//! Where a server is, and the paths on it.
+//! The address of a server, and the paths of its API.
 
 use std::fmt;
 use std::str::FromStr;
 
 use ureq::http::Uri;
 
-/// A server's address: `http://host:port`, perhaps with a path in front of the API's own.
+/// A server's address: `http://host:port`, optionally with a path before the API's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
     base: String,
     uri: Uri,
 }
 
-/// A path of the API, every part of it escaped.
+/// A path of the API; every part is escaped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Path(String);
 
-/// A text that is no server's address. The caller's fault.
+/// A text that is not a server's address. The caller's fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerError {
     problem: &'static str,
 }
 
 impl Server {
-    /// The whole address of a path.
+    /// The complete URL of a path.
     pub fn at(&self, path: &Path) -> String {
         format!("{}{}", self.base, path.0)
     }
 
-    /// Its name or number, as a certificate has it.
+    /// The host, as a certificate has it.
     pub fn host(&self) -> &str {
         let host = self.uri.host().expect("checked when it was read");
         host.trim_start_matches('[').trim_end_matches(']')
     }
 
-    /// Its name or number and its port, as the `Host` header has them.
+    /// The host and port, as the `Host` header has them.
     pub fn authority(&self) -> &str {
         self.uri.authority().expect("checked when it was read").as_str()
     }
@@ -44,12 +44,12 @@ impl Server {
         self.uri.port_u16().unwrap_or(if self.is_encrypted() { 443 } else { 80 })
     }
 
-    /// Whether it is spoken to over TLS.
+    /// Whether it uses TLS.
     pub fn is_encrypted(&self) -> bool {
         self.uri.scheme_str() == Some("https")
     }
 
-    /// The path with the server's own in front, as a request line has it.
+    /// The path with the server's own before it, as in a request line.
     pub fn target(&self, path: &Path) -> String {
         format!("{}{}", self.uri.path().trim_end_matches('/'), path.0)
     }
@@ -94,7 +94,7 @@ impl fmt::Display for ServerError {
 impl std::error::Error for ServerError {}
 
 impl Path {
-    /// The path of these parts below the API's root. Whatever a part contains, it stays one part.
+    /// A path below the API's root. Slashes in a part are escaped.
     pub fn new(parts: &[&str]) -> Self {
         let mut path = "/api/v1".to_owned();
         for part in parts {
@@ -104,7 +104,7 @@ impl Path {
         Self(path)
     }
 
-    /// The path with a query of these members.
+    /// The path with a query of these parameters.
     #[must_use]
     pub fn with_query<'m>(mut self, members: impl IntoIterator<Item = (&'m str, &'m str)>) -> Self {
         for (index, (name, value)) in members.into_iter().enumerate() {
@@ -116,7 +116,7 @@ impl Path {
         self
     }
 
-    /// The path with `?limit=`, and `&after=` if there is anything to come after.
+    /// The path with `?limit=`, and with `&after=` if `after` is given.
     #[must_use]
     pub fn page(self, limit: usize, after: Option<&str>) -> Self {
         let limit = limit.to_string();

@@ -1,5 +1,5 @@
-//! The token that is shown to the server. It never prints itself, and never comes from the
-//! arguments, which everybody on the machine can read.
+//! The token for the server. It is never printed, and never read from the arguments, which every user of the
+//! machine can see.
 
 use std::fmt;
 use std::path::Path;
@@ -13,20 +13,20 @@ pub struct Token(String);
 pub enum TokenError {
     /// The file cannot be read.
     Unreadable {
-        /// Which file.
+        /// The file.
         file: String,
         /// Why.
         error: std::io::Error,
     },
-    /// There is nothing in it, or something that no header can carry.
+    /// It is empty, or no valid header value.
     Unusable {
-        /// Where it was found.
+        /// Its source.
         place: String,
     },
 }
 
 impl Token {
-    /// The token of the first line of a file, or else the environment's, if there is any.
+    /// The token in the first line of a file, or else in the environment, if there is one.
     pub fn find(file: Option<&Path>, environment: &[(String, String)]) -> Result<Option<Self>, TokenError> {
         if let Some(file) = file {
             let place = file.display().to_string();

@@ -1,5 +1,5 @@
-//! What the server's answers say: only what the command line shows. Members it does not know are
-//! left alone, so that a newer server can be asked too.
+//! The server's responses, as far as the command line shows them. Unknown members are ignored, so that a
+//! newer server can be asked too.
 
 mod guards;
 
@@ -15,75 +15,75 @@ pub use guards::{
 /// The decision on an attempt, allowed or not.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Decision {
-    /// Whether it may pass.
+    /// Whether the attempt is allowed.
     pub allowed: bool,
     /// `allow`, `wait`, `defer` or `deny`.
     pub verdict: String,
-    /// Whether this id was charged before, so that nothing was charged now.
+    /// Whether this id was already charged, so that nothing was charged now.
     #[serde(default)]
     pub repeated: bool,
-    /// Under which id something is held.
+    /// The id of its holds.
     pub id: Option<String>,
     /// How it was reached: `barred` by the blocklist, or otherwise.
     pub origin: Option<String>,
-    /// Why it was decided without the store, if it was; why it is barred, if that may be told.
+    /// Why it was decided without the store, if it was; why it is blocked, if that is public.
     pub reason: Option<String>,
-    /// The rule that is named.
+    /// The rule that denied.
     pub denied_by: Option<String>,
     /// Its key.
     pub denied_key: Option<String>,
     /// Its code.
     pub code: Option<String>,
-    /// When the same attempt would pass.
+    /// Milliseconds until the same attempt would be allowed.
     pub retry_after_ms: Option<u64>,
-    /// To when it is deferred.
+    /// Until when it is deferred.
     pub defer_until: Option<String>,
     /// One line per rule that applied.
     #[serde(default)]
     pub rules: Vec<RuleLine>,
-    /// What it can be given back with.
+    /// The receipt for a refund.
     pub receipt: Option<String>,
     /// How long it waited for its turn.
     pub waited_ms: Option<u64>,
 }
 
-/// What stands still now.
+/// A pause in force.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Paused {
     /// The policy.
     pub policy: String,
-    /// How many keys of it; none if it is the whole of it.
+    /// How many keys are paused; none means the whole policy.
     pub keys: usize,
-    /// For how long.
+    /// Milliseconds until it ends.
     pub retry_after_ms: u64,
 }
 
 /// How many pauses were ended.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Resumed {
-    /// So many.
+    /// The number.
     pub resumed: usize,
 }
 
-/// Who waits, and what stands still.
+/// Waiting calls and pauses.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Paced {
     /// The policy.
     pub policy: String,
-    /// How many wait.
+    /// How many calls wait.
     pub waiting: u64,
-    /// What stands still.
+    /// The pauses.
     pub pauses: Vec<PauseLine>,
 }
 
-/// Something that stands still.
+/// A pause.
 #[derive(Clone, Debug, Deserialize)]
 pub struct PauseLine {
-    /// The rule; none for the whole policy.
+    /// The rule; absent for the whole policy.
     pub rule: Option<String>,
     /// Its key.
     pub key: Option<String>,
-    /// For how much longer.
+    /// Milliseconds until it ends.
     pub retry_after_ms: u64,
 }
 
@@ -92,33 +92,33 @@ pub struct PauseLine {
 pub struct RuleLine {
     /// The rule.
     pub rule: String,
-    /// The key it counted under.
+    /// The key.
     pub key: String,
-    /// The limit that binds here, as it is written.
+    /// Its binding limit, as text.
     #[serde(default)]
     pub limit: Option<String>,
     /// Whether a limit was exceeded.
     pub exceeded: bool,
     /// Whether it only counts and reports.
     pub observed: bool,
-    /// What each of its limits shows.
+    /// The readings of its limits.
     pub limits: Vec<LimitLine>,
 }
 
-/// What one limit shows.
+/// The reading of one limit.
 #[derive(Clone, Debug, Deserialize)]
 pub struct LimitLine {
-    /// As it is written.
+    /// The limit, as text.
     pub limit: String,
-    /// The most it lets through.
+    /// The most that can be charged at once.
     pub capacity: u64,
     /// How much is left.
     pub remaining: u64,
     /// How much is used.
     pub used: Option<u64>,
-    /// When it is as fresh again.
+    /// Milliseconds until it is unused again.
     pub reset_after_ms: Option<u64>,
-    /// When the attempt would pass this limit.
+    /// Milliseconds until the attempt would conform to it.
     pub retry_after_ms: Option<u64>,
 }
 
@@ -131,11 +131,11 @@ pub struct Counters {
     pub key: String,
     /// Whether the key has limits of its own.
     pub overridden: bool,
-    /// What each limit shows.
+    /// The reading of each limit.
     pub limits: Vec<LimitLine>,
 }
 
-/// What is held at a key.
+/// The holds of a key.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Holds {
     /// The limit that bounds it.
@@ -148,117 +148,117 @@ pub struct Holds {
     pub holds: Vec<Hold>,
 }
 
-/// Something that is held.
+/// A hold.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Hold {
     /// Its id.
     pub id: String,
-    /// How much it takes.
+    /// How much of the limit it uses.
     pub weight: u64,
-    /// Since when.
+    /// When it was taken.
     pub since: String,
-    /// Until when, unless it is renewed.
+    /// When it expires, unless it is renewed.
     pub expires: Option<String>,
 }
 
-/// What became of giving back.
+/// The result of a refund.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Refunded {
     /// `back`, `already` or `too_old`.
     pub given: String,
 }
 
-/// Whether an override was there to be removed.
+/// Whether there was an override to remove.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Removed {
-    /// It was.
+    /// It was removed.
     pub removed: bool,
 }
 
-/// Whether a hold was there to be released.
+/// Whether there was a hold to release.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Released {
-    /// It was.
+    /// It was released.
     pub released: bool,
 }
 
-/// Who is on the lists.
+/// The blocklist and the allowlist.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Bans {
     /// In the order of their targets.
     pub bans: Vec<Ban>,
-    /// Behind whom there are more.
+    /// The target after which the next page begins.
     pub next: Option<String>,
 }
 
 /// One entry of the lists.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Ban {
-    /// Whom it is about.
+    /// The target.
     pub target: String,
     /// `block` or `allow`.
     pub kind: String,
-    /// Why; perhaps nothing.
+    /// The reason; may be empty.
     pub reason: String,
-    /// Who set it.
+    /// The author.
     pub author: String,
-    /// When it ends.
+    /// When it expires.
     pub until: Option<String>,
 }
 
-/// Whether an entry was there to be removed.
+/// Whether there was an entry to remove.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Unlisted {
-    /// It was.
+    /// It was removed.
     pub removed: bool,
-    /// The configuration lists the same.
+    /// The configuration has an entry for the same target.
     pub configured: bool,
 }
 
-/// Who is refused most, and how often each outcome came about.
+/// The keys denied most, and how often each outcome occurred.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Top {
-    /// The keys that were refused most.
+    /// The keys that were denied most.
     pub offenders: Vec<Offender>,
-    /// The keys that were asked about most.
+    /// The busiest keys.
     #[serde(default)]
     pub busiest: Vec<Busy>,
     /// Decisions since the server started.
     pub totals: Vec<Total>,
 }
 
-/// A key that was asked about.
+/// A busy key.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Busy {
     /// The rule that counts it.
     pub rule: String,
     /// The key.
     pub key: String,
-    /// How often it was in the server's sample.
+    /// How often it was sampled.
     pub seen: u64,
 }
 
-/// A key that was refused.
+/// A denied key.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Offender {
-    /// By which rule.
+    /// The rule.
     pub rule: String,
     /// The key.
     pub key: String,
-    /// How often.
+    /// How often it was denied.
     pub denied: u64,
-    /// When last.
+    /// When it was last denied.
     pub last: String,
 }
 
-/// How often one outcome came about.
+/// The number of decisions with one outcome.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Total {
-    /// In which policy.
+    /// The policy.
     pub policy: String,
-    /// `allow`, `deny`, `wait`, `defer`, or `observe` for what was only noted.
+    /// `allow`, `deny`, `wait`, `defer`, or `observe` for an exceeded rule that only observes.
     pub outcome: String,
-    /// How often.
+    /// The number.
     pub count: u64,
 }
 
@@ -272,25 +272,25 @@ pub struct Journal {
 /// One decision of the journal.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Entry {
-    /// When.
+    /// When it was made.
     pub at: String,
-    /// By which policy.
+    /// The policy.
     pub policy: String,
-    /// What was decided.
+    /// The verdict.
     pub verdict: String,
-    /// The rule that is named.
+    /// The rule that decided.
     pub rule: Option<String>,
     /// The key.
     pub key: Option<String>,
     /// Every rule that applied, and its key.
     #[serde(default)]
     pub keys: Vec<RuleKey>,
-    /// The entry of the blocklist that it met.
+    /// The blocklist entry that blocked it.
     #[serde(default)]
     pub listing: Option<Ban>,
-    /// How much was asked for.
+    /// The cost.
     pub cost: u64,
-    /// When the same attempt would pass.
+    /// Milliseconds until the same attempt would be allowed.
     pub retry_after_ms: Option<u64>,
 }
 
@@ -314,7 +314,7 @@ pub struct Configuration {
     pub policies: BTreeMap<String, Vec<String>>,
 }
 
-/// A rule of the server's.
+/// A rule of the server.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Rule {
     /// The fields that make its key.
@@ -326,20 +326,20 @@ pub struct Rule {
     pub overrides: BTreeMap<String, Vec<String>>,
     /// What happens when a limit is exceeded.
     pub on_exceed: String,
-    /// Whether it is switched on.
+    /// Whether it is enabled.
     pub enabled: bool,
 }
 
-/// Policies made over the API.
+/// Policies created over the API.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Policies {
     /// By name.
     pub policies: Vec<Policy>,
-    /// After which name the next page begins.
+    /// The name after which the next page begins.
     pub next: Option<String>,
 }
 
-/// A policy made over the API.
+/// A policy created over the API.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Policy {
     /// Its name.
@@ -352,17 +352,17 @@ pub struct Policy {
     pub by: Vec<String>,
     /// What happens when a limit is exceeded.
     pub on_exceed: String,
-    /// What happens without the store, if anything was said about it.
+    /// What happens without the store, if that was set.
     pub on_outage: Option<String>,
     /// What happens without the store.
     pub effective_on_outage: String,
-    /// Whether it holds.
+    /// Whether it is in force.
     pub in_force: bool,
-    /// How many routes pass it.
+    /// How many routes use it.
     pub routes: u64,
-    /// How often it was written.
+    /// How often it was changed.
     pub version: u64,
-    /// When it was made.
+    /// When it was created.
     #[serde(rename = "createdAt")]
     pub created_at: String,
     /// When it was changed last.
@@ -370,25 +370,25 @@ pub struct Policy {
     pub updated_at: String,
 }
 
-/// The routes there are.
+/// The routes.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Routes {
-    /// Each of them.
+    /// All of them.
     pub routes: Vec<Route>,
 }
 
-/// A route and the policy that it passes.
+/// A route and its policy.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Route {
     /// Its name.
     pub route: String,
-    /// What it answers for, if it is there.
+    /// The requests that it matches, if it exists.
     pub path: Option<String>,
-    /// The policy that it passes.
+    /// Its policy.
     pub policy: Option<String>,
-    /// The policy that it was told to pass.
+    /// The policy that was assigned over the API.
     pub assigned: Option<String>,
-    /// The policy that it is configured to pass.
+    /// The configured policy.
     pub configured: Option<String>,
 }
 
@@ -397,14 +397,14 @@ pub struct Route {
 pub struct Consumers {
     /// By id.
     pub consumers: Vec<Consumer>,
-    /// After which id the next page begins.
+    /// The id after which the next page begins.
     pub next: Option<String>,
 }
 
 /// A consumer with limits of its own.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Consumer {
-    /// Who it is.
+    /// Its id.
     pub id: String,
     /// Its limits.
     pub limits: Vec<String>,
@@ -412,14 +412,14 @@ pub struct Consumer {
     pub overridden: bool,
 }
 
-/// Why the server refuses, as `application/problem+json` has it.
+/// Why the server refuses: an `application/problem+json`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Problem {
-    /// What kind of problem.
+    /// The kind of the problem.
     pub title: String,
-    /// What exactly.
+    /// The details.
     pub detail: Option<String>,
-    /// Under which id the server's log has it.
+    /// The id in the server's log.
     #[serde(rename = "correlationId")]
     pub correlation_id: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! `tollgate acquire`: waits until an attempt may pass.
+//! `tollgate acquire`: waits until an attempt is allowed.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -84,7 +84,7 @@ fn put(decision: &Decision, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// How long somebody waits, which may be not at all.
+/// The longest wait, which may be zero.
 fn patience(text: &str) -> Result<Span, String> {
     if matches!(text, "0" | "0s") { Ok(Span::ZERO) } else { super::duration(text) }
 }

@@ -1,4 +1,4 @@
-//! `tollgate ban`: puts somebody on the blocklist, or on the allowlist.
+//! `tollgate ban`: adds entries to the blocklist or the allowlist.
 
 use std::io::{self, Write};
 use std::path::{Path as FilePath, PathBuf};

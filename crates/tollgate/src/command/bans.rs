@@ -1,4 +1,4 @@
-//! `tollgate bans`: who is on the blocklist and the allowlist.
+//! `tollgate bans`: lists the blocklist and the allowlist.
 
 use std::io::{self, Write};
 use std::net::IpAddr;

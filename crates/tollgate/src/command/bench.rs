@@ -1,4 +1,4 @@
-//! `tollgate bench`: puts load on a server and measures its answers.
+//! `tollgate bench`: puts load on a server and measures its responses.
 
 mod attempts;
 mod connection;
@@ -43,7 +43,7 @@ pub struct Bench {
     batch: u8,
 }
 
-/// What to do where no policy can be guessed.
+/// The remedy if no policy can be guessed.
 const WHICH: &str = "name a policy with --policy";
 
 /// The policy of the starter configuration that suits a load.
@@ -66,7 +66,7 @@ impl Bench {
             None => usual_policy(session)?,
         };
         let attempts = Attempts::new(&policy, &self.fields, self.batch);
-        // One attempt that takes nothing tells what is wrong before anything is flooded.
+        // One dry run reports an error before the load starts.
         session.client.post(&Path::new(&["check"]), &attempts.rehearsal())?;
         let bound = self.requests.map_or(Bound::Time(self.duration.into()), Bound::Requests);
         let load = Load { client: session.client.clone(), attempts, connections: self.connections, bound };
@@ -81,7 +81,7 @@ impl Bench {
     }
 }
 
-/// The policy that is meant where none is said: the only one there is, or the starter's.
+/// The policy if none is given: the only one of the server, or the starter's.
 fn usual_policy(session: &Session<'_>) -> anyhow::Result<String> {
     let answer = match session.client.get(&Path::new(&["counters"])) {
         Err(fault @ Fault::Refused { .. }) => return Err(anyhow::Error::new(fault).context(WHICH)),

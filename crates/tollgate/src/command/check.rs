@@ -1,4 +1,4 @@
-//! `tollgate check`: whether an attempt may pass.
+//! `tollgate check`: decides an attempt.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -74,7 +74,7 @@ impl Check {
         if !sheet.is_empty() {
             write!(out, "\n{sheet}")?;
         }
-        // Who gave the id knows it.
+        // A caller that gave the id knows it.
         if let (Some(id), None) = (&decision.id, &self.id) {
             writeln!(out, "\n{FAINT}held as{FAINT:#} {}", words::plain(id))?;
         }
@@ -115,7 +115,7 @@ impl Check {
     }
 }
 
-/// Prints why an attempt does not pass, and when it would.
+/// Prints why an attempt is denied, and when it would be allowed.
 pub(super) fn put_refused(decision: &Decision, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{BAD}{}{BAD:#}", refused(decision))?;
     put_reason(decision, out)
@@ -138,7 +138,7 @@ fn refused(decision: &Decision) -> String {
     let code = decision.code.as_deref().map(words::plain);
     let code = code.map_or_else(String::new, |code| format!(" ({code})"));
     let by = match named {
-        // A rule without key has only its own name.
+        // The key of a rule without fields is the rule's name.
         [Some(rule), Some(key)] if rule != key => format!(" by {rule} {key}"),
         [Some(rule), _] => format!(" by {rule}"),
         [None, _] => String::new(),
@@ -161,17 +161,17 @@ fn is_barred(decision: &Decision) -> bool {
     decision.origin.as_deref() == Some("barred")
 }
 
-/// The limit as it is written, what is left of it, and when it resets.
+/// The limit as text, what is left of it, and when it resets.
 pub(super) fn shows(limit: &LimitLine) -> [String; 3] {
     [
         limit.limit.clone(),
         format!("{} of {}", words::number(limit.remaining), words::number(limit.capacity)),
-        // A limit that is whole has nothing to reset.
+        // An unused limit has nothing to reset.
         or_dash(limit.reset_after_ms.filter(|millis| *millis > 0).map(words::span)),
     ]
 }
 
-/// A field and its value, as they are written on the command line.
+/// Parses a field and its value.
 pub(super) fn field(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
@@ -179,7 +179,7 @@ pub(super) fn field(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Fields as an attempt has them, each once.
+/// The fields of an attempt; a repeated one is an error.
 pub(super) fn fields_of(fields: &[(String, String)]) -> anyhow::Result<Map<String, Value>> {
     let mut map = Map::new();
     for (name, value) in fields {

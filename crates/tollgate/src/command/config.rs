@@ -1,4 +1,4 @@
-//! `tollgate config`: the configuration that the server works by.
+//! `tollgate config`: prints the configuration in force.
 
 use std::io::{self, Write};
 use std::process::ExitCode;

@@ -105,7 +105,7 @@ fn put(journal: &Journal, none: &str, out: &mut dyn Write) -> io::Result<()> {
     write!(out, "{sheet}")
 }
 
-/// Tells why, for each decision: where it was counted, or which entry of the blocklist it met.
+/// Prints the reasons of each decision: its rules and keys, or the blocklist entry.
 fn put_reasons(journal: &Journal, out: &mut dyn Write) -> io::Result<()> {
     for entry in &journal.decisions {
         writeln!(out)?;

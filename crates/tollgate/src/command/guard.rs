@@ -1,4 +1,4 @@
-//! `tollgate guard`: logins at a guard, and who is locked there.
+//! `tollgate guard`: logins at a guard, and its locks.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -169,7 +169,7 @@ fn put_begun(begun: &Begun, out: &mut dyn Write) -> io::Result<()> {
     }
 }
 
-/// What a login has to do, as the end of a sentence.
+/// What a login must do, as the end of a sentence.
 fn asked(advice: &Advice) -> String {
     let mut text = String::new();
     match (&advice.locked_until, advice.delay_ms) {

@@ -1,4 +1,4 @@
-//! `tollgate holds`: what is held at once at a key.
+//! `tollgate holds`: the holds of a key.
 
 use std::io::{self, Write};
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! Limits as arguments: in the grammar of limits, or as a rate in a second with a burst.
+//! Limits as arguments: in the grammar of limits, or as a rate per second and a burst.
 
 use clap::Args;
 use serde_json::{Map, Value, json};
@@ -19,7 +19,7 @@ pub(super) struct LimitArgs {
 }
 
 impl LimitArgs {
-    /// Says them in a body; nothing if there are none.
+    /// Adds them to a body, if there are any.
     pub(super) fn put(&self, body: &mut Map<String, Value>) {
         if !self.limits.is_empty() {
             body.insert("limits".to_owned(), json!(self.limits));
@@ -30,7 +30,7 @@ impl LimitArgs {
         }
     }
 
-    /// Fails if none are said.
+    /// Fails if there are none.
     pub(super) fn must_be_there(&self) -> anyhow::Result<()> {
         if self.is_empty() {
             anyhow::bail!("limits are missing, as in '10/s burst 50', 1000/hour or `unlimited`");
@@ -38,18 +38,18 @@ impl LimitArgs {
         Ok(())
     }
 
-    /// Whether none are said.
+    /// Whether there are none.
     pub(super) fn is_empty(&self) -> bool {
         self.limits.is_empty() && self.requests_per_second.is_none()
     }
 }
 
-/// A limit, checked here so that the mistake is shown where it is.
+/// Checks a limit here, so that an error points at the argument.
 pub(super) fn limit(text: &str) -> Result<String, String> {
     grammar::parse_explicit(text).map(|_| text.to_owned()).map_err(|error| {
         let column = error.text.get(..error.at).map_or(0, |before| before.chars().count());
         let counter = format!("{}\n    {}\n    {:column$}^", error.problem, error.text, "");
-        // Several words are one limit only in quotes, and that is the first thing to go wrong.
+        // A limit of several words needs quotes, which is the most common mistake.
         format!("{counter}\n  A limit of several words is one argument: '5 at once', '3/min sliding'")
     })
 }

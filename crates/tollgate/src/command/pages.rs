@@ -1,5 +1,5 @@
-//! `tollgate completions` and `tollgate man`: made from the same definition as the command line
-//! itself, so they cannot say anything else.
+//! `tollgate completions` and `tollgate man`: generated from the definition of the command line, so they
+//! cannot differ from it.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -40,7 +40,7 @@ Examples:
 impl Completions {
     /// Prints the script.
     pub fn run(&self, mut program: Command, out: &mut dyn Write) -> io::Result<ExitCode> {
-        // Written in one piece: the generator panics where a stream fails, as a closed pipe does.
+        // Written at once: the generator panics if a stream fails, as a closed pipe does.
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut program, "tollgate", &mut script);
         out.write_all(&script)?;
@@ -49,7 +49,7 @@ impl Completions {
 }
 
 impl Manual {
-    /// Prints the main page, or writes them all.
+    /// Prints the main page, or writes all pages.
     pub fn run(&self, program: Command, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         let Some(dir) = &self.dir else {
             Man::new(program).render(out)?;

@@ -1,4 +1,4 @@
-//! `tollgate pause`: lets stand still what an upstream wants to be left alone with.
+//! `tollgate pause`: pauses or resumes calls to an upstream.
 
 use std::io::{self, Write};
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! `tollgate policies`: policies that are made while the server runs.
+//! `tollgate policies`: policies that are created while the server runs.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -143,7 +143,7 @@ impl Saying {
         Ok(())
     }
 
-    /// Changes what there is, unless it is not what was seen any more.
+    /// Changes the policy, unless it was changed meanwhile.
     fn set(&self, session: &mut Session<'_>) -> anyhow::Result<()> {
         let path = one(&self.name);
         let seen = session.client.get(&path)?;
@@ -208,7 +208,7 @@ fn put_all(page: &wire::Policies, out: &mut dyn Write) -> io::Result<()> {
     more(page.next.as_deref(), "policies", out)
 }
 
-/// Says how to see the rest of a list.
+/// Prints how to see the rest of a list.
 pub(super) fn more(next: Option<&str>, command: &str, out: &mut dyn Write) -> io::Result<()> {
     match next {
         Some(next) => writeln!(out, "\nmore: tollgate {command} list --after {}", words::plain(next)),
@@ -252,7 +252,7 @@ fn on_outage(text: &str) -> Result<String, String> {
     checked::<OnOutage>(text)
 }
 
-/// A text that can be read, checked here so that the mistake is shown where it is.
+/// Checks a text here, so that an error points at the argument.
 fn checked<T: std::str::FromStr<Err = GrammarError>>(text: &str) -> Result<String, String> {
     text.parse::<T>().map(|_| text.to_owned()).map_err(|error| error.problem)
 }

@@ -1,4 +1,4 @@
-//! `tollgate refund`: gives back what an allowed attempt took, or a part of it.
+//! `tollgate refund`: refunds what an allowed attempt took, or a part of it.
 
 use std::process::ExitCode;
 
@@ -32,7 +32,7 @@ Examples:
 A receipt can be used once. A second refund changes nothing and is no error.
 Exit codes: 0 refunded, now or before, 1 too old, 2 an error.";
 
-/// Reads `recipients=3`.
+/// Parses `recipients=3`.
 fn count(text: &str) -> Result<(String, u64), String> {
     let pair =
         text.split_once('=').and_then(|(field, number)| Some((field.to_owned(), number.parse().ok()?)));

@@ -1,4 +1,4 @@
-//! `tollgate reset`: forgets counts.
+//! `tollgate reset`: resets counts.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::process::ExitCode;

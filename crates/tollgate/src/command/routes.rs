@@ -1,4 +1,4 @@
-//! `tollgate routes`: which policy each route passes.
+//! `tollgate routes`: the policies of routes.
 
 use std::io::{self, Write};
 use std::process::ExitCode;

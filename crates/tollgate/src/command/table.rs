@@ -1,4 +1,4 @@
-//! The tables that commands print: no frames, so that they can be read, searched and cut.
+//! The tables that commands print, without frames, so that other tools can process them.
 
 use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Row, Table, presets};
 
@@ -10,21 +10,21 @@ pub(crate) struct Sheet {
     columns: usize,
 }
 
-/// What a line is worth to the reader.
+/// How a line is highlighted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tone {
     Normal,
-    /// Something is exceeded or refused.
+    /// A limit is exceeded or an attempt denied.
     Bad,
-    /// Beside the point.
+    /// Less important.
     Faint,
 }
 
 impl Sheet {
-    /// A table with these columns; those whose title starts with `>` hold numbers.
+    /// A table with these columns. A title that starts with `>` marks a column of numbers.
     pub(crate) fn new(titles: &[&str]) -> Self {
         let mut table = Table::new();
-        // Styles are always written; the stream removes them where nobody sees colours.
+        // Styles are always written; the stream removes them where colours are not supported.
         table.load_style(presets::NOTHING).enforce_styling();
         table.style_text_only();
         table.set_content_arrangement(ContentArrangement::Dynamic);
@@ -40,14 +40,14 @@ impl Sheet {
         Self { table, columns: titles.len() }
     }
 
-    /// The same, but long lines stay one line, whatever the terminal's width.
+    /// As `new`, but long lines are not wrapped.
     pub(crate) fn unfolded(titles: &[&str]) -> Self {
         let mut sheet = Self::new(titles);
         sheet.table.set_content_arrangement(ContentArrangement::Disabled);
         sheet
     }
 
-    /// Adds a line; whatever the texts contain, they do not act on a terminal.
+    /// Adds a line. Control characters in the texts are removed.
     pub(crate) fn line<const N: usize>(&mut self, tone: Tone, cells: [String; N]) {
         debug_assert_eq!(N, self.columns, "a line has as many cells as there are titles");
         let cell = |text: &String| {
@@ -76,7 +76,7 @@ impl std::fmt::Display for Sheet {
     }
 }
 
-/// The text, or `-` where there is none.
+/// The text, or `-` if there is none.
 pub(crate) fn or_dash(text: Option<String>) -> String {
     text.unwrap_or_else(|| "-".to_owned())
 }

@@ -1,4 +1,4 @@
-//! `tollgate top`: who is busy and who is refused, now.
+//! `tollgate top`: the busiest and the most denied keys, live.
 
 mod rates;
 mod sampler;

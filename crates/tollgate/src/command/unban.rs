@@ -1,4 +1,4 @@
-//! `tollgate unban`: takes somebody off the blocklist or the allowlist.
+//! `tollgate unban`: removes entries from the blocklist or the allowlist.
 
 use std::process::ExitCode;
 

@@ -1,8 +1,8 @@
-//! How values are put for people: times in two units, and texts that cannot act on a terminal.
+//! Values as text for people: times in two units, and texts without control characters.
 
 pub(crate) use crate::printable::plain;
 
-/// A length of time, rounded up so that waiting it out is never too short: `29m 59s`, `1d 4h`.
+/// A duration, rounded up so that a wait is never too short: `29m 59s`, `1d 4h`.
 pub(crate) fn span(millis: u64) -> String {
     const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")];
     if millis < 1_000 {
@@ -14,14 +14,14 @@ pub(crate) fn span(millis: u64) -> String {
     let Some((small, small_unit)) = UNITS.get(first + 1) else { return format!("{seconds}{large_unit}") };
     let parts = seconds.div_ceil(*small);
     let (whole, rest) = (parts / (large / small), parts % (large / small));
-    // Rounding up can fill the larger unit, as 23h 59m 59s does: that is a day.
+    // Rounding up can fill the larger unit: 23h 59m 59s becomes a day.
     if first > 0 && whole * large == UNITS[first - 1].0 {
         return format!("1{}", UNITS[first - 1].1);
     }
     if rest == 0 { format!("{whole}{large_unit}") } else { format!("{whole}{large_unit} {rest}{small_unit}") }
 }
 
-/// A number with its thousands apart: `1,234,567`.
+/// A number with separated thousands: `1,234,567`.
 pub(crate) fn number(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();

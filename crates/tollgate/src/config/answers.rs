@@ -1,4 +1,4 @@
-//! How decisions are said to clients.
+//! How decisions are written for clients.
 
 use tollgate_web::answer::{AnswerSettings, Answers, Exposure, HeaderSets, Media};
 

@@ -1,4 +1,4 @@
-//! Who clients are, to the doors that stand between them and a service.
+//! How the gateway and forward-auth identify clients.
 
 mod tokens;
 
@@ -20,14 +20,14 @@ use super::raw::gateway::Texts;
 use super::rules::check_name;
 use super::tree::Path;
 
-/// Who clients are.
+/// How clients are identified.
 #[derive(Clone, Debug)]
 pub struct Clients {
-    /// Whose word on a client's address is taken; nobody's unless said otherwise.
+    /// The proxies that may state a client's address; by default none.
     pub proxies: TrustedProxies,
-    /// Other names for what rules can count by.
+    /// Aliases of fields.
     pub aliases: Aliases,
-    /// What they prove themselves with.
+    /// Their credentials.
     pub credentials: Arc<Credentials>,
 }
 
@@ -59,7 +59,7 @@ pub(super) fn mean(
 }
 
 impl Clients {
-    /// Finds fields of a policy that no request can have; the place is where the policy is named.
+    /// Reports fields of a policy that no request can have, at the place where the policy is named.
     pub(super) fn check(&self, policy: &Policy, path: &Path, findings: &mut Findings<'_>) {
         if let Err(unknown) = self.aliases.check(policy, Reach::Head) {
             findings.value(path, format!("{unknown}, or name it under `clients.fields`"));
@@ -98,7 +98,7 @@ fn proxies(written: &raw::Clients, path: &Path, findings: &mut Findings<'_>) -> 
     TrustedProxies::new(nets, header)
 }
 
-/// The families of which these networks together are every address.
+/// The address families that these networks cover completely.
 pub(super) fn covered(nets: &[IpNet]) -> Vec<&'static str> {
     let mapped: IpNet = "::ffff:0:0/96".parse().expect("the IPv4 addresses within IPv6");
     let whole = IpNet::aggregate(&nets.to_vec());
@@ -111,7 +111,7 @@ pub(super) fn covered(nets: &[IpNet]) -> Vec<&'static str> {
         .collect()
 }
 
-/// A network, or one address. One that says more than its prefix holds is a slip of the pen.
+/// A network or a single address. Set bits after the prefix are an error.
 fn network(text: &str) -> Result<IpNet, String> {
     if let Ok(address) = text.parse::<IpAddr>() {
         return Ok(address.into());

@@ -1,4 +1,4 @@
-//! Which answers a rule counts, from what was written to what it means.
+//! `count_when`, from its written form to its meaning.
 
 use tollgate_core::{Plan, Rule, Statuses};
 
@@ -6,7 +6,7 @@ use super::problem::Findings;
 use super::raw::{CountWhen, StatusText};
 use super::tree::Path;
 
-/// The statuses that are written; nothing if there are none, or if they are wrong.
+/// The statuses; `None` if there are none or they are invalid.
 pub(super) fn mean(written: &CountWhen, path: &Path, findings: &mut Findings<'_>) -> Option<Statuses> {
     let texts = match written {
         CountWhen::One(StatusText(text)) => {
@@ -28,7 +28,7 @@ pub(super) fn mean(written: &CountWhen, path: &Path, findings: &mut Findings<'_>
     if read.len() < texts.len() { None } else { read.into_iter().reduce(Statuses::or) }
 }
 
-/// Reports limits that a rule cannot have because of what it counts.
+/// Reports limits that a rule cannot have because of `count_when`.
 pub(super) fn check(rule: &Rule, plan: &Plan, path: &Path, findings: &mut Findings<'_>) {
     if let Some(limit) = rule.uncountable(plan.limits()) {
         findings.value(

@@ -1,7 +1,7 @@
-//! From the tree to what was written: serde over [`Node`], with errors that know their path.
+//! Reads the tree as the written form: serde over [`Node`], with errors that know their path.
 //!
-//! Serde stops at the first mistake. To report all of them, the mistaken part is reported, hidden,
-//! and the rest is read again.
+//! Serde stops at the first error. To report all of them, each wrong part is reported and hidden, and the
+//! rest is read again.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ use super::problem::{ConfigError, Findings, hint, listed, shown};
 use super::tree::{Entry, Node, Path, Value};
 use super::{env_typos, hush, suspect};
 
-/// After so many mistakes the rest is noise.
+/// After this many errors the rest is noise.
 const MOST_MISTAKES: usize = 20;
 
 /// Reads the whole tree as a `T`.
@@ -33,7 +33,7 @@ pub(super) fn read<T: DeserializeOwned>(tree: &Node) -> Result<T, ConfigError> {
         let message = hushed.filter(|_| hush::hides(&at)).unwrap_or(message);
         match part {
             Part::Key => findings.key(&at, message),
-            // What is missing may only have been hidden.
+            // The missing part may only be hidden.
             Part::Missing if rest.hides_something(&at) => {}
             Part::Missing | Part::Value => findings.value(&at, message),
         }
@@ -49,19 +49,19 @@ pub(super) fn read<T: DeserializeOwned>(tree: &Node) -> Result<T, ConfigError> {
 #[derive(Debug)]
 struct Mistake {
     message: String,
-    /// The message without what was written, if it has that: where it may be a secret, this is shown.
+    /// The message without the written value, if it contains that. It is shown if the value may be a secret.
     hushed: Option<String>,
     part: Part,
-    /// Where it is; the innermost reader that passes the mistake on fills it in.
+    /// Its path; the innermost reader that passes it on sets it.
     at: Option<Path>,
 }
 
-/// What of the thing at a path is wrong.
+/// Which part at a path is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Key,
     Value,
-    /// Something that should be inside.
+    /// A required part inside it.
     Missing,
 }
 
@@ -70,7 +70,7 @@ impl Mistake {
         Self { message, hushed: None, part: Part::Value, at: None }
     }
 
-    /// Asks whether something else was meant, beside what is asked already.
+    /// Adds a guess at what was meant to the message.
     fn suspect(&mut self, what: Option<&str>) {
         let Some(what) = what else { return };
         for message in [Some(&mut self.message), self.hushed.as_mut()].into_iter().flatten() {
@@ -91,7 +91,7 @@ impl de::Error for Mistake {
     }
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        // Serde's own words for plain types are a programmer's.
+        // Serde's names of plain types are for programmers.
         let expected = match expected.to_string().as_str() {
             "a boolean" => "`true` or `false`".to_owned(),
             "a string" => "a text".to_owned(),
@@ -115,7 +115,7 @@ impl de::Error for Mistake {
     fn unknown_variant(found: &str, expected: &'static [&'static str]) -> Self {
         let near = nearest(found, expected.iter().copied());
         let known = listed(expected.iter().copied());
-        // What is nearly one of these is no secret.
+        // A value that is similar to a known one is not a secret.
         let is_far = near.is_none();
         let near = hint(near);
         let hushed = format!("this, which is not shown because it may be a secret, is none of {known}");
@@ -151,7 +151,7 @@ impl fmt::Display for Mistake {
 
 impl std::error::Error for Mistake {}
 
-/// What was found instead, in the words of a configuration.
+/// The unexpected value, in the terms of a configuration.
 struct Found<'a>(Unexpected<'a>);
 
 impl fmt::Display for Found<'_> {
@@ -226,7 +226,7 @@ impl<'de> Deserializer<'de> for Reader<'_> {
         visitor.visit_newtype_struct(self)
     }
 
-    /// Serde would also read a list, by position, which nobody means.
+    /// Serde would also read a list by position, which is never intended.
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _name: &'static str,

@@ -1,4 +1,4 @@
-//! How long requests that are under way may take once the program was told to end.
+//! How long requests in flight may take when the program ends.
 
 use tollgate_core::Span;
 
@@ -6,16 +6,16 @@ use super::limits;
 use super::problem::Findings;
 use super::tree::Path;
 
-/// Unless it is said otherwise.
+/// The default.
 const DEFAULT: Span = Span::from_secs(10);
-/// Whoever waits longer for an end takes the program for one that hangs.
+/// A longer shutdown would look like a hung program.
 const MOST: Span = Span::from_secs(600);
 
 pub(super) fn mean(written: Option<&str>, findings: &mut Findings<'_>) -> Span {
     let path = Path::of(&["drain"]);
     match written.map(str::trim) {
         None => DEFAULT,
-        // A duration is more than nothing everywhere else.
+        // Everywhere else a duration of zero is an error.
         Some("0" | "0s") => Span::ZERO,
         Some(text) => {
             let span = limits::span(text, &path, findings).unwrap_or(DEFAULT);

@@ -1,26 +1,26 @@
-//! Variables of the environment that look like settings, and are none: they have one underscore where two
-//! separate levels.
+//! Environment variables that look like settings but are not: they have one underscore where two separate
+//! levels.
 
 use std::collections::HashMap;
 
 use super::tree::{Node, Value};
 use super::{Config, Warning};
 
-/// A variable that is ignored, and the one that was probably meant.
+/// An ignored variable, and the one that was probably meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnvTypo {
     /// Its name.
     pub name: String,
-    /// What to call it.
+    /// The correct name.
     pub meant: String,
 }
 
 const PREFIX: &str = "TOLLGATE_";
 
-/// The sections of a configuration whose keys are names that the author chose: further levels follow.
+/// The sections whose keys are chosen by the author: further levels follow.
 const NAMED: [&str; 4] = ["RULES", "POLICIES", "FIELDS", "GUARDS"];
 
-/// All others.
+/// All other sections.
 const SECTIONS: [&str; 11] = [
     "ENABLED",
     "LISTEN",
@@ -35,7 +35,7 @@ const SECTIONS: [&str; 11] = [
     "ALLOWLIST",
 ];
 
-/// The setting whose name has an underscore itself.
+/// The setting with an underscore in its name.
 const ON_OUTAGE: &str = "ON_OUTAGE";
 
 /// Whether this is the name of a section.
@@ -43,7 +43,8 @@ pub(super) fn is_section(name: &str) -> bool {
     NAMED.iter().chain(&SECTIONS).any(|section| section.eq_ignore_ascii_case(name))
 }
 
-/// The variables that look like settings. One that the configuration names is what it is said to be.
+/// The variables that look like settings. A variable that the configuration refers to by name is not one of
+/// them.
 pub(super) fn find(environment: &HashMap<String, String>, tree: &Node) -> Vec<EnvTypo> {
     let env_typos = environment.keys().filter_map(|name| {
         let meant = meant(name)?;
@@ -68,7 +69,7 @@ fn meant(name: &str) -> Option<String> {
         return None;
     }
     match below {
-        // Kubernetes tells every container of the services beside it, which may be called so too.
+        // Kubernetes sets variables for the services of a namespace, which may have such names too.
         Some(below) if of_a_service(below) => None,
         Some(below) if named && !below.contains("__") => {
             Some(format!("TOLLGATE__{section}__{}", below.replace('_', "__")))
@@ -85,7 +86,7 @@ fn of_a_service(below: &str) -> bool {
     })
 }
 
-/// Whether a text of the configuration is this name, as where it says which variable holds a token.
+/// Whether a text in the configuration is this name, as in `token_env`.
 fn names(node: &Node, name: &str) -> bool {
     match &node.value {
         Value::Text(text) => text == name,
@@ -96,7 +97,7 @@ fn names(node: &Node, name: &str) -> bool {
 }
 
 impl Config {
-    /// What to know of variables that are ignored.
+    /// The warnings about ignored variables.
     pub(super) fn ignored(&self) -> impl Iterator<Item = Warning> {
         self.env_typos.iter().map(|EnvTypo { name, meant }| Warning {
             policy: None,

@@ -1,11 +1,11 @@
-//! Which rules a client can get away from, by saying something else in each request.
+//! Finds rules that a client can evade by sending another value in each request.
 
 use tollgate_core::{Policy, Rule};
 
 use super::{Config, Warning};
 
 impl Config {
-    /// The rules of the gateway's policies whose keys are under the client's control.
+    /// The rules of the gateway's policies that are keyed only on client-supplied values.
     pub(super) fn escapes(&self) -> Vec<Warning> {
         let routes = self.gateway.iter().flat_map(|gateway| &gateway.routes);
         let mut names: Vec<&str> = routes.filter_map(|route| route.policy.as_deref()).collect();

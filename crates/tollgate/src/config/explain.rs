@@ -1,4 +1,4 @@
-//! What each rule bounds, in words. Pure: core values in, sentences out.
+//! Explains what each rule limits, as text. Pure: no I/O.
 
 mod counting;
 mod limit;
@@ -17,39 +17,39 @@ pub use logins::{LoginInWords, login};
 use numbers::{Whole, spell};
 pub use outage::on_outage;
 
-/// A rule in words.
+/// A rule as text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RuleInWords {
     /// Its name.
     pub name: String,
-    /// How an application knows it, if it has a code.
+    /// Its code for applications, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
-    /// For what each of its counters stands.
+    /// What each of its counters stands for.
     pub scope: String,
     /// Its limits; none if it has no limit.
     pub limits: Vec<LimitInWords>,
-    /// What holds for single keys instead.
+    /// The limits of single keys.
     pub overrides: Vec<OverrideInWords>,
-    /// The field whose number an attempt costs, if it does not cost what it says.
+    /// The field whose number is counted instead of the cost, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<String>,
     /// Which rows it counts, if it counts rows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count_rows: Option<RowsInWords>,
-    /// Which attempts it counts, if that depends on their answers.
+    /// Which attempts it counts, if that depends on their responses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count_when: Option<String>,
     /// What happens when a limit is exceeded.
     pub on_exceed: String,
-    /// What happens while a store that others share cannot be used.
+    /// What happens while a shared store is down.
     pub on_outage: String,
-    /// When it bans a key, if it ever does.
+    /// When it blocks a key, if it ever does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ban: Option<String>,
-    /// The policies that use it, in the order in which they were written.
+    /// The policies that use it, in the order of the configuration.
     pub policies: Vec<String>,
-    /// Whether it is switched on.
+    /// Whether it is enabled.
     pub enabled: bool,
 }
 
@@ -66,16 +66,16 @@ pub struct RowsInWords {
     pub cache: String,
 }
 
-/// A limit in words.
+/// A limit as text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LimitInWords {
-    /// As it is written.
+    /// The limit as written.
     pub limit: String,
-    /// What it bounds.
+    /// What it limits.
     pub bounds: String,
 }
 
-/// The limits of one key in words.
+/// The limits of one key as text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct OverrideInWords {
     /// The key; a rule whose keys are secret shows `***`.
@@ -84,7 +84,7 @@ pub struct OverrideInWords {
     pub limits: Vec<LimitInWords>,
 }
 
-/// What a rule bounds.
+/// Explains a rule.
 pub fn rule(rule: &Rule, policies: &Policies) -> RuleInWords {
     let mut overrides: Vec<_> = rule.overrides.iter().collect();
     overrides.sort_by_key(|(key, _)| *key);
@@ -122,7 +122,7 @@ fn rows(rows: &RowCount) -> RowsInWords {
     }
 }
 
-/// For what each counter of a rule with these fields stands.
+/// What each counter of a rule with these fields stands for.
 pub fn scope(by: &[Field], kinds: &Kinds) -> String {
     let noun = |field: &Field| {
         let derived = kinds.derived().iter().find(|derived| derived.field == field.name);
@@ -160,7 +160,7 @@ pub fn on_exceed(on_exceed: OnExceed) -> String {
     }
 }
 
-/// When a rule bans a key, and for how long.
+/// When a rule blocks a key, and for how long.
 pub fn ban(ban: Banning) -> String {
     let (after, within, lasts) = (Whole(ban.after()), spell(ban.within()), spell(ban.lasts()));
     let denials = if ban.after() == 1 { "denial" } else { "denials" };

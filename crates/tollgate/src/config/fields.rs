@@ -1,5 +1,4 @@
-//! What fields hold, and what they are derived from: by what the configuration says, else by their well-known
-//! names.
+//! The kinds of fields, and what they are derived from: as configured, or else by their well-known names.
 
 use tollgate_core::key::{FieldKind, Kinds, check_field_name};
 use tollgate_core::policy::nearest;
@@ -31,7 +30,7 @@ pub(super) fn mean(written: &Named<FieldForm>, findings: &mut Findings<'_>) -> K
     derive(written, Kinds::new(kinds), findings)
 }
 
-/// Adds what fields are derived from, once it is known what all of them hold.
+/// Adds derivations, once the kinds of all fields are known.
 fn derive(written: &Named<FieldForm>, mut kinds: Kinds, findings: &mut Findings<'_>) -> Kinds {
     for (name, form) in &written.0 {
         let FieldForm::Table(FieldTable { of: Some(source), ip }) = form else { continue };

@@ -1,4 +1,4 @@
-//! TOML text becomes a tree.
+//! Parses TOML into a tree.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use toml::de::{DeTable, DeValue};
 use super::problem::{ConfigError, Problem};
 use super::tree::{Entry, Node, Place, Value};
 
-/// Reads a file's text; every mistake in its syntax is reported.
+/// Parses a file's text, and reports every syntax error.
 pub(super) fn read(text: &str, source: &Arc<str>) -> Result<Node, ConfigError> {
     let lines = Lines::new(text, source);
     let (table, mut errors) = DeTable::parse_recoverable(text);
@@ -24,14 +24,14 @@ pub(super) fn read(text: &str, source: &Arc<str>) -> Result<Node, ConfigError> {
     Ok(Node { value: lines.table(table.into_inner()), place })
 }
 
-/// After so many mistakes the rest is noise.
+/// After this many errors the rest is noise.
 const MOST_ERRORS: usize = 20;
 
 fn one_line(message: &str) -> String {
     message.split('\n').collect::<Vec<_>>().join("; ")
 }
 
-/// Turns byte offsets into places.
+/// Turns byte offsets into positions.
 struct Lines<'t> {
     text: &'t str,
     source: Arc<str>,
@@ -70,7 +70,7 @@ impl<'t> Lines<'t> {
         Node { value, place }
     }
 
-    /// The parser sorts by name; people expect what they wrote.
+    /// The parser sorts by name; users expect the written order.
     fn table(&self, table: DeTable<'_>) -> Value {
         let mut entries: Vec<_> = table.into_iter().collect();
         entries.sort_by_key(|(key, _)| key.span().start);

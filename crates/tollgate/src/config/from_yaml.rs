@@ -1,5 +1,5 @@
-//! YAML text becomes a tree. Nesting, size, anchors and aliases are bounded by the parser's budget; an
-//! error names the bound that was reached.
+//! Parses YAML into a tree. The parser bounds nesting, size, anchors and aliases; an error names the exceeded
+//! bound.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::problem::{ConfigError, Problem, shown};
 use super::suspect;
 use super::tree::{Entry, Node, Place, Value};
 
-/// Reads a file's text.
+/// Parses a file's text.
 pub(super) fn read(text: &str, source: &Arc<str>) -> Result<Node, ConfigError> {
     parse(text, &|location: Location| place_at(location, source)).map_err(|mut error| {
         for problem in &mut error.problems {
@@ -27,7 +27,7 @@ pub(super) fn read(text: &str, source: &Arc<str>) -> Result<Node, ConfigError> {
     })
 }
 
-/// Reads the value of an environment variable. Its lines and columns say nothing to anybody.
+/// Parses the value of an environment variable. Lines and columns would mean nothing there.
 pub(super) fn read_variable(text: &str, name: &Arc<str>) -> Result<Node, ConfigError> {
     parse(text, &|_| Place::Variable { name: Arc::clone(name) })
 }
@@ -46,11 +46,11 @@ fn parse(text: &str, place: &dyn Fn(Location) -> Place) -> Result<Node, ConfigEr
 
 /// The deepest nesting.
 const MOST_DEPTH: usize = 32;
-/// The most values: a rule with 250,000 overrides of two limits each is within it.
+/// The most values: enough for a rule with 250,000 overrides of two limits each.
 const MOST_NODES: usize = 2_000_000;
 /// The most aliases.
 const MOST_ALIASES: usize = 1_000;
-/// How many steps of the parser all aliases together may stand for.
+/// How many parser steps all aliases together may expand to.
 const MOST_REPLAYED: usize = 100_000;
 
 fn options() -> Options {
@@ -111,11 +111,11 @@ fn message(mut error: &serde_saphyr::Error) -> String {
         // The key may be a token that was pasted in the wrong place.
         return "the same key is written twice in one mapping".to_owned();
     }
-    // The parser may quote what was written: keep it on one line.
+    // The parser may quote the input: keep it on one line.
     message.chars().map(|c| if c.is_control() { ' ' } else { c }).take(300).collect()
 }
 
-/// Which bound a text went beyond, and what to do about it.
+/// The bound that a text exceeded, and the remedy.
 fn beyond(breach: &BudgetBreach) -> String {
     use BudgetBreach as B;
     match breach {
@@ -136,7 +136,7 @@ fn beyond(breach: &BudgetBreach) -> String {
 }
 
 fn node(spanned: Spanned<Parsed>, place: &dyn Fn(Location) -> Place) -> Node {
-    // Behind an alias, what is wrong lies where the anchor is.
+    // Behind an alias, the error is where the anchor is.
     let here = place(spanned.defined);
     let value = match spanned.value {
         Parsed::Leaf(value) => value,
@@ -238,7 +238,7 @@ impl<'de> Visitor<'de> for AnyValue {
 mod tests {
     use super::*;
 
-    /// Two million values take a build without optimisation half a minute, so the bound is met here alone.
+    /// Two million values take an unoptimised build half a minute, so only the message is tested.
     #[test]
     fn too_many_values_are_refused_with_the_bound_and_the_api() {
         let message = beyond(&BudgetBreach::Nodes { nodes: MOST_NODES + 1 });

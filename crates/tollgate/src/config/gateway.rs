@@ -1,4 +1,4 @@
-//! The reverse proxy: its listeners, upstreams and routes, from what was written to what they mean.
+//! The reverse proxy, from its written form to its meaning: listeners, upstreams and routes.
 
 mod guards;
 mod listeners;
@@ -17,12 +17,13 @@ use tollgate_gateway::settings::{AccessLog, Bounds, Settings};
 use tollgate_web::Answers;
 
 use super::clients::Clients;
+use super::files;
 use super::limits;
 use super::problem::{Findings, hint, listed, shown};
 use super::raw::gateway as raw;
 use super::tree::Path;
 
-/// Nobody waits longer than this for anything but a tunnel.
+/// The longest time-out of anything but a tunnel.
 const MOST_WAIT: Span = Span::from_secs(86_400);
 
 /// What the gateway's section refers to.
@@ -32,14 +33,14 @@ pub(super) struct Known<'k> {
     pub(super) guards: &'k [Guard],
     pub(super) clients: &'k Clients,
     pub(super) answers: &'k Answers,
-    /// Where the HTTP interface listens.
+    /// The address of the HTTP API.
     pub(super) api: Option<SocketAddr>,
-    /// The names that were written, whether or not what they stand for can be used.
+    /// The written names, whether or not what they stand for is valid.
     pub(super) written_policies: &'k [&'k str],
     pub(super) written_guards: &'k [&'k str],
 }
 
-/// What the gateway's section means.
+/// Converts the gateway's section.
 pub(super) fn mean(
     written: &raw::Gateway,
     known: Known<'_>,
@@ -76,7 +77,7 @@ pub(super) fn mean(
     Some(settings)
 }
 
-/// Reports what a gateway would refuse to start with, where it was written.
+/// Reports the settings that a gateway would refuse, where they were written.
 fn refuse(
     bad: &BadSettings,
     written: &raw::Gateway,
@@ -102,10 +103,10 @@ fn refuse(
     }
 }
 
-/// The name of a policy that exists and that requests can pass.
+/// The name of an existing policy that requests can pass.
 fn policy(name: &str, known: Known<'_>, path: &Path, findings: &mut Findings<'_>) -> Option<Arc<str>> {
     let Some(policy) = known.policies.iter().find(|policy| *policy.name == *name) else {
-        // What is wrong with one that was written is told where it stands.
+        // An error in the policy itself is reported where the policy is.
         let written = || known.written_policies.iter().copied();
         if !written().any(|written| written == name) {
             let near = hint(nearest(name, written()));
@@ -143,7 +144,7 @@ fn bounds(written: &raw::Bounds, path: &Path, findings: &mut Findings<'_>) -> Bo
     };
     let mut streams = 128;
     let (most_bytes, most_lines) = (Bounds::MOST_HEAD_BYTES as u64, Bounds::MOST_HEAD_LINES as u64);
-    // Less than this is less than browsers send.
+    // Browsers send heads of up to this size.
     set("head_bytes", written.head_bytes, (8192, most_bytes), &mut bounds.head_bytes);
     set("head_lines", written.head_lines, (1, most_lines), &mut bounds.head_lines);
     set("connections", written.connections, (1, 1_000_000), &mut bounds.connections);
@@ -161,7 +162,7 @@ fn bounds(written: &raw::Bounds, path: &Path, findings: &mut Findings<'_>) -> Bo
     bounds
 }
 
-/// Sets a time that was written.
+/// Sets a time-out that was written.
 fn time(written: Option<&str>, path: &Path, findings: &mut Findings<'_>, setting: &mut Duration) {
     let Some(span) = written.and_then(|text| limits::span(text, path, findings)) else { return };
     if span > MOST_WAIT {
@@ -191,12 +192,18 @@ fn access_log(written: Option<&str>, path: &Path, findings: &mut Findings<'_>) -
     }
 }
 
-/// The bytes of a file that must hold something, as PEM.
+/// The content of a PEM file that must contain `holds`.
 fn pem(file: &str, holds: &str, path: &Path, findings: &mut Findings<'_>) -> Option<Vec<u8>> {
-    let message = match std::fs::read(file) {
+    // A key may have been pasted where its file belongs.
+    let name = if file.contains('\n') || file.contains("-----") {
+        "the file that is named here".to_owned()
+    } else {
+        format!("the file `{}`", shown(file))
+    };
+    let message = match files::read(file) {
         Ok(bytes) if String::from_utf8_lossy(&bytes).contains(holds) => return Some(bytes),
-        Ok(_) => format!("the file `{}` has no `{holds}` in it: it is to be PEM", shown(file)),
-        Err(error) => format!("the file `{}` cannot be read: {error}", shown(file)),
+        Ok(_) => format!("{name} has no `{holds}` in it: it is to be PEM"),
+        Err(error) => format!("{name} cannot be read: {error}"),
     };
     findings.value(path, message);
     None

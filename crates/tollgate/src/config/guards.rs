@@ -1,4 +1,4 @@
-//! Guards, from what was written to what they mean.
+//! Guards, from their written form to their meaning.
 
 mod webhook;
 
@@ -19,10 +19,10 @@ use super::rules::{Guarded, Rules, check_name};
 use super::tree::Path;
 use super::{Config, Warning};
 
-/// What `standard` stands for.
+/// The ladder for `standard`.
 const STANDARD: &str = "ladder 4 +2s then 6 +5s captcha then 11 lock 15m notify forget 15m";
 
-/// Who is told of locks, by guard.
+/// The webhooks that are notified of locks, by guard.
 pub type Webhooks = BTreeMap<Arc<str>, Arc<Webhook>>;
 
 /// The rules whose keys may name accounts, because guards count by them.
@@ -39,7 +39,7 @@ pub(super) fn guarded(written: &Named<GuardForm>, policies: &Named<PolicyForm>) 
     rules.cloned().collect()
 }
 
-/// The names of all policies that were written, and of those that guards make.
+/// The names of all written policies, and of those that guards create.
 pub(super) fn written_policies<'w>(
     policies: &'w Named<PolicyForm>,
     guards: &'w Named<GuardForm>,
@@ -52,7 +52,7 @@ pub(super) fn written_policies<'w>(
     written.chain(made.map(|(name, _)| name.as_str())).collect()
 }
 
-/// Makes the rules and policies of guards that have none.
+/// Creates the rules and policies of guards without a policy.
 pub(super) fn make(
     written: &Named<GuardForm>,
     kinds: &Kinds,
@@ -97,7 +97,7 @@ pub(super) fn make(
     made
 }
 
-/// The fields and the ladder of a guard without a policy; `None` if it has one, or is wrong.
+/// The fields and the ladder of a guard without a policy; `None` if it has one or is invalid.
 fn simple(form: &GuardForm, path: &Path, findings: &mut Findings<'_>) -> Option<(By, String)> {
     let table = match form {
         GuardForm::Word(word) => {
@@ -147,10 +147,10 @@ fn simple(form: &GuardForm, path: &Path, findings: &mut Findings<'_>) -> Option<
     Some((by, ladder.to_owned()))
 }
 
-/// A text that is a ladder.
+/// A text that must be a ladder.
 fn ladder<'t>(text: &'t str, path: &Path, findings: &mut Findings<'_>) -> Option<&'t str> {
     match grammar::parse(text) {
-        Ok(Some(Limit::Ladder(_))) => Some(text),
+        Ok(Some(limit)) if limit.ladder().is_some() => Some(text),
         Ok(_) => {
             let text = shown(text);
             findings.value(
@@ -168,7 +168,7 @@ fn ladder<'t>(text: &'t str, path: &Path, findings: &mut Findings<'_>) -> Option
     }
 }
 
-/// The guards, and who is told of their locks.
+/// The guards and their webhooks.
 pub(super) fn mean(
     written: &Named<GuardForm>,
     policies: &[Policy],
@@ -190,7 +190,7 @@ pub(super) fn mean(
         let policy = table.policy.as_deref().unwrap_or(name);
         let found = policies.iter().find(|own| *own.name == *policy);
         let Some(policy) = found.or_else(|| {
-            // What is wrong with one that was written is told where it stands.
+            // An error in the policy itself is reported where the policy is.
             if let Some(written) =
                 table.policy.as_ref().filter(|name| !written_policies.contains(&name.as_str()))
             {
@@ -267,15 +267,15 @@ fn has_ladder(rule: &Rule) -> bool {
     rule.plan.has_ladder()
 }
 
-/// Whether the keys of a rule are kept secret though nobody said so: those that name accounts and are
-/// counted by a guard. A rule that bans cannot have secret keys.
+/// Whether the keys of a rule are secret by default: those that name accounts and are counted by a guard. A
+/// rule that bans cannot have secret keys.
 pub(super) fn secret_by_default(guarded: Guarded, rule: &Rule, written: &raw::Rule) -> bool {
     let account = rule.by.iter().any(|field| !matches!(field.kind, FieldKind::Ip { .. }));
     guarded == Guarded::Yes && written.ban.is_none() && account && has_ladder(rule)
 }
 
 impl Config {
-    /// What guards do that may not have been meant.
+    /// The warnings about guards.
     pub(super) fn lockouts(&self) -> Vec<Warning> {
         let mut warnings = Vec::new();
         for guard in self.policies.guards() {
@@ -306,7 +306,7 @@ impl Config {
     }
 }
 
-/// That anybody who knows an account's name can lock its owner out, if that is so.
+/// A warning if any client that knows an account's name can lock its owner out.
 fn locks_owner(guard: &Guard, rule: &Rule) -> Option<Warning> {
     let has = |wanted: fn(&FieldKind) -> bool| rule.by.iter().any(|field| wanted(&field.kind));
     let (address, account) =
@@ -333,8 +333,5 @@ fn locks_owner(guard: &Guard, rule: &Rule) -> Option<Warning> {
 }
 
 fn ladder_of(limit: &Limit) -> Option<&tollgate_core::limit::Ladder> {
-    match limit {
-        Limit::Ladder(ladder) => Some(ladder),
-        _ => None,
-    }
+    limit.ladder()
 }

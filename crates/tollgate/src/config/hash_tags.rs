@@ -1,8 +1,8 @@
-//! Which rules are tagged with what: a Cluster keeps keys with the same tag on one node, and only
-//! there an attempt can be all or nothing.
+//! The hash tags of rules. A Cluster keeps keys with the same tag on one node, and only there an attempt can
+//! be all or nothing.
 //!
-//! A tag is part of a key's name in Redis. So a rule has one tag in all policies that use it, or
-//! none in all: else the same counter would have two names.
+//! A tag is part of a key's name in Redis. So a rule has the same tag in all policies that use it, or none.
+//! Otherwise one counter would have two names.
 
 use std::collections::HashMap;
 

@@ -1,14 +1,14 @@
-//! What must not be shown back: a token may have been pasted where its name, its file or a role belongs.
+//! Hides values that may be secrets: a token may have been pasted where its name, its file or a role belongs.
 
 use std::path::Path as FilePath;
 
 use super::problem::shown;
 use super::tree::Path;
 
-/// How settings end that say where a secret is.
+/// The endings of settings that say where a secret is.
 const ENDINGS: [&str; 4] = ["_env", "_file", "_sha256", "_secret"];
 
-/// Whether a text at this path, or a key in its place, may be a secret.
+/// Whether the value or a key at this path may be a secret.
 pub(super) fn hides(path: &Path) -> bool {
     let keys: Vec<&str> = path.keys().collect();
     matches!(*keys, ["keys", ..] | ["clients", "api_keys" | "tokens", ..])
@@ -17,7 +17,7 @@ pub(super) fn hides(path: &Path) -> bool {
         })
 }
 
-/// The environment variable of this name; without the name unless it is plainly one.
+/// The environment variable of this name. The name is shown only if it is clearly one.
 pub(super) fn variable(name: &str) -> String {
     let capitals = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_');
     if capitals && name.len() <= 64 && (name.len() < 16 || name.contains('_')) {
@@ -27,7 +27,7 @@ pub(super) fn variable(name: &str) -> String {
     }
 }
 
-/// The file of this name; without the name unless it is plainly one.
+/// The file of this name. The name is shown only if it is clearly one.
 pub(super) fn file(name: &str) -> String {
     let parent = FilePath::new(name).parent().filter(|parent| parent.parent().is_some());
     let plainly = ["./", "../"].iter().any(|start| name.starts_with(start))

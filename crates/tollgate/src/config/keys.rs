@@ -1,4 +1,4 @@
-//! API keys. A token is hashed as soon as it is read; nothing after that can print it.
+//! API keys. A token is hashed as soon as it is read, and cannot be printed after that.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -6,29 +6,30 @@ use std::fmt;
 use data_encoding::HEXLOWER_PERMISSIVE;
 use sha2::{Digest, Sha256};
 
+use super::files;
 use super::hush;
 use super::problem::Findings;
 use super::raw;
 use super::rules::check_name;
 use super::tree::Path;
 
-/// Somebody who may call, and what they may do.
+/// A key for the API, and its role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiKey {
-    /// Its name, in logs and answers.
+    /// Its name, in logs and responses.
     pub name: String,
-    /// What it may do.
+    /// Its role.
     pub role: Role,
-    /// What its token hashes to.
+    /// The hash of its token.
     pub token: TokenHash,
 }
 
-/// What a key may do; each role may do all that the ones before it may.
+/// What a key allows; each role includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// Ask for decisions.
+    /// Request decisions.
     Check,
-    /// Look at everything.
+    /// Read everything.
     Read,
     /// Change everything.
     Admin,
@@ -38,7 +39,7 @@ pub enum Role {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct TokenHash([u8; 32]);
 
-/// The keys that can be used, and whether any were written at all.
+/// The valid keys, and how many were written.
 pub(super) struct Keys {
     usable: Vec<ApiKey>,
     written: usize,
@@ -47,7 +48,7 @@ pub(super) struct Keys {
 /// Shorter tokens can be guessed.
 const LEAST_TOKEN_CHARS: usize = 16;
 
-/// How long a token was cannot be seen in its hash, but these are in everybody's list.
+/// A hash does not show the length of its token, but these tokens are in every attacker's list.
 const GUESSED_FIRST: [&str; 8] = ["", "admin", "changeme", "password", "secret", "test", "token", "tollgate"];
 
 impl TokenHash {
@@ -79,7 +80,7 @@ impl fmt::Display for Role {
 }
 
 impl Keys {
-    /// Whether the configuration has no keys, right or wrong.
+    /// Whether no key was written, valid or not.
     pub(super) fn none_written(&self) -> bool {
         self.written == 0
     }
@@ -125,14 +126,14 @@ pub(super) fn mean(
     Keys { usable, written: written.len() }
 }
 
-/// Where a token is written; exactly one of these.
+/// The source of a token; exactly one of these.
 pub(super) struct TokenPlace<'t> {
     pub(super) env: Option<&'t str>,
     pub(super) file: Option<&'t str>,
     pub(super) sha256: Option<&'t str>,
 }
 
-/// The hash of a key's token, and the setting it comes from.
+/// The hash of a key's token, and its setting.
 pub(super) fn token(
     place: &TokenPlace<'_>,
     path: &Path,
@@ -167,8 +168,8 @@ fn from_environment(name: &str, environment: &HashMap<String, String>) -> Result
 }
 
 fn from_file(file: &str) -> Result<TokenHash, String> {
-    let text = std::fs::read_to_string(file)
-        .map_err(|error| format!("{} cannot be read: {error}", hush::file(file)))?;
+    let text =
+        files::read_text(file).map_err(|error| format!("{} cannot be read: {error}", hush::file(file)))?;
     from_token(text.trim_end(), &hush::file(file))
 }
 
@@ -185,7 +186,7 @@ fn from_token(token: &str, holder: &str) -> Result<TokenHash, String> {
 fn from_hash(hash: &str) -> Result<TokenHash, String> {
     let bytes = HEXLOWER_PERMISSIVE.decode(hash.as_bytes()).ok();
     let bytes = bytes.and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
-    // What was written here may be a token by mistake, so it is not repeated.
+    // The value may be a token by mistake, so it is not repeated.
     let hash = bytes.map(TokenHash).ok_or_else(|| {
         "this is not a SHA-256 hash of 64 hexadecimal digits, as from `printf %s \"$TOKEN\" | sha256sum`"
             .to_owned()

@@ -1,4 +1,4 @@
-//! Limits and durations, from text to what they mean.
+//! Limits and durations, from their text to their meaning.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub(super) fn span(text: &str, path: &Path, findings: &mut Findings<'_>) -> Opti
     grammar::parse_span(text).map_err(|error| findings.grammar(path, error)).ok()
 }
 
-/// The limits of the rule `name` that are written at `path`.
+/// The limits of the rule `name` at `path`.
 pub(super) fn plan(
     name: &Arc<str>,
     written: &Limits,
@@ -44,7 +44,7 @@ pub(super) fn plan(
     }
 }
 
-/// One limit, or that there is none; nothing at all if the text is wrong.
+/// A limit, or `Some(None)` for no limit; `None` if the text is invalid.
 fn limit(text: &str, path: &Path, findings: &mut Findings<'_>) -> Option<Option<Limit>> {
     let limit = match grammar::parse(text) {
         Ok(limit) => limit,

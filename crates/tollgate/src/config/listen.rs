@@ -1,4 +1,4 @@
-//! Where the server listens, and that it does not listen to strangers without keys.
+//! The address of the HTTP API. Beyond loopback it needs keys.
 
 use std::net::SocketAddr;
 
@@ -7,10 +7,10 @@ use super::problem::{Findings, shown};
 use super::raw;
 use super::tree::Path;
 
-/// Where the server listens.
+/// The addresses of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listen {
-    /// The address and port of the HTTP interface; 127.0.0.1:8080 unless said otherwise.
+    /// The address and port of the HTTP API; by default 127.0.0.1:8080.
     pub http: SocketAddr,
 }
 

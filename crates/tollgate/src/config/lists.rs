@@ -1,4 +1,4 @@
-//! The blocklist and the allowlist, from what was written to what they mean.
+//! The blocklist and the allowlist, from their written form to their meaning.
 
 use std::collections::HashMap;
 
@@ -13,14 +13,14 @@ use super::raw::{AllowedForm, AllowedTable, BlockedForm, BlockedTable};
 use super::rules::Rules;
 use super::tree::Path;
 
-/// One entry as it was written, of either list.
+/// A written entry of either list.
 struct Entry<'w> {
     target: &'w str,
     until: Option<&'w str>,
     reason: &'w str,
     public: bool,
     stance: Stance,
-    /// Which entry of its list it is, and where its target stands.
+    /// The path of the entry, and that of its target.
     path: Path,
     target_at: Path,
 }
@@ -51,7 +51,7 @@ pub(super) fn mean(
     Roster::new(kinds.clone(), listings)
 }
 
-/// Warns if the networks of the blocklist are every address.
+/// Warns if the blocklist's networks cover every address.
 fn warn_of_everybody(listings: &[Listing], findings: &mut Findings<'_>) {
     let blocked = listings.iter().filter(|listing| listing.stance == Stance::Block);
     let nets: Vec<IpNet> = blocked
@@ -131,7 +131,7 @@ fn moment(text: &str) -> Option<Timestamp> {
     u64::try_from(moment.as_microsecond()).ok().map(Timestamp::from_micros)
 }
 
-/// Why nobody could be found by a target.
+/// Why a target can never match.
 fn misfit(target: &Target, kinds: &Kinds, rules: &Rules) -> Option<String> {
     let Target::Values(values) = target else { return None };
     let has = |rule: &Rule, name: &str| rule.by.iter().any(|field| *field.name == *name);

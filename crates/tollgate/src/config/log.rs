@@ -1,17 +1,17 @@
-//! What is logged, and how.
+//! The settings of the log.
 
 use super::raw;
 
-/// What is logged, and how.
+/// The settings of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogConfig {
-    /// For whom; people unless said otherwise.
+    /// Its format; by default for people.
     pub format: LogFormat,
-    /// How much; info unless said otherwise.
+    /// Its level; by default info.
     pub level: Level,
 }
 
-/// For whom the log is written.
+/// The format of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
     /// For people.
@@ -20,7 +20,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// How much is logged, from least to most.
+/// The levels of the log, from least to most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum Level {

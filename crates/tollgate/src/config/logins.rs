@@ -1,17 +1,17 @@
-//! Guarded routes whose settings let a guesser clear a ladder or take guesses back.
+//! Warns of guarded routes whose settings let a guesser clear a ladder or get guesses refunded.
 
 use tollgate_core::Statuses;
 use tollgate_gateway::settings::{GuardSettings, RouteSettings};
 
 use super::{Config, Warning};
 
-/// The redirects with which services answer before they look at a password, or after a wrong one.
+/// The redirects that services send before they check a password, or after a wrong one.
 const DOUBTFUL_SUCCESS: &str = "[301, 302, 307, 308]";
-/// The statuses with which services answer a wrong password.
+/// The statuses that services send for a wrong password.
 const DOUBTFUL_NEUTRAL: &str = "[2xx, 3xx, 400, 401, 403, 422]";
 
 impl Config {
-    /// What guarded routes say of their responses that may not have been meant.
+    /// The warnings about the responses of guarded routes.
     pub(super) fn doubtful_logins(&self) -> Vec<Warning> {
         let routes = self.gateway.iter().flat_map(|gateway| &gateway.routes);
         let guarded = routes.filter_map(|route| Some((route, route.guard.as_ref()?)));

@@ -1,33 +1,50 @@
-//! How much memory the counters can take at most, and how much the machine has.
+//! The most memory that the counters can take, compared with the machine's.
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
+use tollgate_core::{OnOutage, Rule};
 use tollgate_store::memory::Footprint;
 
 use super::{Config, StoreConfig, Warning};
 
+/// How many keys are remembered while a shared store cannot be used.
+pub(crate) const FALLBACK_KEYS: usize = 1_000_000;
+
 /// The most memory that counters in this process can take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryNeed {
-    /// How many keys there can be.
+    /// The most keys.
     pub keys: u64,
-    /// How much each takes, if it is of the rule that takes the most and its limits are used up.
+    /// The memory of a key of the largest rule, with its limits used up.
     pub key_bytes: u64,
-    /// What all of them take.
+    /// The memory of all keys.
     pub bytes: u64,
 }
 
 impl Config {
-    /// The most memory that the counters of the configured rules take, if they are kept in this process.
-    pub fn memory_need(&self) -> Option<MemoryNeed> {
-        let max_keys = match &self.store {
-            StoreConfig::Memory { max_keys } | StoreConfig::File { max_keys, .. } => *max_keys as u64,
-            StoreConfig::Redis(_) | StoreConfig::Postgres(_) => return None,
+    /// The most memory that the counters of the configured rules take in this process. With a shared store these
+    /// are the counters of an outage, under the limits that hold then.
+    pub fn memory_need(&self) -> MemoryNeed {
+        let local;
+        let (policies, max_keys) = match &self.store {
+            StoreConfig::Memory { max_keys } | StoreConfig::File { max_keys, .. } => {
+                (&self.policies, *max_keys)
+            }
+            StoreConfig::Redis(_) | StoreConfig::Postgres(_) => {
+                local = self.policies.in_outage();
+                (&local, FALLBACK_KEYS)
+            }
         };
+        let max_keys = max_keys as u64;
         let (mut key_bytes, mut single, mut keyed) = (0, 0_u64, false);
-        for rule in self.policies.rules().iter().filter(|rule| rule.enabled) {
+        // A rule that denies in an outage counts nothing then.
+        let counts =
+            |rule: &&Arc<Rule>| rule.enabled && !(self.store.is_shared() && rule.on_outage == OnOutage::Deny);
+        for rule in policies.rules().iter().filter(counts) {
             let plans = std::iter::once(&rule.plan).chain(rule.overrides.values());
+            let plans = plans.filter(|plan| !self.store.is_shared() || plan.has_share());
             let most = plans.map(|plan| Footprint::of(plan).most()).max().unwrap_or(0);
             if rule.by.is_empty() {
                 single = single.saturating_add(most);
@@ -36,22 +53,36 @@ impl Config {
             }
         }
         let keys = if keyed { max_keys } else { 0 };
-        Some(MemoryNeed { keys, key_bytes, bytes: keys.saturating_mul(key_bytes).saturating_add(single) })
+        MemoryNeed { keys, key_bytes, bytes: keys.saturating_mul(key_bytes).saturating_add(single) }
     }
 
-    /// That the counters can take more memory than there is, if that is so.
+    /// A warning if the counters can take more memory than the machine has.
     pub(super) fn too_large(&self) -> Option<Warning> {
-        let (need, machine) = (self.memory_need()?, machine_memory(Path::new("/"))?);
+        let (need, machine) = (self.memory_need(), machine_memory(Path::new("/"))?);
         (need.bytes > machine).then(|| Warning {
             policy: None,
             message: format!(
-                "the counters can take {} if all {} keys are used up, and this machine gives the program {}",
+                "the counters can take {} {}if all {} keys are used up, and this machine gives the program {}",
                 in_words(need.bytes),
+                if self.store.is_shared() { "in an outage " } else { "" },
                 need.keys,
                 in_words(machine)
             ),
-            remedy: "lower `max_keys` in `store`, or use kinds of limits that take less for each key: `sliding by` instead of `sliding`, a window, or a bucket".to_owned(),
+            remedy: self.less_memory(),
         })
+    }
+}
+
+impl Config {
+    fn less_memory(&self) -> String {
+        let first = if self.store.is_shared() {
+            "let the rules that take the most say `on_outage: allow` or `deny`"
+        } else {
+            "lower `max_keys` in `store`"
+        };
+        format!(
+            "{first}, or use kinds of limits that take less for each key: `sliding by` instead of `sliding`, a window, or a bucket"
+        )
     }
 }
 
@@ -65,8 +96,8 @@ pub fn in_words(bytes: u64) -> String {
     format!("{} {unit}", bytes.div_ceil(1 << shift))
 }
 
-/// The memory that this process may use: the machine's, or what its control group allows. `None` if the
-/// system does not say.
+/// The memory that this process may use: the machine's, or the limit of its control group. `None` if the
+/// system does not report it.
 pub fn machine_memory(root: &Path) -> Option<u64> {
     let total = fs::read_to_string(root.join("proc/meminfo")).ok().and_then(|text| {
         let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
@@ -75,7 +106,7 @@ pub fn machine_memory(root: &Path) -> Option<u64> {
     [total, group_limit(root)].into_iter().flatten().min()
 }
 
-/// The lowest limit of the control groups that this process is in.
+/// The lowest memory limit of this process's control groups.
 fn group_limit(root: &Path) -> Option<u64> {
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     let limits = groups.lines().flat_map(|line| {
@@ -88,7 +119,7 @@ fn group_limit(root: &Path) -> Option<u64> {
             }
             _ => return Vec::new(),
         };
-        // Each group is bound by those above it. In a container the path may be seen from outside of it.
+        // Each group is bound by those above it. In a container the path may be that of the host.
         let above = Path::new(group.trim_start_matches('/')).ancestors();
         let read = |group: &Path| fs::read_to_string(base.join(group).join(file)).ok();
         above.filter_map(read).filter_map(|text| text.trim().parse().ok()).collect::<Vec<u64>>()

@@ -1,4 +1,4 @@
-//! Policies, from what was written to what they mean.
+//! Policies, from their written form to their meaning.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub(super) fn mean(written: &Named<PolicyForm>, rules: &Rules, findings: &mut Fi
     policies
 }
 
-/// Finds limits that no attempt of some policy could meet.
+/// Reports limits that no attempt of some policy could meet.
 fn check_bounds(policies: &[Policy], rules: &Rules, findings: &mut Findings<'_>) {
     for rule in rules.usable() {
         let path = Path::of(&["rules", &rule.name]);
@@ -45,7 +45,7 @@ fn check_bounds(policies: &[Policy], rules: &Rules, findings: &mut Findings<'_>)
     }
 }
 
-/// The rules of these names, if all can be used.
+/// The rules of these names, if all are valid.
 fn named(
     names: &[String],
     rules: &Rules,

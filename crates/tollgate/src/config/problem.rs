@@ -1,5 +1,4 @@
-//! What is wrong with a configuration: every problem with its place, what was written there and
-//! what would be right.
+//! The errors of a configuration: each with its position, the written value and the remedy.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,29 +9,29 @@ use super::Warning;
 use super::tree::{Node, Path, Place};
 use crate::printable::{plain, plain_in_place};
 
-/// A configuration that cannot be used. Its author's fault; nothing was started or changed.
+/// An invalid configuration. Its author's fault; nothing was started or changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
-    /// What was found, in the order in which it was found; never empty.
+    /// The errors in the order in which they were found; never empty.
     pub problems: Vec<Problem>,
-    /// How many more were found: a list without end helps nobody.
+    /// How many more were found; an endless list would not help.
     pub more: usize,
 }
 
-/// One thing that is wrong.
+/// One error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Where it was written.
+    /// Its position.
     pub place: Place,
-    /// Which setting it is, such as `rules.domain.limits[1]`; empty for the whole.
+    /// The path of the setting, such as `rules.domain.limits[1]`; empty for the whole configuration.
     pub path: String,
-    /// What is wrong, and what would be right.
+    /// What is wrong, and how to correct it.
     pub message: String,
-    /// The text that goes wrong at one of its characters, and which one, counted from 0.
+    /// The wrong text, and the index of the character at which the error is, from 0.
     pub pointer: Option<(String, usize)>,
 }
 
-/// The problems found so far in one tree.
+/// The errors found so far in one tree.
 pub(super) struct Findings<'t> {
     tree: &'t Node,
     problems: Vec<Problem>,
@@ -41,11 +40,11 @@ pub(super) struct Findings<'t> {
     more_warnings: usize,
 }
 
-/// How many problems are listed, and how many warnings of values.
+/// How many errors are listed, and how many warnings.
 const MOST_LISTED: usize = 50;
 
 impl ConfigError {
-    /// The error that consists of one problem with a whole file.
+    /// The error for a whole file.
     pub(crate) fn of_source(source: &str, message: String) -> Self {
         Problem::new(Place::Source { source: Arc::from(source) }, String::new(), message).into()
     }
@@ -63,17 +62,17 @@ impl<'t> Findings<'t> {
         Self { tree, problems: Vec::new(), more: 0, warnings: Vec::new(), more_warnings: 0 }
     }
 
-    /// Reports the value at `path`.
+    /// Reports an error in the value at `path`.
     pub(super) fn value(&mut self, path: &Path, message: impl Into<String>) {
         self.report(|tree| Problem::new(tree.place_at(path).clone(), path.to_string(), message.into()));
     }
 
-    /// Reports the key that ends `path`.
+    /// Reports an error in the last key of `path`.
     pub(super) fn key(&mut self, path: &Path, message: impl Into<String>) {
         self.report(|tree| Problem::new(tree.key_place_at(path).clone(), path.to_string(), message.into()));
     }
 
-    /// Reports a text that goes wrong at one of its characters.
+    /// Reports a syntax error in a text.
     pub(super) fn grammar(&mut self, path: &Path, error: GrammarError) {
         self.report(|tree| {
             let column = error.text[..error.at].chars().count();
@@ -85,7 +84,7 @@ impl<'t> Findings<'t> {
         });
     }
 
-    /// Warns about the value at `path`, which can be used and may not be what was meant.
+    /// Warns about a value that is valid but may not be intended.
     pub(super) fn warn(&mut self, path: &Path, message: &str, remedy: &str) {
         if self.warnings.len() < MOST_LISTED {
             let message = format!("{}: {path}: {message}", self.tree.place_at(path));
@@ -103,7 +102,7 @@ impl<'t> Findings<'t> {
         std::mem::take(&mut self.warnings)
     }
 
-    /// Finding a place takes time in proportion to the tree, so no more are made than are listed.
+    /// Finding a position takes time in proportion to the tree, so only listed errors get one.
     fn report(&mut self, problem: impl FnOnce(&Node) -> Problem) {
         if self.problems.len() < MOST_LISTED {
             self.problems.push(problem(self.tree));
@@ -112,7 +111,7 @@ impl<'t> Findings<'t> {
         }
     }
 
-    /// All that was found, or what was made of it if that is nothing.
+    /// Returns `made` if there is no error, otherwise all errors.
     pub(super) fn conclude<T>(self, made: Option<T>) -> Result<T, ConfigError> {
         match made {
             Some(made) if self.problems.is_empty() => Ok(made),
@@ -121,7 +120,7 @@ impl<'t> Findings<'t> {
     }
 }
 
-/// What TOML calls a table is a mapping in YAML. What stands in backticks was written, and stays.
+/// Replaces the terms of TOML by those of YAML. Text in backticks was written by the user and stays.
 fn in_words_of_yaml(message: &str) -> String {
     let parts = message.split('`').enumerate();
     let parts =
@@ -133,7 +132,7 @@ fn in_words_of_yaml(message: &str) -> String {
     parts.collect::<Vec<_>>().join("`")
 }
 
-/// `; did you mean …?`, if there is something to mean.
+/// `; did you mean …?`, if there is a similar name.
 pub(super) fn hint(near: Option<String>) -> String {
     near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"))
 }
@@ -144,7 +143,7 @@ pub(super) fn listed<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
     quoted.join(", ")
 }
 
-/// A text somebody wrote, cut to a length that is fit to be shown back, on one line.
+/// A user's text, shortened and on one line.
 pub(super) fn shown(text: &str) -> String {
     let mut out: String = text.chars().take(64).flat_map(char::escape_debug).collect();
     if text.chars().nth(64).is_some() {

@@ -1,6 +1,5 @@
-//! What was written: the shape of a configuration file, key by key. Nothing here knows what it
-//! means; see [`Config`](super::Config) for that. Its doc comments are the descriptions in the JSON
-//! Schema.
+//! The written form of a configuration, key by key. Its meaning is in [`Config`](super::Config). The doc
+//! comments are the descriptions in the JSON Schema.
 
 pub(super) mod clients;
 pub(super) mod databases;
@@ -22,7 +21,7 @@ pub(super) use forms::{
 pub(super) use forms::{StatusText, StoreForm, StoreTable};
 pub(super) use named::Named;
 
-/// What a rule bans by, as far as a pattern can say it.
+/// The syntax of `ban`, as far as a pattern can express it.
 const BAN_PATTERN: &str = concat!(
     r"^\s*after\s+[0-9][0-9_]*\s+denials?\s+in\s+[0-9][0-9a-z_]*",
     r"\s+ban\s+[0-9][0-9a-z_]*(\s+up\s+to\s+[0-9][0-9a-z_]*)?\s*$",
@@ -49,7 +48,7 @@ pub(super) struct Written {
     /// `10m`.
     #[schemars(default = "ten_seconds", example = "30s")]
     pub(super) drain: Option<String>,
-    /// How clients are identified by the gateway and by forward-auth.
+    /// How the gateway and forward-auth identify clients.
     pub(super) clients: Option<clients::Clients>,
     /// How the gateway and forward-auth answer.
     pub(super) answers: Option<clients::Answers>,
@@ -70,8 +69,8 @@ pub(super) struct Written {
     pub(super) rules: Option<Named<Rule>>,
     /// Who is blocked. The list is checked before anything is counted.
     pub(super) blocklist: Option<Vec<BlockedForm>>,
-    /// Who is never blocked, whatever the blocklist says; of several networks with an address, the smallest
-    /// counts. Limits hold for them too.
+    /// Clients that are never blocked, whatever the blocklist says. Of several networks that contain an
+    /// address, the smallest counts. Limits still apply to them.
     pub(super) allowlist: Option<Vec<AllowedForm>>,
     /// The policies, by name: which rules one kind of attempt passes.
     #[schemars(extend("propertyNames" = { "pattern": "^[a-z0-9_.-]{1,64}$" }))]
@@ -162,12 +161,12 @@ pub(super) enum SyncForm {
 #[serde(deny_unknown_fields, expecting = "a table, as in `{ by: ip, limits: [10/s burst 50] }`")]
 #[schemars(extend("oneOf" = [{ "required": ["limits"] }, { "required": ["count_rows"] }]))]
 pub(super) struct Rule {
-    /// A name for the application: every denial by the rule carries it, as in
-    /// `MAX_ACTIVE_DEALS`. 1 to 64 of `A-Z a-z 0-9 _ . -`.
+    /// A name for the application, as in `MAX_ACTIVE_DEALS`: every denial by the rule carries it. 1 to 64 of
+    /// `A-Z a-z 0-9 _ . -`.
     #[schemars(regex(pattern = r"^[A-Za-z0-9_.-]{1,64}$"), example = &"MAX_ACTIVE_DEALS")]
     pub(super) code: Option<String>,
-    /// The field or fields that make its key: each key is counted by itself. Without it, one
-    /// counter stands for all.
+    /// The field or fields that make its key: each key has its own counter. Without it, there is one counter
+    /// for all.
     pub(super) by: Option<By>,
     /// Its limits; all of them must allow an attempt.
     #[serde(default, deserialize_with = "forms::present")]
@@ -176,8 +175,7 @@ pub(super) struct Rule {
     /// Rows of the application that it counts instead of attempts, and how many there may be. An attempt is
     /// allowed if there is room for another row, and reserves its place until the row is committed.
     pub(super) count_rows: Option<CountRows>,
-    /// Limits that hold for single keys instead, by the key: values in the order of `by`, separated
-    /// by commas.
+    /// Limits of single keys, by the key: values in the order of `by`, separated by commas.
     pub(super) overrides: Option<Named<Limits>>,
     /// What happens when a limit is exceeded; by default `reject`.
     pub(super) on_exceed: Option<OnExceedForm>,
@@ -189,11 +187,11 @@ pub(super) struct Rule {
     #[schemars(regex(pattern = ON_OUTAGE_PATTERN))]
     #[schemars(example = "local 50%", example = "local 1/3", example = &"deny")]
     pub(super) on_outage: Option<String>,
-    /// When the rule bans a key that it keeps denying, and for how long: twice as long each time, where
-    /// it says `up to`. By default it never does.
+    /// When the rule bans a key that it keeps denying, and for how long. With `up to`, each ban is twice as
+    /// long as the last. By default it never bans.
     #[schemars(regex(pattern = BAN_PATTERN), example = "after 100 denials in 10m ban 1h up to 24h")]
     pub(super) ban: Option<String>,
-    /// The field whose number an attempt costs at this rule, as in `recipients` or `bytes`. Without it an
+    /// The field whose number an attempt costs at this rule, as in `recipients` or `bytes`. Without it the
     /// rule counts the attempt's cost, by default 1. An attempt without the field is an error.
     #[schemars(example = &"recipients")]
     pub(super) count: Option<String>,
@@ -217,7 +215,7 @@ pub(super) fn schema() -> Schema {
     schema
 }
 
-/// Doc comments are broken into lines for the source, not for whoever reads the schema.
+/// Joins the lines of doc comments, which are broken only for the source.
 fn flow_text(schema: &mut Schema) {
     if let Some(serde_json::Value::String(text)) = schema.get_mut("description") {
         *text = text.replace('\n', " ");

@@ -1,4 +1,4 @@
-//! Rules, from what was written to what they mean.
+//! Rules, from their written form to their meaning.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -18,16 +18,16 @@ use super::problem::{Findings, hint, listed, shown};
 use super::raw::{self, By, DeferForm, Named, OnExceedForm};
 use super::tree::Path;
 
-/// The rules that can be used, and the names of all that were written.
+/// The valid rules, and the names of all written ones.
 pub(super) struct Rules {
     usable: Vec<Arc<Rule>>,
     written: Vec<String>,
-    /// What rules do without their store, unless they say otherwise.
+    /// The default `on_outage`.
     on_outage: OnOutage,
 }
 
 impl Rules {
-    /// Every name that was written, right or wrong.
+    /// Every written name, valid or not.
     pub(super) fn written(&self) -> impl Iterator<Item = &str> {
         self.written.iter().map(String::as_str)
     }
@@ -44,7 +44,7 @@ impl Rules {
         self.usable
     }
 
-    /// Adds a rule that a guard makes, written at `path`.
+    /// Adds a rule of a guard, written at `path`.
     pub(super) fn add(
         &mut self,
         name: &str,
@@ -67,7 +67,7 @@ pub(super) enum Guarded {
     No,
 }
 
-/// What is wrong with the name of a rule, a policy or a key, if anything is.
+/// What is wrong with the name of a rule, a policy or a key.
 pub(super) fn check_name(name: &str) -> Result<(), String> {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '_' | '.' | '-');
     if name.is_empty() {
@@ -184,7 +184,7 @@ fn add_overrides(rule: &mut Rule, overrides: Vec<(&str, Arc<Plan>, Path)>, findi
     }
 }
 
-/// How an application knows the rule. A rule with a code that is none is as usable as one without.
+/// The code of a rule. An invalid one is reported, but does not invalidate the rule.
 fn mean_code(written: &str, path: &Path, findings: &mut Findings<'_>) -> Option<Code> {
     written.parse().map_err(|error: BadCode| findings.value(path, error.to_string())).ok()
 }
@@ -252,13 +252,13 @@ fn mean_on_exceed(form: &OnExceedForm, path: &Path, findings: &mut Findings<'_>)
     }
 }
 
-/// What rules do without their store, unless they say otherwise.
+/// The default `on_outage` of rules.
 pub(super) fn default_on_outage(written: Option<&str>, findings: &mut Findings<'_>) -> OnOutage {
     let Some(text) = written else { return OnOutage::DEFAULT };
     mean_on_outage(text, None, &Path::of(&["on_outage"]), findings).unwrap_or(OnOutage::DEFAULT)
 }
 
-/// What a rule does without its store. A rule whose limits have no share cannot be asked for one.
+/// The `on_outage` of a rule. A rule whose limits have no share cannot use `local`.
 fn mean_on_outage(
     text: &str,
     limited: Option<&Limited>,
@@ -287,7 +287,7 @@ fn mean_on_outage(
     Some(on_outage)
 }
 
-/// When a rule bans. It must deny somebody, whom the lists can name.
+/// The `ban` of a rule. The rule must deny keys that a list entry can express.
 fn mean_ban(written: Option<&str>, rule: &Rule, path: &Path, findings: &mut Findings<'_>) -> Option<Banning> {
     let banning = written?.parse().map_err(|error| findings.grammar(path, error)).ok()?;
     let problem = if rule.by.is_empty() {
@@ -311,7 +311,7 @@ fn mean_deferral(form: &DeferForm, path: &Path, findings: &mut Findings<'_>) -> 
     Some(OnExceed::Defer(Deferral { aligned: form.aligned.unwrap_or(false), jitter }))
 }
 
-/// The limits of single keys, where they are written; whether the keys fit is not yet known.
+/// The limits of single keys. Whether the keys fit is checked later.
 fn mean_overrides<'w>(
     name: &Arc<str>,
     written: Option<&'w Named<raw::Limits>>,
@@ -328,12 +328,12 @@ fn mean_overrides<'w>(
     overrides
 }
 
-/// A key of a rule, as far as it may be shown.
+/// A key of a rule, unless it is secret.
 fn shown_of(rule: &Rule, key: &str) -> String {
     if rule.secret { "***".to_owned() } else { shown(key).to_string() }
 }
 
-/// Why a key does not fit a rule, and what would.
+/// Why a key does not fit a rule, and which would.
 fn misfit(rule: &Rule, written: &str) -> String {
     let key = shown_of(rule, written);
     match &*rule.by {
@@ -358,7 +358,7 @@ fn misfit(rule: &Rule, written: &str) -> String {
     }
 }
 
-/// What is wrong with a key that is a network of another size than those the rule counts.
+/// The error for a key that is a network of another size than the rule counts.
 fn other_network(rule: &Rule, key: &str) -> Option<String> {
     let values: Vec<&str> = if rule.by.len() > 1 { key.split(',').collect() } else { vec![key] };
     rule.by.iter().zip(values).find_map(|(field, value)| {

@@ -1,25 +1,25 @@
-//! Which policies a Cluster keeps in pieces.
+//! Finds policies whose rules are in different slots of a Cluster.
 //!
-//! A script touches keys of one slot. Rules without a common tag lie in different slots, so an attempt
-//! that passes several of them is settled in pieces: never too much is taken, but an attempt may be
-//! refused because of another that is refused itself.
+//! A script uses keys of one slot. Rules without a common tag are in different slots, so an attempt with
+//! several of them is settled in parts: no limit is exceeded, but an attempt may be denied because of another
+//! that is denied itself.
 
 use tollgate_core::Policies;
 use tollgate_redis::Topology;
 
 use super::{Config, StoreConfig};
 
-/// A policy whose rules lie apart.
+/// A policy whose rules are in different slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlotSpread {
     /// Its name.
     pub policy: String,
-    /// Its rules that charge something.
+    /// Its rules that charge anything.
     pub rules: Vec<String>,
 }
 
 impl SlotSpread {
-    /// What that means.
+    /// What that means, as text.
     pub fn words(&self) -> String {
         format!(
             "the rules {} are in different slots of the Cluster, which is weaker than all or nothing: no limit is exceeded, but concurrent attempts may deny each other",
@@ -39,13 +39,13 @@ impl SlotSpread {
 }
 
 impl Config {
-    /// The policies that are weaker than all or nothing under concurrency, because of their store.
+    /// The policies that are not all or nothing under concurrency, because of their store.
     pub fn slot_spread(&self) -> Vec<SlotSpread> {
         of(&self.store, &self.policies)
     }
 }
 
-/// The policies whose rules this store keeps apart.
+/// The policies whose rules are in different slots of this store.
 pub fn of(store: &StoreConfig, policies: &Policies) -> Vec<SlotSpread> {
     let StoreConfig::Redis(settings) = store else { return Vec::new() };
     let Topology::Cluster { .. } = settings.topology else { return Vec::new() };

@@ -1,4 +1,4 @@
-//! Where counters are kept.
+//! The store of the counters.
 
 mod postgres;
 mod redis;
@@ -19,23 +19,23 @@ pub(super) use postgres::mean as postgres_settings;
 use tollgate_postgres::Settings as PostgresSettings;
 use tollgate_redis::Settings as RedisSettings;
 
-/// Where counters are kept.
+/// The store of the counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreConfig {
     /// In memory: they are lost when the program ends.
     Memory {
-        /// How many keys are remembered; 1,000,000 unless said otherwise.
+        /// The most keys; by default 1,000,000.
         max_keys: usize,
     },
     /// In a file.
     File {
-        /// Its path; `tollgate.redb` unless said otherwise.
+        /// Its path; by default `tollgate.redb`.
         path: PathBuf,
-        /// How often it is written; every ten seconds unless said otherwise.
+        /// How often it is written; by default every ten seconds.
         flush_interval: Span,
-        /// When it is written; at that interval unless said otherwise.
+        /// When it is written; by default at that interval.
         sync: Sync,
-        /// How many keys are remembered; 1,000,000 unless said otherwise.
+        /// The most keys; by default 1,000,000.
         max_keys: usize,
     },
     /// In Redis or Valkey.
@@ -45,7 +45,7 @@ pub enum StoreConfig {
 }
 
 impl StoreConfig {
-    /// The store that keeps the keys of these rules together, if it is one that keeps them apart.
+    /// Adds the hash tags of rules, if the store uses them.
     pub(super) fn tagged(mut self, tags: HashMap<String, String>) -> Self {
         if let Self::Redis(settings) = &mut self {
             settings.tags = tags;
@@ -67,14 +67,14 @@ pub(super) fn from_file(file: &str) -> Result<String, String> {
 /// When a file store is written to disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sync {
-    /// At the flush interval: a crash loses what was counted since.
+    /// At the flush interval: a crash loses the counts since.
     Interval,
     /// Before every answer: a crash loses nothing.
     Always,
 }
 
 impl StoreConfig {
-    /// Whether other nodes may use the same counters, over a way that may fail.
+    /// Whether other nodes may use the same counters, over a network that may fail.
     pub fn is_shared(&self) -> bool {
         match self {
             Self::Memory { .. } | Self::File { .. } => false,
@@ -82,14 +82,14 @@ impl StoreConfig {
         }
     }
 
-    /// Whether its file is the one at a path, under whatever name.
+    /// Whether its file is the one at a path, under any name.
     pub(super) fn is_in(&self, path: &std::path::Path) -> bool {
         let Self::File { path: file, .. } = self else { return false };
         let both = std::fs::metadata(file).and_then(|file| Ok((file, std::fs::metadata(path)?)));
         both.is_ok_and(|(file, other)| (file.dev(), file.ino()) == (other.dev(), other.ino()))
     }
 
-    /// That the directory of its file is not there, if that is so: the server would not start.
+    /// A warning if the directory of its file does not exist: the server would not start.
     pub(super) fn homeless(&self) -> Option<Warning> {
         let Self::File { path, .. } = self else { return None };
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty())?;
@@ -128,7 +128,7 @@ pub(super) fn mean(
             postgres::mean(word, &path, &StoreTable::default(), &path, environment, findings)
                 .map(|settings| StoreConfig::Postgres(Box::new(settings)))
         }
-        // Whatever is like an address may have a password in it, and is read by who keeps it.
+        // A text that looks like an address may contain a password, and is only read as one.
         Some(StoreForm::Word(word)) if word.contains(':') => {
             redis::mean(word, &path, &StoreTable::default(), &path, environment, findings)
                 .map(|settings| StoreConfig::Redis(Box::new(settings)))
@@ -218,7 +218,7 @@ const KEEP_ONE: &str = "keep one of `memory`, `file`, `redis` and `postgres`";
 const OF_POSTGRES: &str = "this is a setting of stores in PostgreSQL: add `postgres` with its address";
 const OF_REDIS: &str = "this is a setting of stores in Redis: add `redis` with its address";
 
-/// Refuses each setting that was written and belongs to another store.
+/// Reports each written setting that belongs to another store.
 fn refuse(settings: &[(&str, bool)], path: &Path, findings: &mut Findings<'_>, message: &str) {
     for (setting, _) in settings.iter().filter(|(_, written)| *written) {
         findings.key(&path.key(setting), message);

@@ -1,9 +1,9 @@
-//! What was probably meant by a key that is not known: a word of another program, a setting that belongs
-//! elsewhere, or a line that is indented too little or too much.
+//! Guesses what an unknown key means: a term of another program, a setting of another section, or a wrongly
+//! indented line.
 
 use super::tree::{Entry, Node, Value};
 
-/// Words of other programs, and ours.
+/// Terms of other programs, and tollgate's.
 const SYNONYMS: [(&[&str], &str); 11] = [
     (&["servers", "server", "url", "urls", "targets", "target", "backends", "endpoints"], "addresses"),
     (&["rate_limit", "ratelimit", "limit", "limits", "limiter"], "policy"),
@@ -18,26 +18,26 @@ const SYNONYMS: [(&[&str], &str); 11] = [
     (&["token", "secret", "password", "value"], "token_env"),
 ];
 
-/// Settings, and the section below which they belong.
+/// Settings, and the section to which they belong.
 const BELOW: [(&str, &[&str]); 3] = [
     ("bounds", &["head_bytes", "head_lines", "head_timeout", "tunnels", "tunnel_timeout", "streams"]),
     ("clients", &["trusted_proxies", "address_header", "api_keys", "tokens"]),
     ("gateway", &["upstreams", "routes", "workers", "access_log", "bounds"]),
 ];
 
-/// Our word for a key that is not known, if it is one of another program's.
+/// Tollgate's term for an unknown key, if it is a term of another program.
 pub(super) fn synonym(found: &str, known: &[&str]) -> Option<String> {
     let word = found.to_ascii_lowercase().replace('-', "_");
     let ours = SYNONYMS.iter().filter(|(words, _)| words.contains(&&*word)).map(|(_, ours)| *ours);
     ours.into_iter().find(|ours| known.contains(ours)).map(str::to_owned)
 }
 
-/// The section below which a key belongs.
+/// The section to which a key belongs.
 pub(super) fn section_of(found: &str) -> Option<&'static str> {
     BELOW.iter().find(|(_, keys)| keys.contains(&found)).map(|(section, _)| *section)
 }
 
-/// What a section that is not known looks like, if it looks like something that belongs into one.
+/// What an unknown section looks like, if it looks like part of another one.
 pub(super) fn outdented(node: &Node) -> Option<&'static str> {
     match &node.value {
         Value::Table(entries) => {
@@ -55,7 +55,7 @@ pub(super) fn empty_above<'n>(entries: &'n [Entry], entry: &Entry) -> Option<&'n
     above.filter(|above| matches!(above.node.value, Value::Null)).last().map(|above| &*above.key)
 }
 
-/// What is wrong with the indentation of a line that is not valid YAML: it lies between the lines above it.
+/// The error for an indentation between the levels of the lines above it, which is not valid YAML.
 pub(super) fn between_levels(text: &str, line: usize) -> Option<String> {
     let indented =
         |line: &str| (!line.trim().is_empty()).then(|| line.len() - line.trim_start_matches(' ').len());

@@ -1,18 +1,17 @@
-//! What a configuration says before anybody knows what it means: values with the places they come
-//! from. YAML, TOML and environment variables all become this tree, so that everything after it is
-//! written once and can say where a problem lies.
+//! A parsed configuration before it is interpreted: values with their positions. YAML, TOML and environment
+//! variables all become this tree, so that everything after it is written once and can report positions.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// A value and where it was written.
+/// A value and its position.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) value: Value,
     pub(super) place: Place,
 }
 
-/// What a value can be.
+/// The kinds of values.
 #[derive(Clone, Debug)]
 pub(super) enum Value {
     Null,
@@ -22,7 +21,7 @@ pub(super) enum Value {
     Text(String),
     List(Vec<Node>),
     Table(Vec<Entry>),
-    /// Was wrong and has been reported: it is passed over from then on.
+    /// A wrong value that was reported and is skipped from then on.
     Reported,
 }
 
@@ -34,7 +33,7 @@ pub(super) struct Entry {
     pub(super) node: Node,
 }
 
-/// Where something was written.
+/// The position of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// In a file or text as a whole.
@@ -59,7 +58,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// Whether it is in YAML, as everything but a TOML file is.
+    /// Whether it is in YAML, as everything except a TOML file is.
     pub(super) fn is_yaml(&self) -> bool {
         match self {
             Self::Source { source } | Self::At { source, .. } => !source.ends_with(".toml"),
@@ -68,7 +67,7 @@ impl Place {
     }
 }
 
-/// The way from the root of a tree to a node.
+/// The path from the root of a tree to a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Path(Vec<Step>);
 
@@ -81,7 +80,7 @@ enum Step {
 }
 
 impl Node {
-    /// The place of the node at `path`, or of the nearest one above it that exists.
+    /// The position of the node at `path`, or of its nearest existing ancestor.
     pub(super) fn place_at(&self, path: &Path) -> &Place {
         let mut node = self;
         for step in &path.0 {
@@ -93,7 +92,7 @@ impl Node {
         &node.place
     }
 
-    /// The place of the key that ends `path`; of the value if it is an element of a list.
+    /// The position of the last key of `path`; of the value if it is an element of a list.
     pub(super) fn key_place_at(&self, path: &Path) -> &Place {
         let Some((Step::Key(key) | Step::Secret(key), above)) = path.0.split_last() else {
             return self.place_at(path);
@@ -108,7 +107,7 @@ impl Node {
         node.entry(key).map_or(&node.place, |entry| &entry.key_place)
     }
 
-    /// Takes the node at `path` out of sight, once it has been reported.
+    /// Hides the node at `path`, once it has been reported.
     pub(super) fn hide(&mut self, path: &Path) {
         let mut node = self;
         for step in &path.0 {
@@ -127,7 +126,7 @@ impl Node {
         node.value = Value::Reported;
     }
 
-    /// Whether something was hidden in the table at `path`.
+    /// Whether something in the table at `path` was hidden.
     pub(super) fn hides_something(&self, path: &Path) -> bool {
         let node = path.0.iter().try_fold(self, |node, step| node.child(step));
         match node.map(|node| &node.value) {
@@ -155,7 +154,7 @@ impl Node {
 }
 
 impl Value {
-    /// What this is, for people.
+    /// The kind of the value, as text.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Self::Null | Self::Reported => "nothing",
@@ -189,7 +188,7 @@ impl Path {
         self.then(Step::Index(index))
     }
 
-    /// The names on the way, without the indices.
+    /// The names in the path, without the indices.
     pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|step| match step {
             Step::Key(key) | Step::Secret(key) => Some(key.as_str()),
@@ -208,7 +207,7 @@ impl Path {
     }
 }
 
-/// Prints as people write it: `rules.domain.limits[1]`. Names that would be misread are quoted.
+/// Prints as users write it: `rules.domain.limits[1]`. Ambiguous names are quoted.
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, step) in self.0.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Which holds at the gateway outlast a process that is killed.
+//! Finds holds of the gateway that outlive a killed process.
 
 use tollgate_core::limit::{Holding, Limit};
 use tollgate_core::{Policy, Rule};
@@ -6,8 +6,8 @@ use tollgate_core::{Policy, Rule};
 use super::{Config, StoreConfig, Warning};
 
 impl Config {
-    /// The limits of the gateway's requests and connections that nobody would release for a gateway that
-    /// was killed. Counters in memory end with it.
+    /// The limits of the gateway's requests and connections whose holds would stay if the gateway were
+    /// killed. Counters in memory end with it.
     pub(super) fn unleased_holds(&self) -> Vec<Warning> {
         let Some(gateway) = &self.gateway else { return Vec::new() };
         if matches!(self.store, StoreConfig::Memory { .. }) {

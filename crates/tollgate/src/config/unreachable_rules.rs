@@ -1,4 +1,4 @@
-//! Which rules never apply, because nobody could prove what they count by.
+//! Finds rules that never apply, because no client can prove the fields that they count by.
 
 use tollgate_core::{Policy, Rule};
 use tollgate_web::facts::{Aliases, Source};
@@ -6,7 +6,8 @@ use tollgate_web::facts::{Aliases, Source};
 use super::{Config, Warning};
 
 impl Config {
-    /// The rules of policies that stand before a service, and count by what no request can prove.
+    /// The rules of the gateway's and forward-auth's policies that count by a field that no request can
+    /// prove.
     pub(super) fn unreachable_rules(&self) -> Vec<Warning> {
         let mut found = Vec::new();
         for policy in self.policies.iter() {
@@ -18,8 +19,8 @@ impl Config {
         found
     }
 
-    /// What the fields of a policy are called where requests pass it: at the gateway, or at forward-auth if
-    /// there are proxies to ask there. `None` if nobody but the API asks, which is told the fields.
+    /// The aliases for the fields of a policy: the gateway's, or forward-auth's if proxies are configured.
+    /// `None` if only the API uses the policy, since its callers send the fields themselves.
     fn aliases_of(&self, policy: &Policy) -> Option<&Aliases> {
         let Some(gateway) = &self.gateway else {
             return (!self.clients.proxies.is_none()).then_some(&self.clients.aliases);

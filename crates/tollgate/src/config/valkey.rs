@@ -1,8 +1,8 @@
-//! `VALKEY_URL` and `VALKEY_KEY_PREFIX`, which other programs share: they go before the store of the file,
-//! and behind `TOLLGATE__STORE`.
+//! `VALKEY_URL` and `VALKEY_KEY_PREFIX`, which other programs use too. They take precedence over the file's
+//! store, but not over `TOLLGATE__STORE`.
 //!
-//! The address replaces the one in the file. What the file says beside an address of Redis stays: time-outs,
-//! prefix, TLS.
+//! The address replaces the one in the file. Other settings of Redis in the file stay: time-outs, prefix,
+//! TLS.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,32 +12,32 @@ use super::{Config, Warning};
 
 /// The address of the store.
 const URL: &str = "VALKEY_URL";
-/// What its keys begin with.
+/// The prefix of its keys.
 const KEY_PREFIX: &str = "VALKEY_KEY_PREFIX";
 
-/// What one of the variables did.
+/// The effect of one of the variables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ValkeyVariable {
     /// Its name.
     pub name: &'static str,
-    /// What it did.
+    /// Its effect.
     pub effect: Effect,
 }
 
-/// What a variable did to the configuration.
+/// The effect of a variable on the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// It is used, and the configuration says nothing about it.
+    /// It is used, and the file does not set the same.
     Used,
-    /// It is used instead of what the file, or the starter, says.
+    /// It is used instead of the value in the file or the starter.
     OverridesFile,
-    /// Another variable, which goes before it, names the store.
+    /// Another variable with precedence names the store.
     Overridden,
-    /// It is a setting of Redis, and the store is another one.
+    /// It is a setting of Redis, but the store is another one.
     NotRedis,
 }
 
-/// Lays the variables over the store of the file, and says what each of them did.
+/// Applies the variables to the store of the file, and returns the effect of each.
 pub(super) fn apply(tree: &mut Node, environment: &HashMap<String, String>) -> Vec<ValkeyVariable> {
     let value = |name: &'static str| {
         let text = environment.get(name).filter(|text| !text.is_empty())?;
@@ -76,7 +76,7 @@ pub(super) fn apply(tree: &mut Node, environment: &HashMap<String, String>) -> V
     done
 }
 
-/// Whether a variable of the environment says which store it is.
+/// Whether an environment variable sets the store.
 fn names_a_store(variable: &str) -> bool {
     let Some(rest) = variable.strip_prefix("TOLLGATE__") else { return false };
     let mut levels = rest.split("__").map(str::to_lowercase);
@@ -85,7 +85,7 @@ fn names_a_store(variable: &str) -> bool {
     store && levels.next().is_none_or(|level| kinds.contains(&&*level))
 }
 
-/// The settings of a store in Redis; none if the store is another one, or not named.
+/// The settings of a store in Redis; none if the store is another one, or not configured.
 fn redis_settings(entries: &[Entry]) -> Vec<Entry> {
     let Some(store) = entries.iter().find(|entry| entry.key == "store") else { return Vec::new() };
     match &store.node.value {
@@ -98,12 +98,12 @@ fn redis_settings(entries: &[Entry]) -> Vec<Entry> {
     }
 }
 
-/// Whether an address names a user or a password.
+/// Whether an address contains a user or a password.
 fn has_login(url: &Node) -> bool {
     matches!(&url.value, Value::Text(text) if text.contains('@'))
 }
 
-/// Puts a value under a key, and says whether there was one.
+/// Sets a value. Returns whether there was one before.
 fn set(entries: &mut Vec<Entry>, key: &str, node: Node) -> bool {
     let before = entries.len();
     entries.retain(|entry| entry.key != key);
@@ -113,7 +113,7 @@ fn set(entries: &mut Vec<Entry>, key: &str, node: Node) -> bool {
 }
 
 impl Config {
-    /// The variables that are set and do nothing.
+    /// Warnings about variables without effect.
     pub(super) fn unused_valkey(&self) -> impl Iterator<Item = Warning> {
         let unused = self.valkey.iter().filter(|variable| !variable.is_used());
         unused.map(|variable| Warning {

@@ -1,7 +1,7 @@
-//! Environment variables laid over the tree: `TOLLGATE__RULES__SENDER__LIMITS=[5/hour]`.
+//! Environment variables that override values in the tree: `TOLLGATE__RULES__SENDER__LIMITS=[5/hour]`.
 //!
-//! Two underscores separate levels, names match whatever their case, and the value is YAML. Which
-//! keys exist is checked when the tree is read, as for everything else.
+//! Two underscores separate levels, the case of names does not matter, and the value is YAML. Unknown keys
+//! are reported when the tree is read, like all others.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use super::tree::{Entry, Node, Path, Place, Value};
 
 const PREFIX: &str = "TOLLGATE__";
 
-/// Sections whose keys are names that the author chose: a variable that reaches below one of those
-/// names must mean one that exists, or a slip would make a new rule that nobody uses.
+/// Sections whose keys are chosen by the author. A variable that reaches below such a name must use an
+/// existing one; otherwise a typo would create a rule that no policy uses.
 const NAMED: [(&str, &str); 4] =
     [("rules", "rule"), ("policies", "policy"), ("fields", "field"), ("guards", "guard")];
 
 pub(super) fn apply(tree: &mut Node, environment: &HashMap<String, String>) -> Result<(), ConfigError> {
     let mut variables: Vec<_> = environment.iter().filter(|(name, _)| name.starts_with(PREFIX)).collect();
-    // Sorted, a variable for a section comes before those for what is inside.
+    // In sorted order, a variable for a section comes before those for its parts.
     variables.sort();
     let mut problems = Vec::new();
     let mut earlier: HashMap<String, &String> = HashMap::new();
@@ -45,7 +45,7 @@ pub(super) fn apply(tree: &mut Node, environment: &HashMap<String, String>) -> R
     if problems.is_empty() { Ok(()) } else { Err(problems.into()) }
 }
 
-/// Puts a node where the segments lead; what is missing on the way is made.
+/// Puts a node at the path of the segments, and creates missing levels.
 fn put(tree: &mut Node, segments: &[&str], new: Node) -> Result<(), (Path, String)> {
     let mut path = Path::default();
     let mut node = tree;
@@ -85,8 +85,8 @@ fn put(tree: &mut Node, segments: &[&str], new: Node) -> Result<(), (Path, Strin
     Ok(())
 }
 
-/// The entry that a segment means, whatever its case. It is made if it is not there, unless it must
-/// be the name of `one` that exists.
+/// The entry for a segment, in any case. It is created if it does not exist, unless it must be an existing
+/// name of kind `one`.
 fn enter(entries: &mut Vec<Entry>, segment: &str, one: Option<&str>, place: &Place) -> Result<usize, String> {
     let wanted = segment.to_lowercase();
     if let Some(index) = entries.iter().position(|entry| entry.key.to_lowercase() == wanted) {

@@ -1,15 +1,15 @@
-//! Which time zones there are, by the database that is built into the program.
+//! Checks time zones against the database that is built into the program.
 
 use jiff::tz::TimeZoneDatabase;
 use tollgate_core::policy::nearest;
 
 use super::problem::{hint, shown};
 
-/// What is wrong with the name of a time zone, if anything is.
+/// What is wrong with the name of a time zone.
 pub(super) fn problem(name: &str) -> Option<String> {
     let zones = TimeZoneDatabase::bundled();
     match zones.get(name) {
-        // A zone's name is part of a counter's identity, so it has one spelling.
+        // A zone's name is part of a counter's identity, so only one spelling is allowed.
         Ok(zone) => match zone.iana_name() {
             Some(exact) if exact != name => Some(format!("this time zone is spelled `{exact}`")),
             _ => None,

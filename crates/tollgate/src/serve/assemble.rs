@@ -1,4 +1,4 @@
-//! Puts the parts together: the only file that knows every crate.
+//! Assembles the parts: the only file that knows every crate.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,30 +17,28 @@ use tollgate_store::file::{FileEvent, FileOptions, FileStore, OpenReport, Syncin
 use tollgate_store::{MemoryStore, SteadyClock, SystemClock};
 
 use super::metrics;
+use crate::config::memory::FALLBACK_KEYS;
 use crate::config::{ApiKey, Config, Role, StoreConfig, Sync};
 
 /// The parts of a running server.
 pub(crate) struct Assembly {
-    /// What decides, at every door.
+    /// Admits attempts, for every door.
     pub(crate) admissions: Admissions,
     /// Where rules count rows.
     pub(crate) databases: Arc<Databases>,
     pub(crate) registry: Registry,
-    /// Saves what is not saved yet.
+    /// Saves unsaved counters.
     pub(crate) flush: Box<dyn FnOnce() -> anyhow::Result<()> + Send>,
-    /// The reverse proxy, which serves already.
+    /// The reverse proxy, which is already serving.
     pub(crate) gateway: Option<Arc<Gateway>>,
-    /// Lets attempts wait, at every door.
+    /// Paces attempts, for every door.
     pub(crate) pacer: Pacer,
 }
-
-/// How many keys are remembered while the shared store cannot be used.
-const FALLBACK_KEYS: usize = 1_000_000;
 
 struct Kept {
     store: Arc<dyn Store>,
     records: Arc<dyn Records>,
-    /// What decides when the store cannot be used; only for one that is not in this process.
+    /// Decides during an outage; only for a store outside this process.
     fallback: Option<Fallback>,
     flush: Box<dyn FnOnce() -> anyhow::Result<()> + Send>,
 }
@@ -72,7 +70,7 @@ pub(crate) async fn assemble(config: &Config) -> anyhow::Result<Assembly> {
     let engine = Arc::new(engine.counting_rows(Arc::clone(&databases) as Arc<dyn RowSource>));
     registry.register_collector(Box::new(engine.row_meters().clone()));
     let leases = Arc::new(Leases::new(Arc::clone(&engine), Arc::new(SteadyClock::new())));
-    // Whatever becomes of the gateway's threads, those who wait elsewhere wait on.
+    // In the main runtime, so that waiting calls do not depend on the gateway's threads.
     let runtime = tokio::runtime::Handle::current();
     let pacer = Pacer::in_runtime(Arc::clone(&engine), PacerOptions::default(), runtime);
     let admissions = Admissions { engine, pacer: Some(pacer.clone()), leases };
@@ -109,7 +107,7 @@ async fn keep(config: &StoreConfig, registry: &mut Registry) -> anyhow::Result<K
                 max_keys: *max_keys,
                 on_event: Box::new(tell),
             };
-            // The error names its cause itself; the chain would name it again.
+            // The error's text contains its cause; the chain would repeat it.
             let (store, report) = FileStore::open(path, clock, options)
                 .map_err(|error| anyhow::Error::msg(error.to_string()))?;
             tell_opened(path, &report);
@@ -137,7 +135,7 @@ async fn keep(config: &StoreConfig, registry: &mut Registry) -> anyhow::Result<K
     }
 }
 
-/// Logs what was found when the state file was opened.
+/// Logs the report of opening the state file.
 fn tell_opened(path: &Path, report: &OpenReport) {
     let file = path.display();
     if let Some(aside) = &report.set_aside {
@@ -171,7 +169,7 @@ fn tell(event: FileEvent) {
     }
 }
 
-/// What the door for proxies is told.
+/// The settings of forward-auth.
 pub(crate) fn forward_auth(config: &Config) -> ForwardAuthSettings {
     ForwardAuthSettings {
         trusted_proxies: config.clients.proxies.clone(),
@@ -181,7 +179,7 @@ pub(crate) fn forward_auth(config: &Config) -> ForwardAuthSettings {
     }
 }
 
-/// The configured keys, as the door knows them.
+/// The configured keys, in the door's type.
 pub(crate) fn access_keys(config: &Config) -> Vec<AccessKey> {
     let key = |key: &ApiKey| {
         let role = match key.role {
@@ -189,7 +187,7 @@ pub(crate) fn access_keys(config: &Config) -> Vec<AccessKey> {
             Role::Read => tollgate_doors::Role::Read,
             Role::Admin => tollgate_doors::Role::Admin,
         };
-        AccessKey { name: key.name.clone(), role, hash: key.token.bytes() }
+        AccessKey { name: key.name.clone(), role, hash: key.token.bytes(), tenant: None }
     };
     config.keys.iter().map(key).collect()
 }

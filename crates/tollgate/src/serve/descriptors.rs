@@ -1,9 +1,9 @@
-//! File descriptors: as many as the system lets this process have, since each connection needs one.
+//! Raises the limit on file descriptors, since each connection needs one.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tollgate_gateway::settings::Settings;
 
-/// Raises the limit as far as it may be raised, and says so if the gateway may need more.
+/// Raises the limit to its maximum, and logs a warning if the gateway may need more.
 pub(super) fn raise(gateway: Option<&Settings>) {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let raised = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
@@ -19,7 +19,7 @@ pub(super) fn raise(gateway: Option<&Settings>) {
     }
 }
 
-/// How many connections there may be: each of a client may need one to an upstream.
+/// The most connections: each client connection may need one to an upstream.
 fn needed(settings: &Settings) -> u64 {
     let each = 2 * settings.bounds.connections as u64;
     each.saturating_mul(settings.workers.get() as u64)

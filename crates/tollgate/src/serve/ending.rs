@@ -1,6 +1,6 @@
-//! The end of the program, in order. A signal begins it: callers that wait for their turn are answered
-//! with 503, the API and the gateway say farewell to their clients and finish the requests under way, and
-//! the counters are saved. A second signal skips everything but the saving.
+//! Shuts the program down in order. On a signal, waiting callers get a 503, the API and the gateway tell
+//! their clients to disconnect and finish the requests in flight, and the counters are saved. A second signal
+//! skips everything but the saving.
 
 use std::io;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(crate) struct EndSignals {
     terminate: Signal,
 }
 
-/// The parts that end, in the order in which they do.
+/// The parts that shut down, in their order.
 pub(crate) struct Ending {
     pub(crate) pacer: Pacer,
     pub(crate) server: Server,
@@ -37,7 +37,7 @@ pub(crate) struct Ending {
 }
 
 impl EndSignals {
-    /// Catches them from now on.
+    /// Handles the signals from now on.
     pub(crate) fn catch() -> io::Result<Self> {
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }
@@ -52,14 +52,14 @@ impl EndSignals {
 }
 
 impl Ending {
-    /// Ends everything. Requests under way have as long as `drain`, unless another signal comes.
+    /// Shuts everything down. Requests in flight have `drain`, unless another signal arrives.
     pub(crate) async fn run(self, drain: Duration, signals: &mut EndSignals) -> anyhow::Result<()> {
         let Self { pacer, server, gateway, tending, notifying, flush } = self;
         tracing::info!(
             component = "server",
             "shutting down: connections are closed after their next answer; a second signal ends at once"
         );
-        // Before anything else: the requests that wait are among those that are to be finished.
+        // First of all, since waiting requests must be finished too.
         pacer.end();
         let in_order = async {
             let gateway_ends = async {

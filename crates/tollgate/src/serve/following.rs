@@ -23,15 +23,15 @@ const MOST_LINKS: usize = 40;
 pub(crate) struct Following(JoinHandle<()>);
 
 impl Following {
-    /// Reloads when the signal comes and when the file changes. A change since the configuration was
-    /// read is noticed at once.
+    /// Reloads on the signal and when the file changes. A change since the configuration was read is noticed
+    /// at once.
     pub(crate) fn start(reloader: Arc<Reloader>, hangup: Signal) -> Self {
         let watch = Watch::start(reloader.path());
         reloader.reload_if_changed();
         Self(tokio::spawn(follow(reloader, hangup, watch)))
     }
 
-    /// Ends it: no reload begins any more.
+    /// Ends it: no further reload starts.
     pub(crate) fn end(self) {
         self.0.abort();
     }
@@ -44,15 +44,15 @@ async fn follow(reloader: Arc<Reloader>, mut hangup: Signal, mut watch: Watch) {
             () = watch.changed() => false,
         };
         sleep(SETTLE).await;
-        // Signals that came meanwhile are one by now.
+        // Signals that arrived meanwhile count as one.
         signalled |= timeout(Duration::ZERO, hangup.recv()).await.is_ok();
-        // The watch is renewed before the file is read, so that no change falls between.
+        // The watch is renewed before the file is read, so that no change is missed.
         watch.renew();
         if signalled { reloader.reload_and_tell() } else { reloader.reload_if_changed() }
     }
 }
 
-/// Notices changes of one file, also when a directory or a link on the way to it is replaced.
+/// Notices changes of one file, even if a directory or a link in its path is replaced.
 struct Watch {
     path: Option<PathBuf>,
     watcher: Option<RecommendedWatcher>,
@@ -61,7 +61,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// Watches a file. Where that is not possible, a line in the log says so.
+    /// Watches a file. If that is impossible, a log line says so.
     fn start(path: Option<&Path>) -> Self {
         let (sender, events) = mpsc::channel(1);
         let mut watch = Self { path: path.map(Path::to_owned), watcher: None, sender, events };
@@ -71,12 +71,12 @@ impl Watch {
 
     /// Waits for a change.
     async fn changed(&mut self) {
-        // The sender is beside it, so the channel never closes.
+        // The sender is in the same struct, so the channel never closes.
         let _ = self.events.recv().await;
     }
 
-    /// Watches the way to the file as it is now. Watches are bound to directories and not to their
-    /// names, so the old ones see nothing of a directory that has taken the place of another.
+    /// Watches the current path to the file. Watches are bound to directories and not to their names, so the
+    /// old ones do not see a directory that replaced another.
     fn renew(&mut self) {
         while self.events.try_recv().is_ok() {}
         let Some(path) = &self.path else { return };
@@ -89,7 +89,7 @@ impl Watch {
     }
 }
 
-/// Watches every directory on the way to a file.
+/// Watches every directory on the path to a file.
 fn watch_way(path: &Path, sender: mpsc::Sender<()>) -> notify::Result<RecommendedWatcher> {
     let way: HashSet<PathBuf> = way_to(&std::path::absolute(path)?);
     let directories: HashSet<PathBuf> =
@@ -100,7 +100,7 @@ fn watch_way(path: &Path, sender: mpsc::Sender<()>) -> notify::Result<Recommende
             event.need_rescan() || (!event.kind.is_access() && on_the_way())
         });
         if touched {
-            // A full channel holds a change that was not handled yet.
+            // A full channel already holds an unhandled change.
             let _ = sender.try_send(());
         }
     })?;
@@ -109,7 +109,7 @@ fn watch_way(path: &Path, sender: mpsc::Sender<()>) -> notify::Result<Recommende
     for directory in &directories {
         match watcher.watch(directory, RecursiveMode::NonRecursive) {
             Ok(()) => watched += 1,
-            // Some may be missing for a moment, or closed to us: the others tell of changes.
+            // Some directories may be missing for a moment, or unreadable; the others report changes.
             Err(error) => refused = Some(error),
         }
     }
@@ -119,8 +119,8 @@ fn watch_way(path: &Path, sender: mpsc::Sender<()>) -> notify::Result<Recommende
     }
 }
 
-/// Every path whose replacement changes what an absolute path leads to: each directory, link and file
-/// on the way, as it is named in a directory that is no link.
+/// Every path whose replacement changes what an absolute path leads to: each directory, link and file on the
+/// way, named within a directory that is not a link.
 fn way_to(path: &Path) -> HashSet<PathBuf> {
     let steps = |path: &Path| path.components().map(|part| part.as_os_str().to_owned()).collect();
     let mut open: VecDeque<OsString> = steps(path);

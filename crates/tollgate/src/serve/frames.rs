@@ -1,5 +1,5 @@
-//! A stream that ends a connection whose HTTP/2 frames flood the server, or whose head never ends. What is
-//! sent over HTTP/1 passes unseen: the server bounds that itself.
+//! A stream that closes a connection with a flood of HTTP/2 frames or a head that never ends. HTTP/1 passes
+//! unchanged: the server bounds it itself.
 
 use std::io;
 use std::pin::Pin;
@@ -15,19 +15,19 @@ pub(crate) struct WatchedFrames<S> {
     watch: FrameWatch,
     opened: Instant,
     head_timeout: Duration,
-    /// Runs while the head of this number has not ended.
+    /// Runs while the head with this number has not ended.
     unfinished: Option<(u64, Pin<Box<Sleep>>)>,
 }
 
 impl<S> WatchedFrames<S> {
-    /// Reading from this stream fails once a head has not ended for as long as `head_timeout`, or once too
-    /// many frames came that carry no request.
+    /// Reading from this stream fails if a head takes longer than `head_timeout`, or after too many frames
+    /// without a request.
     pub(crate) fn new(stream: S, head_timeout: Duration) -> Self {
         let watch = FrameWatch::new(Duration::ZERO);
         Self { stream, watch, opened: Instant::now(), head_timeout, unfinished: None }
     }
 
-    /// Nothing more came for now.
+    /// Called when nothing more has arrived for now.
     fn poll_unfinished(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Some(number) = self.watch.unfinished() else {
             self.unfinished = None;

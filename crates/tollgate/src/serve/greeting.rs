@@ -1,5 +1,5 @@
-//! What the server prints on standard output once it listens: its configuration file, its store, its
-//! listeners, and what to try first.
+//! Prints on standard output once the server listens: its configuration file, its store, its listeners, and a
+//! first request to try.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use crate::cli::store_in_words;
 use crate::command::plain;
 use crate::config::Config;
 
-/// Prints where the configuration is, where counters are kept, where it listens and what to try first.
+/// Prints the configuration file, the store, the listeners and a first request to try.
 pub(crate) fn greet(
     out: &mut dyn Write,
     (file, config): (Option<&Path>, &Config),

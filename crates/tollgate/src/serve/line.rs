@@ -1,9 +1,9 @@
-//! A connection that is watched while a request on it waits: whoever hangs up is to be noticed, also if it
-//! sent something after its request. The server reads no further than one request ahead, so it would not
-//! come to the end of what was sent before it has answered.
+//! A connection that is watched while a request on it waits, so that a disconnect is noticed even if the
+//! client sent something after its request. The server reads at most one request ahead, so it would not see
+//! the end before it has answered.
 //!
-//! It is closed with care, too. A system that closes a connection on which unread bytes lie, or still come,
-//! resets it, and the peer may lose the answer. So after the last answer this reads on for a while.
+//! It is also closed with care. If the kernel closes a connection with unread or still arriving bytes, it
+//! resets it, and the client may lose the response. So this reads on for a while after the last response.
 
 use std::io;
 use std::pin::Pin;
@@ -18,38 +18,38 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::{Sleep, sleep};
 
-/// A connection, as the server reads and writes it.
+/// A connection as the server reads and writes it.
 pub(crate) struct Line {
     heard: Arc<Heard>,
     write: OwnedWriteHalf,
     closing: Option<Closing>,
 }
 
-/// A connection over which the last answer was sent.
+/// A connection after the last response.
 struct Closing {
     deadline: Pin<Box<Sleep>>,
-    /// How much was read and thrown away.
+    /// How many bytes were discarded.
     discarded: usize,
 }
 
-/// The half of a connection that is read.
+/// The reading half of a connection.
 pub(crate) struct Heard {
     half: OwnedReadHalf,
-    /// What was read while somebody watched, and belongs before what is read next.
+    /// Bytes that were read while watching, and come before those read next.
     ahead: Mutex<Vec<u8>>,
-    /// Whether the peer may be in the middle of sending something.
+    /// Whether the client may still be sending.
     mid_request: AtomicBool,
-    /// Whether this is HTTP/2, which tells its peer itself that it reads no further.
+    /// Whether this is HTTP/2, which itself tells the client that it reads no further.
     http2: AtomicBool,
 }
 
-/// How much is read ahead. Whoever sends more after its request waits unwatched.
+/// How many bytes are read ahead. A client that sends more after its request is not watched.
 const MOST_AHEAD: usize = 64 * 1024;
 
-/// For how long, and how much, is read on after the last answer.
+/// How long, and how many bytes, are read after the last response.
 const LINGER_TIME: Duration = Duration::from_secs(5);
 const LINGER_BYTES: usize = 32 << 20;
-/// How much of that is read before other connections get their turn.
+/// How many of these are read before other connections get a turn.
 const LINGER_TURN: usize = 256 * 1024;
 
 impl Line {
@@ -64,13 +64,12 @@ impl Line {
         Self { heard: Arc::new(heard), write, closing: None }
     }
 
-    /// What is heard on it.
+    /// Its reading half.
     pub(crate) fn heard(&self) -> Arc<Heard> {
         Arc::clone(&self.heard)
     }
 
-    /// Reads on, and throws away what comes, until the peer has ended its side, time is up, or it was too
-    /// much.
+    /// Reads and discards bytes until the client closes its side, the time is up, or the bound is reached.
     fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let closing = self
             .closing
@@ -105,23 +104,23 @@ impl Heard {
         self.half.as_ref()
     }
 
-    /// Says that this is HTTP/2.
+    /// Records that this is HTTP/2.
     pub(crate) fn is_http2(&self) {
         self.http2.store(true, Ordering::Relaxed);
     }
 
-    /// Says that the last request was read to its end, and answered.
+    /// Records that the last request was read completely and answered.
     pub(crate) fn settled(&self) {
         self.mid_request.store(false, Ordering::Relaxed);
     }
 
-    /// Whether the peer may still send something that will not be read as a request.
+    /// Whether the client may still send bytes that will not be read as a request.
     fn expects_more(&self) -> bool {
         self.mid_request.load(Ordering::Relaxed) && !self.http2.load(Ordering::Relaxed)
     }
 
-    /// Reads what has come. If that does not fill the buffer, there is no more for now: on Linux a socket is
-    /// not asked again before it says that something has come, as with any other stream.
+    /// Reads the available bytes. If they do not fill the buffer, there are no more for now: on Linux the
+    /// socket is not read again before it is readable, as for any other stream.
     fn read(&self, buffer: &mut ReadBuf<'_>) -> io::Result<()> {
         let room = buffer.remaining();
         let mut came = false;
@@ -134,7 +133,7 @@ impl Heard {
         if came { Ok(()) } else { read }
     }
 
-    /// Ends once the peer has hung up.
+    /// Completes once the client has disconnected.
     pub(crate) async fn hung_up(&self) {
         loop {
             if self.half.readable().await.is_err() {
@@ -250,7 +249,7 @@ mod tests {
         assert!(read == expected);
         drop(sending.await.unwrap());
         assert_eq!(line.read(&mut read).await.unwrap(), 0);
-        // It has hung up, whoever came to see it first; unless so much was read ahead that nobody watches.
+        // It has disconnected, whoever saw it first; unless so much was read ahead that nothing watches.
         let _ = timeout(Duration::from_millis(1), watch).await;
     }
 

@@ -1,4 +1,4 @@
-//! Accepts connections and serves them, with a bound on everything a peer could stretch.
+//! Accepts and serves connections, with a bound on everything that a client could prolong.
 
 use std::convert::Infallible;
 use std::io;
@@ -29,28 +29,28 @@ use super::frames::WatchedFrames;
 use super::line::{Heard, Line};
 use super::stalling::Impatient;
 
-/// How many connections may be open at once; the next one waits to be accepted.
+/// How many connections may be open at once; further ones wait to be accepted.
 const MOST_CONNECTIONS: usize = 10_000;
-/// How long a peer may take to send the head of a request.
+/// How long a client may take to send the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a peer may take nothing of what it is sent.
+/// How long a client may not read any of a response.
 const UNREAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// How many requests of one HTTP/2 connection may be under way, and how many bytes of their bodies may lie
+/// How many requests of one HTTP/2 connection may be in flight, and how many bytes of their bodies may be
 /// unread.
 const MOST_STREAMS: u32 = 100;
 const WINDOW: u32 = 64 * 1024;
-/// For how long connections are still accepted once the server is told to end, while any is open. In this
-/// time every answer tells its client to close the connection.
+/// How long connections are still accepted after the shutdown began, while any is open. In this time every
+/// response tells its client to close the connection.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// How often it is looked whether a connection is still open then.
+/// How often the server then checks whether a connection is still open.
 const FAREWELL_LOOK: Duration = Duration::from_millis(20);
-/// How often it is told that connections cannot be accepted.
+/// How often it is logged that connections cannot be accepted.
 const COMPLAIN_EVERY: Span = Span::from_secs(10);
 /// How long a whole request may take, its body included, unless it waits for its turn.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) struct Server {
-    /// For how long to go on accepting, once the server is told to end.
+    /// How long to go on accepting after the shutdown began.
     farewell: watch::Sender<Option<Duration>>,
     accepting: JoinHandle<GracefulShutdown>,
 }
@@ -59,7 +59,7 @@ pub(crate) struct Server {
 struct Shared {
     builder: Builder<TokioExecutor>,
     router: Router,
-    /// Whether the server was told to end.
+    /// Whether the shutdown has begun.
     ending: AtomicBool,
 }
 
@@ -71,11 +71,11 @@ impl Server {
         Self { farewell, accepting: tokio::spawn(accept(listener, Arc::new(shared), told)) }
     }
 
-    /// Tells clients with every answer to close their connections, then accepts nothing more and waits for
-    /// open requests, but no longer than `patience` in all.
+    /// Tells clients with every response to close their connections, then accepts nothing more and waits for
+    /// open requests, for at most `patience` in total.
     pub(crate) async fn end(self, patience: Duration) {
         let begun = Instant::now();
-        // Nobody listens any more only if accepting has ended already.
+        // Sending fails only if accepting has already ended.
         let _ = self.farewell.send(Some(FAREWELL.min(patience)));
         if let Ok(connections) = self.accepting.await {
             let left = patience.saturating_sub(begun.elapsed());
@@ -100,7 +100,7 @@ fn builder() -> Builder<TokioExecutor> {
     builder
 }
 
-/// Accepts connections until the server has said farewell, and answers those that are open.
+/// Accepts connections until the shutdown, and returns those that are open.
 async fn accept(
     listener: TcpListener,
     shared: Arc<Shared>,
@@ -125,7 +125,7 @@ async fn accept_all(listener: &TcpListener, shared: &Arc<Shared>, connections: &
                 if let Some(held_back) = complaints.admit(clock.now()) {
                     tracing::warn!(component = "server", %error, held_back, "a connection could not be accepted");
                 }
-                // Most likely there are no file descriptors left; some may be free in a moment.
+                // Most likely the process has no file descriptors left; some may be free soon.
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             }
@@ -134,7 +134,7 @@ async fn accept_all(listener: &TcpListener, shared: &Arc<Shared>, connections: &
         let connection = serve_connection(shared, stream, peer, Arc::clone(&asked));
         let connection = connections.watch(connection);
         tokio::spawn(async move {
-            // A peer that breaks off or sends nonsense is no news.
+            // A client that disconnects or sends garbage is not worth logging.
             tokio::select! {
                 _ = connection => {}
                 () = no_question(&asked) => {}
@@ -144,7 +144,7 @@ async fn accept_all(listener: &TcpListener, shared: &Arc<Shared>, connections: &
     }
 }
 
-/// Ends when nothing more is to be accepted: once the server was told to end, and all connections are closed
+/// Completes when nothing more is to be accepted: after the shutdown began, once all connections are closed
 /// or the time is up.
 async fn say_farewell(
     shared: &Shared,
@@ -153,7 +153,7 @@ async fn say_farewell(
 ) {
     let farewell = match told.wait_for(Option::is_some).await {
         Ok(farewell) => farewell.unwrap_or_default(),
-        // The sender is gone: the server has ended already.
+        // The sender is gone: the server has already ended.
         Err(_) => return,
     };
     shared.ending.store(true, Ordering::Relaxed);
@@ -162,7 +162,7 @@ async fn say_farewell(
             tokio::time::sleep(FAREWELL_LOOK).await;
         }
     };
-    // Both ways it is over.
+    // Either way accepting is over.
     let _ = timeout(farewell, all_closed).await;
 }
 
@@ -176,8 +176,8 @@ async fn accept_one(
     Ok((stream, Peer::new(address.ip()), permit))
 }
 
-/// Ends when a peer has not asked anything for too long since it came. The timeout of the head does
-/// not run before it is known which HTTP the peer speaks.
+/// Completes if a client has sent no request for too long. The time-out of the head does not run before the
+/// version of HTTP is known.
 async fn no_question(asked: &AtomicBool) {
     tokio::time::sleep(HEAD_TIMEOUT).await;
     if asked.load(Ordering::Relaxed) {
@@ -193,7 +193,7 @@ fn serve_connection(
 ) -> impl hyper_util::server::graceful::GracefulConnection<Error = Box<dyn std::error::Error + Send + Sync>>
 + Send
 + use<> {
-    // An answer is one small packet: do not wait for more to send.
+    // A response is one small packet: send it at once.
     let _ = stream.set_nodelay(true);
     let line = Line::new(stream);
     let heard = line.heard();
@@ -203,13 +203,13 @@ fn serve_connection(
         request.extensions_mut().insert(peer.clone());
         let (served, heard) = (Arc::clone(&served), Arc::clone(&heard));
         async move {
-            // Over HTTP/2 everything is read as it comes.
+            // HTTP/2 reads everything as it arrives.
             if request.version() >= Version::HTTP_2 {
                 heard.is_http2();
                 return answer(served.router.clone(), request, None).await;
             }
             let mut response = answer(served.router.clone(), request, Some(&heard)).await?;
-            // What else the client sends is not read only if the answer ends the connection.
+            // The rest of the client's bytes is left unread only if the response closes the connection.
             if !response.headers().contains_key(CONNECTION) {
                 heard.settled();
                 if served.ending.load(Ordering::Relaxed) {
@@ -227,8 +227,7 @@ fn close_after(response: &mut Response<Body>) {
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
 }
 
-/// Answers a request. One that waits for its turn is given up when its peer hangs up, as far as that is
-/// heard.
+/// Answers a request. A waiting one is abandoned when its client disconnects, if `heard` can tell.
 async fn answer<B>(
     router: Router,
     mut request: Request<B>,
@@ -249,7 +248,7 @@ where
             biased;
             answer = answering => answer,
             () = given_up => {
-                // What it sent after its request is not for anybody either.
+                // What the client sent after its request is discarded too.
                 Ok(too_late(&late))
             }
         }
@@ -257,19 +256,19 @@ where
     if let Ok(answer) = timeout(REQUEST_TIMEOUT, &mut answering).await {
         return answer;
     }
-    // Its peer has sent everything, and waits as long as it said. What is beyond that is a fault.
+    // The client has sent everything and waits as long as it asked for. A longer wait is a fault.
     let more = if patience.waits() { LONGEST_WAIT } else { Duration::ZERO };
     timeout(more, answering).await.unwrap_or_else(|_| Ok(too_late(&late)))
 }
 
-/// The answer to a request that may not have been read to its end.
+/// The response to a request that may not have been read completely.
 fn too_late(late: &TooLate) -> Response<Body> {
     let mut response = late.answer();
     close_after(&mut response);
     response
 }
 
-/// Ends once a request waits and its peer has hung up.
+/// Completes once a request waits and its client has disconnected.
 async fn given_up(patience: Patience, heard: Option<&Heard>) {
     let Some(heard) = heard else { return std::future::pending().await };
     patience.begun().await;
@@ -297,7 +296,7 @@ mod tests {
         assert_eq!(body, expected);
     }
 
-    /// What becomes of a request that takes so long, and whether it says that it waits for its turn.
+    /// The status of a request that takes this long. `says` may record that it waits for its turn.
     async fn status_after(seconds: u64, path: &str, says: fn(&Patience)) -> u16 {
         let work = move |request: Request<Body>| async move {
             request.extensions().get::<Patience>().map(says);

@@ -1,5 +1,5 @@
-//! What is written to the log: pretty for people, one flat JSON object a line for machines. Texts of clients
-//! and servers cannot act on a terminal, and cannot look like a line of their own.
+//! Writes the log: pretty for people, one flat JSON object a line for machines. Texts of clients and servers
+//! cannot control a terminal or look like a log line of their own.
 
 use std::fmt;
 use std::io::IsTerminal;
@@ -28,9 +28,9 @@ pub fn start(config: &LogConfig) {
     let builder = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_writer(std::io::stderr)
-        // A log that cannot be written cannot be complained about either: the complaint would panic.
+        // An error of the log cannot be logged either: printing it would panic.
         .log_internal_errors(false);
-    // A logger that somebody else has set stays.
+    // A logger that is already set stays.
     let _ = match config.format {
         LogFormat::Pretty => {
             let colours = std::io::stderr().is_terminal();
@@ -67,7 +67,7 @@ impl Line<'_> {
             };
             write!(self.writer, "{italic}{}{italic:#}{dimmed}={dimmed:#}", field.name())?;
         }
-        // A second line is indented, so that it is not taken for a line of the log.
+        // A second line is indented, so that it does not look like a log line.
         for (index, part) in value.split('\n').enumerate() {
             let indent = if index == 0 { "" } else { "\n    " };
             write!(self.writer, "{indent}{}", plain(part))?;

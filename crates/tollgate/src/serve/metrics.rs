@@ -1,5 +1,4 @@
-//! Metrics of the program itself: which build it is, and how its store does. They are read when
-//! somebody asks.
+//! Metrics of the program itself: its version, and its store. They are read on request.
 
 use std::sync::Arc;
 
@@ -14,28 +13,28 @@ use tollgate_store::file::FileStore;
 
 use super::process::ProcessMeters;
 
-/// Which build this is, and how its process does.
+/// Registers the metrics of the build and the process.
 pub(crate) fn program(registry: &mut Registry) {
     registry.register_collector(Box::new(ProcessMeters));
     let build = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
     registry.register("tollgate_build", "The version of this build", build);
 }
 
-/// How often the configuration was reloaded, and how often it could not be.
+/// How often the configuration was reloaded, and how often that failed.
 #[derive(Clone, Debug)]
 pub(crate) struct ReloadCounts(Family<[(&'static str, &'static str); 1], Counter>);
 
-/// How a reload ended.
+/// The result of a reload.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ReloadResult {
     /// The new configuration is in force.
     Ok,
-    /// The old one stayed in force.
+    /// The old one stays in force.
     Failed,
 }
 
 impl ReloadCounts {
-    /// Shows `tollgate_config_reloads_total{result}`, with both results from the start.
+    /// Exports `tollgate_config_reloads_total{result}`, with both results from the start.
     pub(crate) fn register(registry: &mut Registry) -> Self {
         let counts = Self(Family::default());
         for result in [ReloadResult::Ok, ReloadResult::Failed] {

@@ -1,8 +1,8 @@
-//! Tells webhooks of locks, beside serving: nobody who logs in waits for it.
+//! Notifies webhooks of locks, in the background: no login waits for it.
 //!
-//! Notices wait in the engine's queue, which is bounded, and so is how many are under way. One that is not
-//! taken is tried again a few times, after pauses that grow, and then given up: the log has it all the
-//! same. At the end there is a little time for what is under way.
+//! Notices wait in the engine's bounded queue, and the number in flight is bounded too. A notice that is not
+//! acknowledged is retried a few times with a growing back-off, and then dropped; the log has it anyway. At
+//! the shutdown there is a little time for those in flight.
 
 mod delivery;
 mod meter;
@@ -24,19 +24,19 @@ pub(crate) use meter::WebhookMeters;
 
 /// How many notices may wait.
 const MOST_WAITING: usize = 1_024;
-/// How many notices may be under way.
+/// How many notices may be in flight.
 const MOST_UNDER_WAY: usize = 32;
-/// How long what is under way may take at the end.
+/// How long notices in flight may take at the shutdown.
 const MOST_END: Duration = Duration::from_secs(2);
-/// The first pause between two tries; each later one is twice as long.
+/// The first back-off; each later one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// The longest pause between two tries.
+/// The longest back-off.
 const MOST_PAUSE: Duration = Duration::from_secs(60);
 
 /// The webhooks in force, which a reload replaces.
 pub(crate) struct Told(RwLock<Arc<Webhooks>>);
 
-/// A task that tells webhooks until it is ended.
+/// A task that notifies webhooks until it is ended.
 pub(crate) struct Notifying {
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
@@ -47,7 +47,7 @@ impl Told {
         Self(RwLock::new(Arc::new(webhooks)))
     }
 
-    /// Puts other webhooks in force. What is under way goes where it was to go.
+    /// Puts other webhooks in force. Notices in flight keep their old one.
     pub(crate) fn replace(&self, webhooks: Webhooks) {
         *self.0.write() = Arc::new(webhooks);
     }
@@ -58,7 +58,7 @@ impl Told {
 }
 
 impl Notifying {
-    /// Tells webhooks of what an engine notices.
+    /// Notifies webhooks of an engine's notices.
     pub(crate) fn start(engine: &Engine, told: Arc<Told>, meters: WebhookMeters) -> Self {
         let (stop, stopped) = watch::channel(false);
         let notices = engine.take_notices(MOST_WAITING);
@@ -66,7 +66,7 @@ impl Notifying {
         Self { stop, task }
     }
 
-    /// Ends it. What is under way, or waits, has a little time; then it is given up.
+    /// Ends it. Notices that wait or are in flight have a little time; then they are dropped.
     pub(crate) async fn end(self) {
         let _ = self.stop.send(true);
         // A task that panicked has nothing left to do either.
@@ -83,7 +83,7 @@ async fn notify(
     let room = Arc::new(Semaphore::new(MOST_UNDER_WAY));
     let mut under_way = JoinSet::new();
     let deliver_next = async |notices: &mut mpsc::Receiver<Notice>, under_way: &mut JoinSet<()>| {
-        // First the room: what was taken out of the queue must not be lost while it waits for some.
+        // First the permit: a notice from the queue must not be lost while it waits for one.
         let permit = Arc::clone(&room).acquire_owned().await.expect("nobody closes it");
         let Some(notice) = notices.recv().await else { return false };
         let Some(webhook) = told.of(&notice.guard) else { return true };
@@ -113,7 +113,7 @@ async fn notify(
     }
 }
 
-/// Tells one webhook of one notice, as often as it takes or may be tried.
+/// Sends one notice to one webhook, with retries.
 async fn deliver(notice: &Notice, webhook: &Webhook, meters: &WebhookMeters) {
     let message = Message::of(notice);
     let clock = SystemClock::new();
@@ -153,7 +153,7 @@ async fn deliver(notice: &Notice, webhook: &Webhook, meters: &WebhookMeters) {
     }
 }
 
-/// Up to a quarter of a pause, so that not all who failed at once try again at once.
+/// Up to a quarter of the back-off, so that notices that failed together are not retried together.
 fn jitter(pause: Duration) -> Duration {
     let chance = getrandom::u64().unwrap_or_default() % 1_000;
     pause.mul_f64(chance as f64 / 4_000.0)

@@ -1,5 +1,5 @@
 //! Metrics of the process itself, under the names that every Prometheus client uses: processor time, memory,
-//! file descriptors, start time. They are read from `/proc`; where there is none, they are not shown.
+//! file descriptors, start time. They are read from `/proc`; without it, they are not exported.
 
 use std::fs;
 
@@ -14,7 +14,7 @@ use rustix::process::{Resource, getrlimit};
 #[derive(Debug)]
 pub(crate) struct ProcessMeters;
 
-/// What `/proc` says of this process.
+/// The values in `/proc` for this process.
 #[derive(Debug, PartialEq)]
 struct Readings {
     cpu_seconds: f64,
@@ -62,11 +62,11 @@ where
     gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
 }
 
-/// Reads `/proc/self/stat` and `/proc/stat`.
+/// Parses `/proc/self/stat` and `/proc/stat`.
 fn readings(process: &str, system: &str) -> Option<Readings> {
     // The name of the program is in brackets, and may have any characters.
     let (_, fields) = process.rsplit_once(") ")?;
-    // The first is the third of the manual page: proc(5).
+    // The first is field 3 in proc(5).
     let fields: Vec<&str> = fields.split(' ').collect();
     let number = |place: usize| fields.get(place - 3)?.trim().parse::<u64>().ok();
     let booted = system.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse::<u64>().ok()?;

@@ -1,4 +1,4 @@
-//! Reads the configuration again and puts it in force, all of it or nothing.
+//! Reloads the configuration, all of it or nothing.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use super::metrics::{ReloadCounts, ReloadResult};
 use super::notifying::Told;
 use crate::config::{self, Config, ConfigError};
 
-/// Where the configuration comes from.
+/// The source of the configuration.
 pub(crate) struct Source {
     pub(crate) path: Option<PathBuf>,
     pub(crate) environment: Vec<(String, String)>,
 }
 
-/// What is replaced by a reload.
+/// What a reload replaces.
 pub(crate) struct InForce {
     pub(crate) engine: Arc<Engine>,
     pub(crate) keys: Arc<AccessKeys>,
@@ -32,17 +32,17 @@ pub(crate) struct InForce {
     pub(crate) databases: Arc<Databases>,
 }
 
-/// Reads the configuration again and puts its policies and keys in force, all of them or none.
+/// Reloads the configuration and puts its policies and keys in force, all of them or none.
 pub(crate) struct Reloader {
     source: Source,
-    /// What the server was started with.
+    /// The configuration at the start.
     started: Config,
     in_force: InForce,
-    /// The policies that were read last.
+    /// The latest configured policies.
     policies: Mutex<Policies>,
-    /// How long requests under way may take at the end.
+    /// How long requests in flight may take at the shutdown.
     drain: Mutex<Span>,
-    /// What was read last, so that a touched file that says the same is no news.
+    /// The latest content of the file, so that an unchanged file causes no reload.
     last: Mutex<Option<Vec<u8>>>,
     counts: ReloadCounts,
 }
@@ -52,15 +52,15 @@ impl Source {
         config::load(self.path.as_deref(), self.environment.iter().cloned())
     }
 
-    /// The file as it is now, if there is one.
+    /// The current content of the file, if there is one.
     pub(crate) fn bytes(&self) -> Option<Vec<u8>> {
-        self.path.as_ref().and_then(|path| std::fs::read(path).ok())
+        self.path.as_ref().and_then(|path| config::file_bytes(path).ok())
     }
 }
 
 impl InForce {
-    /// Puts other policies and other routes in force. Routes name policies, so that each must find its
-    /// own at every moment: those that go stay until no route names them.
+    /// Puts other policies and other routes in force. Routes name policies, so each must find its own at
+    /// every moment: removed policies stay until no route names them.
     fn replace(&self, config: Config, policies: &mut Policies) {
         let last = std::mem::replace(policies, config.policies.clone());
         self.forward_auth.replace(forward_auth(&config));
@@ -80,7 +80,7 @@ impl InForce {
 }
 
 impl Reloader {
-    /// Follows a source that said `last` just before `started` was read from it.
+    /// Follows a source whose content was `last` just before `started` was read from it.
     pub(crate) fn new(
         source: Source,
         last: Option<Vec<u8>>,
@@ -92,17 +92,17 @@ impl Reloader {
         Self { source, started, in_force, policies, drain, last: Mutex::new(last), counts }
     }
 
-    /// The file that the configuration comes from.
+    /// The configuration file.
     pub(crate) fn path(&self) -> Option<&Path> {
         self.source.path.as_deref()
     }
 
-    /// How long requests that are under way may take once the program was told to end.
+    /// How long requests in flight may take when the program ends.
     pub(crate) fn drain(&self) -> Duration {
         Duration::from_micros(self.drain.lock().as_micros())
     }
 
-    /// Reloads; if the configuration is broken, what was in force stays in force.
+    /// Reloads. If the configuration is invalid, the old one stays in force.
     pub(crate) fn reload(&self) -> Result<(), ConfigError> {
         let done = self.try_reload();
         self.counts.count(if done.is_ok() { ReloadResult::Ok } else { ReloadResult::Failed });
@@ -111,7 +111,7 @@ impl Reloader {
 
     fn try_reload(&self) -> Result<(), ConfigError> {
         let mut last = self.last.lock();
-        // Before it is loaded: what changes in between is then seen as a change.
+        // Read before loading, so that a change in between is seen as a change.
         *last = self.source.bytes();
         let config = self.source.load()?;
         if let Some(message) = self.loses_everything(&config) {
@@ -122,7 +122,7 @@ impl Reloader {
             tracing::warn!(component = "config", setting, "this setting has changed and needs a restart");
         }
         super::warn_of_doubts(&config);
-        // Tags are part of the store, which is the one that the server was started with.
+        // Tags are part of the store, which stays the one of the start.
         super::warn_of_pieces(&self.started.store, &config.policies);
         self.in_force.keys.replace(access_keys(&config));
         *self.drain.lock() = config.drain;
@@ -130,8 +130,7 @@ impl Reloader {
         Ok(())
     }
 
-    /// Why a configuration without policies, or without keys, is not put in the place of one that has
-    /// them.
+    /// Why a configuration without policies, or without keys, does not replace one with them.
     fn loses_everything(&self, config: &Config) -> Option<&'static str> {
         let pinned = self.in_force.engine.pin();
         let had = pinned.policies.iter().any(|policy| pinned.is_configured(policy));
@@ -146,7 +145,7 @@ impl Reloader {
         )
     }
 
-    /// Reloads and says in the log what came of it.
+    /// Reloads and logs the result.
     pub(crate) fn reload_and_tell(&self) {
         match self.reload() {
             Ok(()) => {
@@ -162,14 +161,14 @@ impl Reloader {
 
     pub(crate) fn reload_if_changed(&self) {
         let Some(now) = self.source.bytes() else { return };
-        // While a file is being written it may be missing or empty for a moment.
+        // A file may be missing or empty for a moment while it is written.
         if !now.is_empty() && Some(now) != *self.last.lock() {
             self.reload_and_tell();
         }
     }
 }
 
-/// The settings that differ and are read at the start alone.
+/// The changed settings that need a restart.
 fn needing_a_restart(started: &Config, now: &Config) -> impl Iterator<Item = &'static str> {
     let changed = [
         ("listen", started.listen != now.listen),
@@ -182,7 +181,7 @@ fn needing_a_restart(started: &Config, now: &Config) -> impl Iterator<Item = &'s
     changed.into_iter().filter_map(|(setting, changed)| changed.then_some(setting))
 }
 
-/// Whether settings of the gateway differ in this, if there is one before and after.
+/// Whether settings of the gateway differ in this, if there is a gateway before and after.
 fn differ(started: &Config, now: &Config, in_this: impl Fn(&Settings, &Settings) -> bool) -> bool {
     let both = started.gateway.as_ref().zip(now.gateway.as_ref());
     both.is_some_and(|(before, after)| in_this(before, after))

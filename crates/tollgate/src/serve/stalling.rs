@@ -1,5 +1,5 @@
-//! A stream that gives up on a peer that does not read what it is sent. Without this, a peer that
-//! asks and never reads would keep its connection for ever.
+//! A stream that fails if the client does not read. Without it, a client that sends requests and never reads
+//! would keep its connection for ever.
 
 use std::io;
 use std::pin::Pin;
@@ -12,12 +12,12 @@ use tokio::time::{Sleep, sleep};
 pub(crate) struct Impatient<S> {
     stream: S,
     patience: Duration,
-    /// Runs while the peer takes nothing.
+    /// Runs while the client reads nothing.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Impatient<S> {
-    /// Writing to this stream fails once the peer has taken nothing for as long as `patience`.
+    /// Writing to this stream fails once the client has read nothing for `patience`.
     pub(crate) fn new(stream: S, patience: Duration) -> Self {
         Self { stream, patience, stalled: None }
     }

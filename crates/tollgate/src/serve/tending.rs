@@ -1,4 +1,4 @@
-//! Looks after the engine, and after what connections and requests hold, beside serving.
+//! Runs the background work of the engine and of the leases.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tollgate_engine::{Engine, Leases};
 
 /// How often the engine is tended.
 const EVERY: Duration = Duration::from_millis(250);
-/// How long releasing may take at the end: what is not released runs out by itself.
+/// How long releasing holds may take at the shutdown; the others expire.
 const MOST_RELEASE: Duration = Duration::from_secs(1);
 
 /// A task that tends an engine until it is ended.
@@ -27,8 +27,8 @@ impl Tending {
         Self { stop, task, leases: Arc::clone(leases) }
     }
 
-    /// Ends it. What it does is given up where it stands: nothing there must be finished. What is still
-    /// held is released, if that does not take long.
+    /// Ends it. Its current work is dropped, since nothing of it must be finished. Remaining holds are
+    /// released, if that does not take long.
     pub(crate) async fn end(self) {
         let _ = self.stop.send(true);
         // A task that panicked has nothing left to do either.

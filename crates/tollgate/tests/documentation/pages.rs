@@ -1,4 +1,4 @@
-//! The pages of the documentation, taken apart: fenced blocks, links, and what comments say of them.
+//! Parses the pages of the documentation: fenced blocks, links, and instructions in comments.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -14,25 +14,24 @@ pub(crate) struct Page {
 
 /// One fenced block.
 pub(crate) struct Block {
-    /// What follows the fence, as in `yaml`.
+    /// The text after the fence, as in `yaml`.
     pub(crate) language: String,
     pub(crate) text: String,
     /// The line of its fence, counted from 1.
     pub(crate) line: usize,
-    /// Whether `<!-- fragment -->` stands before it: it is a part of something and stands for
-    /// nothing alone.
+    /// Whether `<!-- fragment -->` precedes it: it is part of something and not complete alone.
     pub(crate) fragment: bool,
 }
 
-/// What the transcripts of a page are served with.
+/// The server of a page's transcripts.
 pub(crate) struct Served {
     /// The configuration; the starter if there is none.
     pub(crate) config: Option<PathBuf>,
-    /// Whether counters are kept in Redis instead of in memory.
+    /// Whether counters are in Redis instead of in memory.
     pub(crate) on_redis: bool,
 }
 
-/// Every page there is: those at the top and all below `docs`.
+/// Every page: those at the top and all below `docs`.
 pub(crate) fn pages() -> Vec<Page> {
     let mut found = Vec::new();
     let mut open = vec![root().join("docs")];
@@ -63,13 +62,13 @@ impl Page {
         Self::read(root().join(path))
     }
 
-    /// How the page is called in messages.
+    /// The name of the page in messages.
     pub(crate) fn name(&self) -> String {
         self.path.strip_prefix(root()).unwrap().display().to_string()
     }
 
-    /// What its transcripts are served with: `<!-- serve: FILE -->`, or `<!-- serve: FILE on redis -->`.
-    /// `starter` is what runs without a file.
+    /// The server of its transcripts: `<!-- serve: FILE -->`, or `<!-- serve: FILE on redis -->`. `starter`
+    /// means no file.
     pub(crate) fn served(&self) -> Option<Served> {
         let (_, rest) = self.text.split_once("<!-- serve: ")?;
         let (name, _) = rest.split_once(" -->")?;
@@ -103,7 +102,7 @@ impl Page {
         blocks
     }
 
-    /// What its links lead to, code left out.
+    /// The targets of its links, outside code.
     pub(crate) fn links(&self) -> Vec<String> {
         let mut links = Vec::new();
         let mut open = false;
@@ -120,7 +119,7 @@ impl Page {
         links
     }
 
-    /// The anchors of its headings, as the usual renderers make them.
+    /// The anchors of its headings, as usual renderers make them.
     pub(crate) fn anchors(&self) -> Vec<String> {
         let headings = self.text.lines().filter_map(|line| line.strip_prefix('#'));
         headings
@@ -138,7 +137,7 @@ impl Page {
         rows.filter_map(|row| row.split('|').nth(1)).map(|cell| cell.trim().replace('`', "")).collect()
     }
 
-    /// Where a link of this page leads.
+    /// The target of a link of this page.
     pub(crate) fn resolve(&self, link: &str) -> PathBuf {
         self.path.parent().unwrap_or(Path::new("")).join(link)
     }

@@ -11,9 +11,9 @@ use serde_json::Value;
 /// A running `tollgate serve`.
 pub(crate) struct Server {
     process: Child,
-    /// Where it listens, as in `127.0.0.1:41234`.
+    /// Its address, as in `127.0.0.1:41234`.
     pub(crate) address: String,
-    /// Its log, which is read so that it never fills the pipe.
+    /// Its log, which is read so that the pipe never fills up.
     log: Option<std::thread::JoinHandle<String>>,
 }
 
@@ -23,8 +23,8 @@ pub(crate) fn root() -> PathBuf {
 }
 
 impl Server {
-    /// Serves a configuration with its counters in memory and a port of its own; the starter if no
-    /// file is named.
+    /// Serves a configuration, or the starter if no file is given, with counters in memory and on a free
+    /// port.
     pub(crate) fn start(config: Option<&Path>, variables: &[(&str, &str)]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
         command.arg("serve");
@@ -39,7 +39,7 @@ impl Server {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let mut process = command.spawn().unwrap();
-        // The gateway, if there is one, is told of first.
+        // The gateway's address, if there is one, is printed first.
         let mut lines = BufReader::new(process.stdout.as_mut().unwrap()).lines().map_while(Result::ok);
         let first = lines.find(|line| line.starts_with("tollgate ")).unwrap_or_default();
         let mut errors = process.stderr.take().unwrap();
@@ -56,7 +56,7 @@ impl Server {
         Self { process, address, log: Some(log) }
     }
 
-    /// Sends JSON and answers with the status and what came back.
+    /// Sends JSON. Returns the status and the response.
     pub(crate) fn post(&self, path: &str, body: &Value) -> (u16, Value) {
         let agent = agent();
         let url = format!("http://{}{path}", self.address);
@@ -64,7 +64,7 @@ impl Server {
         read(answer)
     }
 
-    /// Asks for something without sending anything.
+    /// Sends a request without a body.
     pub(crate) fn ask(&self, method: &str, path: &str) -> (u16, Value) {
         let agent = agent();
         let url = format!("http://{}{path}", self.address);
@@ -82,7 +82,7 @@ impl Server {
         answer.body_mut().read_to_string().unwrap()
     }
 
-    /// Ends it and answers with what it logged.
+    /// Stops it and returns its log.
     pub(crate) fn end(&mut self) -> String {
         let _ = self.process.kill();
         let _ = self.process.wait();

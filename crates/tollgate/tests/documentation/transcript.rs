@@ -1,9 +1,9 @@
-//! Transcripts: commands and what they print, run against a real server.
+//! Transcripts: commands and their output, run against a real server.
 //!
-//! A line that starts with `$ ` is a command for `sh`; one that ends in a backslash goes on in the
-//! next. The lines up to the next command are what it prints, standard error included, where `…`
-//! stands for anything, over several lines too, and durations for other durations. What a page says
-//! of places, as in `http://127.0.0.1:8080`, stands for where things really are.
+//! A line that starts with `$ ` is a command for `sh`; a final backslash continues it on the next line. The
+//! lines up to the next command are its output, standard error included. There `…` stands for anything, over
+//! several lines too, and durations for other durations. Addresses in a page, such as
+//! `http://127.0.0.1:8080`, are replaced by the real ones.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -12,10 +12,10 @@ use std::process::Command;
 
 use crate::server::{Server, root};
 
-/// Where things are: as pages say it, and really.
+/// Addresses: as in the pages, and the real ones.
 pub(crate) type Places = Vec<(&'static str, String)>;
 
-/// Where a server is, and the Redis that it keeps its counters in.
+/// The addresses of a server and its Redis.
 pub(crate) fn places(server: &Server, redis: Option<u16>) -> Places {
     let mut places = vec![("127.0.0.1:8080", server.address.clone())];
     if let Some(port) = redis {
@@ -29,13 +29,13 @@ pub(crate) fn places(server: &Server, redis: Option<u16>) -> Places {
     places
 }
 
-/// One command and what it prints.
+/// One command and its output.
 pub(crate) struct Step {
     pub(crate) command: String,
     pub(crate) expected: String,
 }
 
-/// Takes a block apart.
+/// Splits a block into steps.
 pub(crate) fn steps(text: &str) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     let mut goes_on = false;
@@ -57,7 +57,7 @@ pub(crate) fn steps(text: &str) -> Vec<Step> {
     steps
 }
 
-/// Runs one step, and says what was printed instead if it was something else.
+/// Runs one step. The error has the output, if it differs.
 pub(crate) fn run(step: &Step, places: &Places, directory: &Path) -> Result<(), String> {
     let program = Path::new(env!("CARGO_BIN_EXE_tollgate")).parent().unwrap().display().to_string();
     let command = places.iter().fold(step.command.clone(), |text, (said, real)| text.replace(said, real));
@@ -80,7 +80,7 @@ pub(crate) fn run(step: &Step, places: &Places, directory: &Path) -> Result<(), 
     Err(format!("$ {}\nshould print\n{}\nbut prints\n{printed}", step.command, step.expected))
 }
 
-/// A directory with the examples in it, where a page's commands run one after the other.
+/// A directory with the examples, in which a page's commands run one after the other.
 pub(crate) fn directory() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     let examples = directory.path().join("examples");
@@ -94,8 +94,8 @@ pub(crate) fn directory() -> tempfile::TempDir {
     directory
 }
 
-/// Whether a text is what was expected. How long something still takes depends on the machine, and so
-/// does the width of a column: any duration stands for any other, and runs of spaces for one.
+/// Whether the output matches. Durations and the width of columns depend on the machine: any duration matches
+/// any other, and runs of spaces match one.
 pub(crate) fn matches(expected: &str, printed: &str) -> bool {
     let (expected, printed) = (tidy(expected), tidy(printed));
     let mut pieces = expected.split('…');
@@ -126,7 +126,7 @@ fn tidy(text: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// What stands before a number that runs down while the page is read.
+/// The text before a number that counts down.
 const COUNTDOWNS: [&str; 6] =
     ["retry after ", "retry-after: ", "_after\":", "_after_ms\":", "retryAfter\":", ";t="];
 

@@ -1,4 +1,4 @@
-//! Logins at a real server: beginning and finishing them, on a clock that the test moves.
+//! Logins at a real server: beginning and finishing them, with a clock that the test moves.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -13,7 +13,7 @@ use tollgate_testbed::Server as Redis;
 
 use crate::program::{Home, Reply, Server, now, wait_until};
 
-/// Where counters are, and the clock that they go by.
+/// The store of the counters, and its clock.
 pub enum Kept {
     /// In a file, by the clock of the program itself.
     File,
@@ -21,7 +21,7 @@ pub enum Kept {
     Redis(Box<Redis>),
 }
 
-/// A store whose clock can be moved, and a home of servers on it.
+/// A store with a movable clock, and a home for servers on it.
 pub struct Stage {
     pub kept: Kept,
     pub home: Home,
@@ -80,7 +80,7 @@ pub fn on(redis: &Redis, rest: &str) -> String {
     format!("{store}\nlog: {{ format: json }}\n{rest}")
 }
 
-/// Where libfaketime is.
+/// The path of libfaketime.
 fn faketime() -> String {
     let entries = std::fs::read_dir("/usr/lib").unwrap().flatten();
     let found =
@@ -92,7 +92,7 @@ pub fn begin(server: &Server, fields: &Value) -> Reply {
     server.post("/api/v1/guards/login/begin", &json!({ "fields": fields }))
 }
 
-/// Begins as soon as the clock lets it.
+/// Begins a login as soon as the clock allows it.
 pub fn begin_in_time(server: &Server, fields: &Value) -> Value {
     let mut begun = None;
     wait_until("a login that may begin", || {
@@ -104,7 +104,7 @@ pub fn begin_in_time(server: &Server, fields: &Value) -> Value {
     begun.unwrap()
 }
 
-/// Says how a login ended; answers when that was.
+/// Finishes a login; returns the result.
 pub fn finish(server: &Server, begun: &Value, outcome: &str) -> Value {
     let body = json!({ "ticket": begun["ticket"], "outcome": outcome });
     server.post("/api/v1/guards/finish", &body).ok()["finished"].clone()
@@ -125,8 +125,8 @@ pub fn locks(server: &Server) -> Vec<Value> {
     server.get("/api/v1/guards/login/locks").ok()["locks"].as_array().unwrap().clone()
 }
 
-/// Begins, and expects to be refused if less than `within` has passed since `start`: a machine may be as
-/// slow as it likes. Answers what was said, if it was.
+/// Begins a login, and expects a refusal if less than `within` has passed since `start`, so that a slow
+/// machine cannot fail the test. Returns the refusal, if there was one.
 pub fn refused_within(
     server: &Server,
     fields: &Value,

@@ -1,4 +1,4 @@
-//! The business limits of a marketplace, kept in a file or on Redis, under a clock that a test moves.
+//! The business limits of a marketplace, in a file or on Redis, with a clock that a test moves.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -27,13 +27,13 @@ policies:
   tick: [tick]
 ";
 
-/// Where the counters are.
+/// The store of the counters.
 pub enum Store {
     File,
     Redis(Box<Redis>),
 }
 
-/// By which clock the store goes.
+/// The clock of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Time {
     Real,
@@ -49,7 +49,7 @@ pub struct Market {
 }
 
 impl Market {
-    /// One node that keeps a file, and writes it before every answer.
+    /// One node with a file that is written before every response.
     pub fn in_a_file(time: Time) -> Self {
         let home = Home::with(&format!("store: {{ file: ./market.redb, sync: always }}\n{RULES}"));
         let home = if time == Time::Moved { home.with_moved_clock() } else { home };
@@ -60,20 +60,19 @@ impl Market {
     pub fn on_redis(time: Time) -> Self {
         let redis = Redis::redis();
         let redis = if time == Time::Moved { redis.faketime(0).start() } else { redis.start() };
-        // However busy the machine is, that is no outage.
+        // A busy machine is not an outage.
         let settings = "command_timeout: 20s, connect_timeout: 20s";
         let config = format!("store: {{ redis: '{}', {settings} }}\n{RULES}", redis.url());
         let homes: Vec<Home> = (0..2).map(|_| Home::with(&config)).collect();
         Self { store: Store::Redis(Box::new(redis)), nodes: homes.iter().map(Home::start).collect(), homes }
     }
 
-    /// The node that is asked next: each in its turn.
+    /// The next node: each in its turn.
     pub fn node(&self, turn: usize) -> &Server {
         &self.nodes[turn % self.nodes.len()]
     }
 
-    /// Sets the store's clock to a moment that is this far ahead of the real one, and waits until what
-    /// is decided goes by it.
+    /// Sets the store's clock this far ahead of the real one, and waits until decisions use it.
     pub fn set_clock(&self, ahead: SignedDuration) {
         match &self.store {
             Store::File => self.homes[0].shift_clock(ahead.as_secs()),
@@ -85,7 +84,7 @@ impl Market {
         });
     }
 
-    /// The store's time, as the journal has it.
+    /// The store's time, from the journal.
     fn now(&self) -> Timestamp {
         self.nodes[0].check(&json!({ "policy": "tick" })).ok();
         let journal = self.nodes[0].get("/api/v1/decisions?limit=1").ok();
@@ -99,26 +98,26 @@ impl Market {
             .post("/api/v1/holds", &json!({ "policy": "deals.create", "fields": fields, "id": id }))
     }
 
-    /// The ids of the deals that an advertiser has.
+    /// The ids of an advertiser's deals.
     pub fn deals_of(&self, turn: usize, advertiser: &str) -> Vec<String> {
         let held = self.node(turn).get(&format!("/api/v1/holds/active_deals/{advertiser}")).ok();
         let ids = held["holds"].as_array().unwrap().iter();
         ids.map(|hold| hold["id"].as_str().unwrap().to_owned()).collect()
     }
 
-    /// Ends a deal; says whether it was there.
+    /// Ends a deal. Returns whether it existed.
     pub fn end_deal(&self, turn: usize, advertiser: &str, id: &str) -> Value {
         let path = format!("/api/v1/holds/active_deals/{advertiser}/{id}");
         self.node(turn).ask("DELETE", &path, None).ok()["released"].clone()
     }
 
-    /// One attempt by one field.
+    /// One attempt with one field.
     pub fn once(&self, turn: usize, policy: &str, field: &str, value: &str) -> Reply {
         self.node(turn).check(&json!({ "policy": policy, "fields": { field: value } }))
     }
 }
 
-/// What a refusal says of the limit: its code, and its number.
+/// The code and the number in a denial.
 pub fn refusal(reply: &Reply) -> (String, u64) {
     assert_eq!(reply.status, 429, "{}", reply.text());
     let body = reply.json();
@@ -126,7 +125,7 @@ pub fn refusal(reply: &Reply) -> (String, u64) {
     (code, body["limit"].as_u64().unwrap_or_else(|| panic!("{body}")))
 }
 
-/// How far ahead the next moment is at which it is this hour and minute in UTC.
+/// The time until the next moment with this hour and minute in UTC.
 pub fn until(hour: i8, minute: i8) -> SignedDuration {
     let now = Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC);
     let today = now.date().at(hour, minute, 0, 0).to_zoned(jiff::tz::TimeZone::UTC).unwrap();

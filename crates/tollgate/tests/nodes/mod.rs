@@ -1,4 +1,4 @@
-//! Nodes of the program on one Redis: their configuration, and what their answers say about the store.
+//! Nodes of the program on one Redis: their configuration, and what their responses say about the store.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -12,17 +12,17 @@ use serde_json::{Value, json};
 
 use crate::program::{Home, Reply, Server, now, pause, wait_until};
 
-/// How soon all must be well again after the cause has ended; the rest is for a busy machine.
+/// How soon everything must work again after the cause has ended; part of it is for a busy machine.
 pub const RECOVERY: Duration = Duration::from_secs(3 + 4);
-/// Settings of a store that is waited for however busy the machine is.
+/// Settings with a long time-out, for a busy machine.
 pub const PATIENT: &str = "command_timeout: 10s, connect_timeout: 10s";
-/// Settings of a store that is soon given up.
+/// Settings with a short time-out.
 pub const HASTY: &str = "command_timeout: 100ms, connect_timeout: 1s";
-/// Settings of a store that is given up once it is clear that no busy machine is the cause.
+/// Settings with a time-out that a busy machine does not reach.
 pub const STEADY: &str = "command_timeout: 500ms, connect_timeout: 1s";
 
-/// A directory for a node, with a store at this address, these settings, and these rules, each in a
-/// policy of its own name.
+/// A directory for a node, with a store at this address, these settings, and these rules, each in a policy of
+/// the same name.
 pub fn home(url: &str, settings: &str, rules: &[(&str, &str)]) -> Home {
     let mut config = format!("store: {{ redis: '{url}', {settings} }}\nlog: {{ format: json }}\nrules:\n");
     for (name, rule) in rules {
@@ -39,14 +39,14 @@ pub fn attempt(policy: &str, user: &str) -> Value {
     json!({ "policy": policy, "fields": { "user": user } })
 }
 
-/// Where a decision came from, and why not from the store.
+/// The origin of a decision, and why it did not come from the store.
 pub fn origin(reply: &Reply) -> (String, Option<String>) {
     let answer = reply.json();
     let text = |name: &str| answer[name].as_str().map(str::to_owned);
     (text("origin").unwrap_or_else(|| panic!("{answer}")), text("reason"))
 }
 
-/// Asks until a decision comes from the store; says how long that took.
+/// Asks until a decision comes from the store. Returns how long that took.
 pub fn comes_back(server: &Server, policy: &str) -> Duration {
     let start = now();
     let mut connection = server.connect();
@@ -60,24 +60,24 @@ pub fn comes_back(server: &Server, policy: &str) -> Duration {
     }
 }
 
-/// Waits until `/readyz` says this.
+/// Waits until `/readyz` has this status.
 pub fn wait_until_it_is(server: &Server, status: &str) {
     wait_until(status, || readiness(server) == status);
 }
 
-/// What `/readyz` says in a word.
+/// The status of `/readyz`.
 pub fn readiness(server: &Server) -> String {
     server.get("/readyz").ok()["status"].as_str().unwrap().to_owned()
 }
 
-/// The sum of all series whose names begin like this.
+/// The sum of all series with this prefix.
 pub fn metric(server: &Server, series: &str) -> f64 {
     let page = server.get("/metrics");
     let lines = page.text().lines().filter(|line| line.starts_with(series));
     lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap()).sum()
 }
 
-/// The lines of the log about the store, as levels and messages.
+/// The log lines about the store, as levels and messages.
 pub fn store_lines(log: &str) -> Vec<(String, String)> {
     let lines =
         log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap_or_else(|_| panic!("{line}")));

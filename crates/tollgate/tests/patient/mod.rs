@@ -1,4 +1,4 @@
-//! `tollgate doctor` as it is run on a store.
+//! Runs `tollgate doctor` on a store.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -11,14 +11,14 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A store that the doctor looks at.
+/// A store that the doctor inspects.
 pub struct Patient {
     pub directory: TempDir,
     store: String,
 }
 
 impl Patient {
-    /// The servers at this address, which are waited for however busy the machine is.
+    /// The servers at this address, with long time-outs.
     pub fn at(url: &str) -> Self {
         Self::of(&format!("{{ redis: '{url}', command_timeout: 10s, connect_timeout: 10s }}"))
     }
@@ -28,7 +28,7 @@ impl Patient {
         Self::of(&format!("{{ redis: '{url}', command_timeout: 2s, connect_timeout: 10s }}"))
     }
 
-    /// The store that is configured like this, beside the starter's rules.
+    /// A store with these settings, beside the starter's rules.
     pub fn of(store: &str) -> Self {
         Self { directory: tempfile::tempdir().unwrap(), store: store.to_owned() }
     }
@@ -44,7 +44,7 @@ impl Patient {
             .expect("the program starts")
     }
 
-    /// What it says, and its exit code.
+    /// The output and the exit code.
     pub fn words(&self) -> (String, i32) {
         let output = self.run(&[]);
         let said = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
@@ -52,7 +52,7 @@ impl Patient {
         (said, output.status.code().unwrap())
     }
 
-    /// The same as data.
+    /// The output as JSON.
     pub fn json(&self) -> Value {
         let output = self.run(&["--json"]);
         serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::Home;
 
-/// Where libfaketime is.
+/// The path of libfaketime.
 pub fn faketime() -> PathBuf {
     let platforms = std::fs::read_dir("/usr/lib").unwrap().flatten();
     let found = platforms.map(|entry| entry.path().join("faketime/libfaketime.so.1"));
@@ -12,8 +12,8 @@ pub fn faketime() -> PathBuf {
 }
 
 impl Home {
-    /// What runs here goes by a clock that [`Home::shift_clock`] moves. Only what the clock on the wall
-    /// shows is moved: time-outs go on as ever.
+    /// Programs here use a clock that [`Home::shift_clock`] moves. Only the wall clock is moved; time-outs
+    /// are not affected.
     pub fn with_moved_clock(self) -> Self {
         let file = self.path("clock").display().to_string();
         self.shift_clock(0);
@@ -24,9 +24,9 @@ impl Home {
             .variable("DONT_FAKE_MONOTONIC", "1")
     }
 
-    /// Moves the clock to so many seconds ahead of the real one. The program follows in a moment.
+    /// Moves the clock this many seconds ahead of the real one. The program follows in a moment.
     pub fn shift_clock(&self, ahead_secs: i64) {
-        // Renamed into place, so that nobody reads half of it.
+        // Renamed into place, so that it is never read half-written.
         std::fs::write(self.path("clock.new"), format!("{ahead_secs:+}s\n")).unwrap();
         std::fs::rename(self.path("clock.new"), self.path("clock")).unwrap();
     }

@@ -1,4 +1,4 @@
-//! Just enough of HTTP/2 to send any frame, and to see what comes back.
+//! A minimal HTTP/2 client that can send any frame.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -22,11 +22,11 @@ pub const END_HEADERS: u8 = 4;
 pub struct Http2 {
     stream: TcpStream,
     last: u32,
-    /// How many bytes of bodies the server takes now, in all and for each stream.
+    /// The flow-control windows of the server, in total and for each stream.
     window: i64,
     stream_window: i64,
     streams: BTreeMap<u32, i64>,
-    /// The bodies that came, of all streams together.
+    /// The received bodies, of all streams together.
     pub bodies: Vec<u8>,
 }
 
@@ -38,7 +38,7 @@ pub struct Frame {
     pub payload: Vec<u8>,
 }
 
-/// A frame as it goes over the wire.
+/// An encoded frame.
 pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let mut bytes = u32::try_from(payload.len()).unwrap().to_be_bytes()[1..].to_vec();
     bytes.extend([kind, flags]);
@@ -47,7 +47,7 @@ pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Headers, none of them compressed.
+/// Headers without compression.
 pub fn fields(method: &str, path: &str, more: &[(&str, &str)]) -> Vec<u8> {
     let first = [(":method", method), (":path", path), (":scheme", "http"), (":authority", "localhost")];
     let mut block = Vec::new();
@@ -99,13 +99,13 @@ impl Http2 {
     /// Sends the head of a request with these flags.
     pub fn head(&mut self, method: &str, path: &str, more: &[(&str, &str)], flags: u8) -> u32 {
         self.last = if self.last == 0 { 1 } else { self.last + 2 };
-        // A server that has ended the connection is noticed when it is read.
+        // A closed connection is noticed at the next read.
         let _ = self.send(&frame(HEADERS, flags, self.last, &fields(method, path, more)));
         self.streams.insert(self.last, self.stream_window);
         self.last
     }
 
-    /// Sends a request without a body, and waits for the end of its answer. `None` if the server has ended
+    /// Sends a request without a body, and waits for the end of the response. `None` if the server has closed
     /// the connection.
     pub fn get(&mut self, path: &str) -> Option<()> {
         let stream = self.head("GET", path, &[], END_HEADERS | END_STREAM);
@@ -117,7 +117,7 @@ impl Http2 {
         }
     }
 
-    /// The next frame; `None` if the server has ended the connection.
+    /// The next frame; `None` if the server has closed the connection.
     pub fn next(&mut self) -> Option<Frame> {
         self.try_next().expect("the server says something, or ends the connection")
     }
@@ -157,7 +157,7 @@ impl Http2 {
                     self.stream_window += more;
                     self.streams.values_mut().for_each(|window| *window += more);
                 }
-                // A server that has ended the connection is noticed when it is read.
+                // A closed connection is noticed at the next read.
                 let _ = self.send(&self::frame(SETTINGS, ACK, 0, b""));
             }
             DATA => self.bodies.extend(&frame.payload),
@@ -170,8 +170,8 @@ impl Http2 {
         self.streams.is_empty()
     }
 
-    /// Sends bodies that do not end on all streams, each of at most this many bytes and as fast as the server
-    /// takes them, until something has happened or nothing more comes.
+    /// Sends endless bodies on all streams, each of at most this many bytes and as fast as the server accepts
+    /// them, until something has happened or nothing more arrives.
     pub fn pour(&mut self, most: i64, happened: impl Fn(&Self) -> bool) {
         let mut sent: BTreeMap<u32, i64> = BTreeMap::new();
         while !happened(self) {

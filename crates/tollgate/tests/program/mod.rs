@@ -1,4 +1,4 @@
-//! The real program in a directory of its own: how tests start it, ask it, and end it.
+//! The real program in its own directory: how tests start it, send requests to it, and stop it.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -28,7 +28,7 @@ pub use rustix::process::Signal;
 #[allow(unused_imports, reason = "every test crate uses its own part of this")]
 pub use wire::{Connection, Reply, request};
 
-/// How long anything that must happen may take on a busy machine.
+/// The longest wait for an event on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A directory that a server runs in, with its configuration, its file and its variables.
@@ -37,18 +37,18 @@ pub struct Home {
     variables: Vec<(String, String)>,
 }
 
-/// A running server. It does not outlive the test.
+/// A running server. It ends with the test.
 pub struct Server {
     child: Child,
     pub address: SocketAddr,
-    /// Where its gateway listens, if it has one.
+    /// The addresses of its gateway, if it has one.
     pub gateways: Vec<SocketAddr>,
     log: Log,
     reading: Option<JoinHandle<()>>,
     out: Option<BufReader<ChildStdout>>,
 }
 
-/// What a server has written to standard error so far.
+/// The server's standard error so far.
 #[derive(Clone, Default)]
 pub struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -87,19 +87,19 @@ impl Home {
         self.directory.path()
     }
 
-    /// Writes the configuration in place.
+    /// Writes the configuration.
     pub fn configure(&self, config: &str) {
         std::fs::write(self.path("tollgate.yaml"), config).unwrap();
     }
 
-    /// The program, to be run here with nothing but these variables.
+    /// The program, to be run here with only these variables.
     pub fn program(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
         command.current_dir(self.directory()).env_clear().stdin(Stdio::null());
         command.env("TOLLGATE__LISTEN__HTTP", "127.0.0.1:0");
         let config = std::fs::read_to_string(self.path("tollgate.yaml")).unwrap_or_default();
         if !config.contains("drain:") {
-            // Unless a test is about that, its end waits no longer than it has to.
+            // Tests that are not about draining should not wait for it.
             command.env("TOLLGATE__DRAIN", "3s");
         }
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
@@ -126,7 +126,7 @@ impl Home {
         let mut line = String::new();
         let mut gateways = Vec::new();
         out.read_line(&mut line).unwrap();
-        // Before the address stand the configuration file, the store and the gateway's addresses.
+        // The configuration file, the store and the gateway's addresses precede the address.
         while line.starts_with("reads ") || line.starts_with("keeps ") || line.contains("gateway listens on ")
         {
             if let Some((_, address)) = line.trim_end().split_once("gateway listens on ") {
@@ -144,7 +144,7 @@ impl Home {
         Server { child, address, gateways, log, reading, out: Some(out) }
     }
 
-    /// Starts a server whose output nobody reads: both ends are closed as soon as it listens.
+    /// Starts a server and closes both of its output pipes as soon as it listens.
     pub fn start_unread(&self) -> Server {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let address = SocketAddr::from(([127, 0, 0, 1], port));
@@ -157,7 +157,7 @@ impl Home {
         Server { child, address, gateways: Vec::new(), log: Log::default(), reading: None, out: None }
     }
 
-    /// Starts a server that is expected not to run, and waits for its end.
+    /// Starts a server that is expected to fail, and waits for its end.
     pub fn refused(&self) -> Output {
         let mut child =
             self.serve().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
@@ -205,12 +205,12 @@ impl Server {
         Connection::open(self.gateways[0])
     }
 
-    /// Asks on a connection of its own.
+    /// Sends a request over a new connection.
     pub fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Reply {
         self.connect().ask(method, path, &[], body)
     }
 
-    /// Asks with a token.
+    /// Sends a request with a token.
     pub fn ask_as(&self, token: &str, method: &str, path: &str, body: Option<&Value>) -> Reply {
         let bearer = format!("Bearer {token}");
         self.connect().ask(method, path, &[("authorization", &bearer)], body)
@@ -224,7 +224,7 @@ impl Server {
         self.ask("POST", path, Some(body))
     }
 
-    /// Asks whether an attempt may pass.
+    /// Checks an attempt.
     pub fn check(&self, body: &Value) -> Reply {
         self.post("/api/v1/check", body)
     }
@@ -239,7 +239,7 @@ impl Server {
         self.log.text()
     }
 
-    /// Waits until the log says this.
+    /// Waits until the log contains this.
     pub fn wait_for_log(&self, what: &str) {
         wait_until(what, || self.log().contains(what));
     }
@@ -255,7 +255,7 @@ impl Server {
         self.ended()
     }
 
-    /// Ends it as an operator would; it must end well.
+    /// Stops it as an operator would; it must succeed.
     pub fn stop(self) -> String {
         let ended = self.end_by(Signal::TERM);
         assert_eq!(ended.status.code(), Some(0), "{}", ended.log);
@@ -311,7 +311,7 @@ pub fn now() -> Instant {
     Instant::now()
 }
 
-/// Lets real time pass, where another process is to notice that it does.
+/// Lets real time pass for another process.
 #[expect(clippy::disallowed_methods, reason = "a process of its own lives in real time")]
 pub fn pause(time: Duration) {
     thread::sleep(time);

@@ -1,13 +1,14 @@
-//! Just enough of HTTP/1.1 to ask a server, and to be a bad peer on purpose.
+//! A minimal HTTP/1.1 client that can also misbehave.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
 
 use serde_json::Value;
 
 use super::PATIENCE;
 
-/// A connection that is kept for as long as it is wanted.
+/// A connection that is kept.
 pub struct Connection {
     stream: BufReader<TcpStream>,
 }
@@ -30,13 +31,13 @@ impl Connection {
         Self { stream: BufReader::new(stream) }
     }
 
-    /// Asks and waits for the answer.
+    /// Sends a request and waits for the response.
     pub fn ask(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: Option<&Value>) -> Reply {
         self.send(&request(method, path, headers, body));
         self.reply().expect("the server answers")
     }
 
-    /// Sends bytes, whatever they are.
+    /// Sends any bytes.
     pub fn send(&mut self, bytes: &[u8]) {
         self.try_send(bytes).expect("the server reads");
     }
@@ -45,12 +46,26 @@ impl Connection {
         self.stream.get_mut().write_all(bytes)
     }
 
+    /// Goes on sending pieces of a body, one after each pause, until the server closes the connection. Answers how
+    /// many bytes it took.
+    pub fn pour(&mut self, piece: &[u8], every: Duration) -> usize {
+        let mut sent = 0;
+        while self.try_send(piece).is_ok() {
+            sent += piece.len();
+            assert!(sent < 1 << 30, "the server takes everything");
+            if !every.is_zero() {
+                super::pause(every);
+            }
+        }
+        sent
+    }
+
     /// A second handle on the same connection.
     pub fn other_end(&self) -> TcpStream {
         self.stream.get_ref().try_clone().unwrap()
     }
 
-    /// The next answer, or `None` when the server has ended the connection.
+    /// The next response, or `None` if the server has closed the connection.
     pub fn reply(&mut self) -> Option<Reply> {
         let mut line = String::new();
         if self.stream.read_line(&mut line).ok()? == 0 {
@@ -71,7 +86,7 @@ impl Connection {
         Some(reply)
     }
 
-    /// Everything until the server ends the connection, which it must.
+    /// Everything until the server closes the connection, which it must.
     pub fn rest(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
         match self.stream.read_to_end(&mut rest) {
@@ -96,14 +111,14 @@ impl Reply {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.text()))
     }
 
-    /// The body of an answer that must be 200.
+    /// The body of a response that must be 200.
     pub fn ok(&self) -> Value {
         assert_eq!(self.status, 200, "{}", self.text());
         self.json()
     }
 }
 
-/// A request as it goes over the wire.
+/// An encoded request.
 pub fn request(method: &str, path: &str, headers: &[(&str, &str)], body: Option<&Value>) -> Vec<u8> {
     let mut text = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\n");
     for (name, value) in headers {

@@ -1,5 +1,5 @@
-//! A stand-in for the server: answers every question the way a test says, and remembers what was
-//! asked. And a way to run the real program against it.
+//! A stand-in for the server: responds as a test says, and records the requests. It can also run the real
+//! program against itself.
 #![allow(clippy::unwrap_used, reason = "a test fails where something is missing")]
 #![allow(dead_code, reason = "every test crate uses its own part of this")]
 
@@ -13,7 +13,7 @@ use std::thread;
 
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-/// What was asked.
+/// A request.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     /// Method and path.
@@ -23,16 +23,16 @@ pub(crate) struct Asked {
     pub(crate) body: String,
 }
 
-/// What is answered.
+/// A response.
 #[derive(Clone, Debug)]
 pub(crate) enum Reply {
     Json(u16, &'static str),
     Problem(u16, &'static str),
-    /// These bytes, and the end of the connection.
+    /// These bytes, then closes the connection.
     Raw(&'static [u8]),
-    /// Nothing, and the end of the connection.
+    /// Closes the connection without a response.
     Close,
-    /// Nothing, until the other side gives up.
+    /// Never responds.
     Hang,
 }
 
@@ -50,17 +50,17 @@ struct Log {
 }
 
 impl Responder {
-    /// Answers every question with the same.
+    /// Responds to every request with the same.
     pub(crate) fn always(reply: Reply) -> Self {
         Self::start(move |_| reply.clone())
     }
 
-    /// Answers as `answer` says.
+    /// Responds as `answer` says.
     pub(crate) fn start(answer: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Self {
         Self::listen("http", move |stream, log| serve(stream, log, &answer))
     }
 
-    /// Answers every question with the same, over TLS.
+    /// Responds to every request with the same, over TLS.
     pub(crate) fn encrypted(config: ServerConfig, reply: Reply) -> Self {
         let config = Arc::new(config);
         Self::listen("https", move |stream, log| {
@@ -84,7 +84,7 @@ impl Responder {
                 }
                 stream.set_nodelay(true).unwrap();
                 let (log, serve) = (Arc::clone(&log), Arc::clone(&serve));
-                // A connection that breaks off is the other side's business.
+                // An error of the connection is the client's fault.
                 thread::spawn(move || drop(serve(stream, &log)));
             }
         });
@@ -95,19 +95,19 @@ impl Responder {
         format!("{}://{}", self.scheme, self.address)
     }
 
-    /// Everything that was asked so far.
+    /// All requests so far.
     pub(crate) fn asked(&self) -> Vec<Asked> {
         self.log.asked.lock().unwrap().clone()
     }
 
-    /// The one thing that was asked.
+    /// The only request.
     pub(crate) fn only(&self) -> Asked {
         let asked = self.asked();
         assert_eq!(asked.len(), 1, "{asked:?}");
         asked.into_iter().next().unwrap()
     }
 
-    /// Waits until so much was asked.
+    /// Waits for this many requests.
     pub(crate) fn wait_for(&self, count: usize) {
         let asked = self.log.asked.lock().unwrap();
         drop(self.log.more.wait_while(asked, |asked| asked.len() < count).unwrap());
@@ -167,7 +167,7 @@ fn read(reader: &mut impl BufRead) -> std::io::Result<Option<Asked>> {
     Ok(Some(Asked { line, headers, body: String::from_utf8(body).unwrap() }))
 }
 
-/// What the program did.
+/// The result of running the program.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) code: i32,
@@ -175,7 +175,7 @@ pub(crate) struct Run {
     pub(crate) err: String,
 }
 
-/// Runs the program with nothing in its environment but the server and these variables.
+/// Runs the program with only the server and these variables in its environment.
 pub(crate) fn run(server: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Run {
     done(program(server, arguments).envs(variables.iter().copied()).output().unwrap())
 }
@@ -187,7 +187,7 @@ pub(crate) fn program(server: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// What a finished program did.
+/// The result of a finished program.
 pub(crate) fn done(output: Output) -> Run {
     let text = |bytes| String::from_utf8(bytes).expect("the program prints text");
     let code = output.status.code().expect("the program ends by itself");

@@ -1,4 +1,4 @@
-//! A server that requests are passed to: it remembers what it was asked, and answers as it is told.
+//! An upstream that records its requests and responds as a test says.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -30,12 +30,12 @@ pub struct Asked {
 type Answer = dyn Fn(&Asked) -> u16 + Send + Sync;
 
 impl Upstream {
-    /// Answers everything with 200.
+    /// Responds to everything with 200.
     pub fn start() -> Self {
         Self::answering(|_| 200)
     }
 
-    /// Answers with the status that `answer` says.
+    /// Responds with the status that `answer` returns.
     pub fn answering(answer: impl Fn(&Asked) -> u16 + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -88,7 +88,7 @@ fn serve(stream: TcpStream, seen: &Mutex<Vec<Asked>>, answer: &Answer) {
     }
 }
 
-/// The next request, with its body if it says how long that is.
+/// The next request, with its body if it states the length.
 fn read(reader: &mut BufReader<TcpStream>) -> Option<Asked> {
     let mut line = String::new();
     reader.read_line(&mut line).ok().filter(|read| *read > 0)?;

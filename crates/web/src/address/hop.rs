@@ -1,15 +1,15 @@
-//! Hops, as they are written into headers. Lists are taken apart from the right, because only what
-//! stands there was written by somebody who is trusted: nothing further left can change how it is read.
+//! Parses the entries of forwarding headers. Lists are read from the right, because a trusted proxy wrote
+//! only the right end. Nothing further left can change how that is read.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-/// Takes the last item off a list that is separated by commas. Answers it without the space around.
+/// Removes the last item of a comma-separated list and returns it without surrounding space.
 pub(super) fn last_item<'l>(list: &mut &'l [u8]) -> &'l [u8] {
     let comma = list.iter().rposition(|byte| *byte == b',');
     cut(list, comma)
 }
 
-/// Takes the last element off a `Forwarded` list. Commas inside quotes separate nothing.
+/// Removes the last element of a `Forwarded` list. Commas inside quotes do not separate.
 pub(super) fn last_element<'l>(list: &mut &'l [u8]) -> &'l [u8] {
     let mut quoted = false;
     let comma = list.iter().enumerate().rev().find_map(|(at, byte)| match byte {
@@ -23,7 +23,7 @@ pub(super) fn last_element<'l>(list: &mut &'l [u8]) -> &'l [u8] {
     cut(list, comma)
 }
 
-/// Whether what comes after these bytes is escaped by a backslash.
+/// Whether a backslash at the end of these bytes escapes the next one.
 fn escaped(before: &[u8]) -> bool {
     before.iter().rev().take_while(|byte| **byte == b'\\').count() % 2 == 1
 }
@@ -37,8 +37,7 @@ fn cut<'l>(list: &mut &'l [u8], comma: Option<usize>) -> &'l [u8] {
     item.trim_ascii()
 }
 
-/// The address that an element of `Forwarded` says the request came from. An element that says it
-/// twice, or hides it, says nothing.
+/// The `for` address of a `Forwarded` element. `None` if it is obfuscated or there are two.
 pub(super) fn forwarded(element: &[u8]) -> Option<IpAddr> {
     let mut found = None;
     let mut rest = element;
@@ -58,7 +57,7 @@ pub(super) fn forwarded(element: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// The first pair of an element, and what comes after it. Semicolons inside quotes separate nothing.
+/// The first pair of an element, and the rest. Semicolons inside quotes do not separate.
 fn first_pair(element: &[u8]) -> (&[u8], &[u8]) {
     let mut quoted = false;
     let end = element.iter().enumerate().position(|(at, byte)| {
@@ -68,9 +67,9 @@ fn first_pair(element: &[u8]) -> (&[u8], &[u8]) {
     end.map_or((element, &[]), |at| (&element[..at], &element[at + 1..]))
 }
 
-/// An address, perhaps with a port: `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]:80`.
+/// An address, with or without a port: `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]:80`.
 pub(super) fn address(text: &[u8]) -> Option<IpAddr> {
-    // A scope means something on one machine only.
+    // A scope id is meaningful on one machine only.
     let text = str::from_utf8(text).ok().filter(|text| !text.contains('%'))?;
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
     match bare {

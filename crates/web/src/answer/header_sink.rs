@@ -1,24 +1,24 @@
-//! Where headers are written to: a map, or text as HTTP/1 has it.
+//! The destination of headers: a map, or lines of HTTP/1.
 //!
-//! Most servers hold headers in a map. A proxy that writes them out at once has no use for one, and a
-//! map takes longer to make than a decision.
+//! Most servers keep headers in a map. The gateway writes them out at once and needs no map, which would take
+//! longer to build than the decision.
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
 use super::headers::number;
 use crate::json::is_visible;
 
-/// The name of a header, in the forms in which it is written.
+/// The name of a header, in both forms.
 #[derive(Clone, Debug)]
 pub struct Name {
     /// For maps.
     pub header: HeaderName,
-    /// For lines: with what stands between it and the value.
+    /// For lines: with the `: ` behind it.
     pub line: &'static str,
 }
 
 impl Name {
-    /// A name that never changes, in lower case, with `: ` behind it.
+    /// A constant name in lower case, and the same with `: ` behind it.
     pub(super) const fn new(header: HeaderName, line: &'static str) -> Self {
         assert!(header_fits(line.as_bytes()), "a line goes on with the value");
         Self { header, line }
@@ -29,25 +29,24 @@ const fn header_fits(line: &[u8]) -> bool {
     line.len() > 2 && line[line.len() - 2] == b':' && line[line.len() - 1] == b' '
 }
 
-/// Headers that are being written. What is said under a name replaces what was said under it before,
-/// unless it is added.
+/// Headers that are being written. A value replaces an earlier one of the same name, except with `add`.
 pub trait HeaderSink {
-    /// Says a number.
+    /// Sets a number.
     fn number(&mut self, name: Name, number: u64);
 
-    /// Says what never changes.
+    /// Sets a constant text.
     fn fixed(&mut self, name: Name, text: &'static str);
 
-    /// Says a text, if it is fit for a header.
+    /// Sets a text, if it is valid in a header.
     fn text(&mut self, name: Name, text: &str);
 
-    /// Says this.
+    /// Sets a value.
     fn value(&mut self, name: Name, value: &HeaderValue);
 
-    /// Says this beside what was said already.
+    /// Adds a value beside the existing ones.
     fn add(&mut self, name: Name, value: &HeaderValue);
 
-    /// Says nothing under this name.
+    /// Removes a header.
     fn forget(&mut self, name: Name);
 }
 
@@ -80,13 +79,13 @@ impl HeaderSink for HeaderMap {
     }
 }
 
-/// Headers as HTTP/1 writes them: `name: value` and the end of the line, one after the other. Nobody
-/// else writes into it, so nothing has to be replaced.
+/// Headers in HTTP/1 form, one `name: value` line after the other. It has a single writer, so nothing is ever
+/// replaced.
 #[derive(Clone, Debug, Default)]
 pub struct Lines(pub Vec<u8>);
 
 impl Lines {
-    // Always, so that the length of a name is known where it is written: then it is copied without a call.
+    // Always inlined, so that the length of a name is a constant and copying needs no call.
     #[inline(always)]
     fn line(&mut self, name: &Name, value: &[u8]) {
         self.0.extend_from_slice(name.line.as_bytes());

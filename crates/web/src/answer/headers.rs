@@ -27,15 +27,15 @@ pub fn rate_limit(decision: &Decision<'_>, headers: &mut impl HeaderSink) {
     }
 }
 
-/// Says what a limit shows, and whose it is. What somebody else said under these names is gone: half
-/// of one answer beside half of another would be worse than either.
+/// Writes the reading of a limit and the type of its rule. It replaces all headers of these names, since
+/// values of two sources would not fit together.
 pub(super) fn rate_limit_and_type(
     rule: &Rule,
     limit: &Limit,
     reading: Reading,
     headers: &mut impl HeaderSink,
 ) {
-    if !matches!(limit, Limit::Bucket(_)) {
+    if limit.bucket().is_none() {
         headers.forget(BURST);
     }
     if reading.reset.is_none() {
@@ -48,7 +48,7 @@ pub(super) fn rate_limit_and_type(
 #[inline]
 fn show(limit: &Limit, reading: Reading, headers: &mut impl HeaderSink) {
     headers.number(LIMIT, limit.number());
-    if let Limit::Bucket(bucket) = limit {
+    if let Some(bucket) = limit.bucket() {
         headers.number(BURST, bucket.burst());
     }
     headers.number(REMAINING, reading.remaining);
@@ -57,16 +57,16 @@ fn show(limit: &Limit, reading: Reading, headers: &mut impl HeaderSink) {
     }
 }
 
-/// Whether these headers replace one of this name, in any case.
+/// Whether these headers replace one of this name. Case does not matter.
 pub fn is_ours(name: &[u8]) -> bool {
-    // No other name is of use here, and few begin with one of these letters.
+    // All of the names begin with one of these letters, and few others do.
     matches!(name.first(), Some(b'x' | b'X' | b'r' | b'R'))
         && [LIMIT, BURST, REMAINING, RESET, TYPE, IETF_POLICY, IETF]
             .iter()
             .any(|ours| ours.header.as_str().as_bytes().eq_ignore_ascii_case(name))
 }
 
-/// Says whose limit a rule is: a consumer's, a route's, or its own name.
+/// Writes the type of a rule: `consumer`, `route`, or the rule's name.
 fn say_kind(rule: &Rule, headers: &mut impl HeaderSink) {
     let by = |name: &str| rule.by.iter().any(|field| *field.name == *name);
     if by("consumer") {
@@ -78,19 +78,19 @@ fn say_kind(rule: &Rule, headers: &mut impl HeaderSink) {
     }
 }
 
-/// Whole seconds to wait: rounded up, and never none.
+/// The wait in whole seconds: rounded up, and at least 1.
 pub fn whole_secs(wait: Span) -> u64 {
     wait.as_secs_ceil().max(1)
 }
 
-/// Writes the time to wait.
+/// Writes `Retry-After`.
 pub fn retry_after(wait: Option<Span>, headers: &mut impl HeaderSink) {
     if let Some(wait) = wait {
         headers.number(Name::new(RETRY_AFTER, "retry-after: "), whole_secs(wait));
     }
 }
 
-/// Writes the readings of every enforced rule, in the IETF's structured fields.
+/// Writes the readings of every enforced rule as the IETF's structured fields.
 pub fn ietf(decision: &Decision<'_>, headers: &mut impl HeaderSink) {
     let mut policy = String::new();
     let mut state = String::new();
@@ -128,7 +128,7 @@ fn write_line(line: &Line<'_>, now: Timestamp, policy: &mut String, state: &mut 
     written().expect("writing to a string cannot fail");
 }
 
-/// A number as the value of a header. Most are small, and lie ready.
+/// A number as a header value. Small numbers come from a table.
 pub(super) fn number(number: u64) -> HeaderValue {
     let ready = usize::try_from(number).ok().filter(|number| *number < READY);
     let bytes = match ready {
@@ -141,10 +141,10 @@ pub(super) fn number(number: u64) -> HeaderValue {
     HeaderValue::from_maybe_shared(bytes).expect("digits fit into a header")
 }
 
-/// How many numbers lie ready.
+/// How many numbers the table holds.
 const READY: usize = 1000;
 
-/// The numbers that lie ready, three digits each.
+/// The numbers below [`READY`], three digits each.
 static SMALL: [u8; 3 * READY] = {
     let mut digits = [b'0'; 3 * READY];
     let mut number = 0;

@@ -18,15 +18,15 @@ use crate::path::BadPath;
 /// The media type of problems.
 pub const PROBLEM_JSON: &str = "application/problem+json";
 
-/// The longest detail, in characters: what a caller sent is never shown back at length.
+/// The longest detail, in characters, so that a caller's input is never echoed at length.
 const MOST_DETAIL_CHARS: usize = 600;
-/// About how long a problem is without its detail, in bytes.
+/// The usual size of a problem without its detail, in bytes.
 const USUAL_BYTES: usize = 160;
 
-/// Why a request was not done.
+/// Why a request was refused or failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The status it is answered with.
+    /// The status of the response.
     pub status: StatusCode,
     kind: &'static str,
     title: &'static str,
@@ -34,7 +34,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// A problem of a kind, which is a path that does not change.
+    /// A problem. Its kind is a constant path.
     pub fn new(
         status: StatusCode,
         kind: &'static str,
@@ -70,13 +70,13 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, "/problems/not-found", "Not found", detail)
     }
 
-    /// 405: it is there, but not for that.
+    /// 405: the resource does not support the method.
     pub fn method_not_allowed(detail: impl Into<Cow<'static, str>>) -> Self {
         let (kind, title) = ("/problems/method-not-allowed", "Method not allowed");
         Self::new(StatusCode::METHOD_NOT_ALLOWED, kind, title, detail)
     }
 
-    /// 408: the request did not come, or was not answered, in time.
+    /// 408: the request did not arrive, or was not answered, in time.
     pub fn too_late(detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(StatusCode::REQUEST_TIMEOUT, "/problems/too-late", "Request timeout", detail)
     }
@@ -87,7 +87,7 @@ impl Problem {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "/problems/too-large", "Content too large", detail)
     }
 
-    /// 415: the body is not written in a way that can be read here.
+    /// 415: the body's media type is not supported.
     pub fn unsupported_media(detail: impl Into<Cow<'static, str>>) -> Self {
         let (kind, title) = ("/problems/unsupported-media", "Unsupported media type");
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, kind, title, detail)
@@ -104,27 +104,27 @@ impl Problem {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "/problems/misconfigured", "Misconfigured", detail)
     }
 
-    /// 502: the service behind gave no answer, or none that can be understood.
+    /// 502: the upstream sent no response, or an invalid one.
     pub fn bad_gateway(detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(StatusCode::BAD_GATEWAY, "/problems/bad-gateway", "Bad gateway", detail)
     }
 
-    /// 503: not now.
+    /// 503: temporarily unavailable.
     pub fn unavailable(detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "/problems/unavailable", "Service unavailable", detail)
     }
 
-    /// 504: the service behind did not answer in time.
+    /// 504: the upstream did not answer in time.
     pub fn gateway_timeout(detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(StatusCode::GATEWAY_TIMEOUT, "/problems/gateway-timeout", "Gateway timeout", detail)
     }
 
-    /// What went wrong, in words.
+    /// What went wrong, as text.
     pub fn detail(&self) -> &str {
         &self.detail
     }
 
-    /// Writes its body under this id.
+    /// Writes its body with this correlation id.
     pub fn write(&self, id: &str, json: &mut Json) {
         let end = self.detail.char_indices().nth(MOST_DETAIL_CHARS).map_or(self.detail.len(), |(at, _)| at);
         json.piece(r#"{"type":"#);
@@ -140,7 +140,7 @@ impl Problem {
         json.piece("}");
     }
 
-    /// The whole response.
+    /// The complete response.
     pub fn answer(&self, correlation: &Correlation) -> Response {
         let id = correlation.id();
         let mut json = Json::with_capacity(USUAL_BYTES + self.detail.len());
@@ -178,7 +178,8 @@ impl From<Fault> for Problem {
 }
 
 impl Problem {
-    /// Why a request whose fields come from these sources cannot be decided. All HTTP doors say the same.
+    /// The problem for a request that cannot be decided, given the sources of its fields. All HTTP doors use
+    /// it.
     pub fn about(mistake: Mistake, aliases: &Aliases) -> Self {
         let is_proved = |field: &String| aliases.source(field).is_some_and(|source| source.is_proved());
         match mistake {

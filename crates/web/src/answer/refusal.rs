@@ -1,7 +1,7 @@
 //! Denials as problem documents (RFC 9457), with the reasons.
 //!
-//! A refusal is written far more often than an attack is worth, so it is written by hand, straight from
-//! the decision, and once.
+//! An attack causes many refusals, so writing one must be cheap: it is written once, directly from the
+//! decision.
 
 use std::borrow::Cow;
 
@@ -17,21 +17,21 @@ use crate::words::{self, Moment};
 pub struct Refusal<'d, 'a> {
     decision: &'d Decision<'a>,
     kind: &'static Kind,
-    /// The rule that is named, and its key as people may see it.
+    /// The rule that denied, and its key as it may be shown.
     pub(super) named: Option<(Line<'d>, Cow<'d, str>)>,
-    /// Its limit that binds, as it is written and as it is, and what it shows.
+    /// That rule's binding limit as text and as a value, and its reading.
     binding: Option<(&'d str, &'d Limit, Reading)>,
     wait: Option<Span>,
-    /// The rule that determines the time, if it is another one, and its key as people may see it.
+    /// The rule that determines the wait, if it is another one, and its key as it may be shown.
     retry_by: Option<(Line<'d>, Cow<'d, str>)>,
 }
 
-/// What every refusal of one kind says.
+/// The constant parts of one kind of refusal.
 struct Kind {
     status: StatusCode,
-    /// The beginning of the problem, up to the quote before its detail.
+    /// The start of the problem, up to the quote before its detail.
     opening: &'static str,
-    /// What stands between the request's id and the verdict, with the quotes of both.
+    /// The text between the correlation id and the verdict, with the quotes of both.
     error: &'static str,
 }
 
@@ -54,10 +54,10 @@ const BANNED: Kind = Kind {
 };
 
 impl<'d, 'a> Refusal<'d, 'a> {
-    /// About how long a refusal is, in bytes.
+    /// The usual size of a refusal, in bytes.
     pub const USUAL_BYTES: usize = 640;
 
-    /// What there is to say about a decision, which is not to allow.
+    /// Collects what to write about a decision that does not allow.
     pub fn new(engine: &Engine, decision: &'d Decision<'a>) -> Self {
         let named = decision.denied_by().map(|line| (line, engine.shown_key(line.rule, line.key)));
         let kind = match decision.origin {
@@ -70,12 +70,12 @@ impl<'d, 'a> Refusal<'d, 'a> {
         Self { decision, kind, named, binding, wait: decision.wait(), retry_by }
     }
 
-    /// The status it is answered with: 429, 503 if an outage denies, or 403 if it is barred.
+    /// The status: 429, 503 if an outage denies, or 403 if the blocklist does.
     pub fn status(&self) -> StatusCode {
         self.kind.status
     }
 
-    /// How long to wait before asking again.
+    /// How long to wait before the next attempt.
     pub fn wait(&self) -> Option<Span> {
         self.wait
     }
@@ -85,31 +85,32 @@ impl<'d, 'a> Refusal<'d, 'a> {
         &self.decision.policy().name
     }
 
-    /// The code of the rule that is named, if it has one.
+    /// The code of the rule that denied, if it has one.
     pub(super) fn code(&self) -> Option<&str> {
         self.named.as_ref().and_then(|(line, _)| line.rule.code.as_deref())
     }
 
-    /// The rule that is named, its limit that binds, and what that shows.
+    /// The rule that denied, its binding limit, and the reading of that.
     pub(super) fn binding_of_rule(&self) -> Option<(&'d Rule, &'d Limit, Reading)> {
         let (_, limit, reading) = self.binding?;
         self.named.as_ref().map(|(line, _)| (line.rule, limit, reading))
     }
 
-    /// The limit that binds, as it is written and as it is, and what it shows.
+    /// The binding limit as text and as a value, and its reading.
     pub(super) fn binding(&self) -> Option<(&str, &Limit, Reading)> {
         self.binding
     }
 
-    /// Writes it as a problem of the request with this id, all but what every rule shows and the brace
-    /// at the end: whoever has more to say goes on.
+    /// Writes the problem of the request with this id, without the readings of the rules and without the
+    /// closing brace, so that the caller can add members.
     pub fn write(&self, id: &str, json: &mut Json) {
         json.piece(self.kind.opening);
         self.add_default_detail(json);
         self.write_reasons(id, json);
     }
 
-    /// Writes who exceeded what, and when to come back, inside of quotes that stand already.
+    /// Writes the default detail: which key exceeded which limit, and when to retry. The caller has written
+    /// the opening quote.
     pub(super) fn add_default_detail(&self, json: &mut Json) {
         if self.decision.barred().is_some() {
             return self.add_ban(json);
@@ -144,7 +145,7 @@ impl<'d, 'a> Refusal<'d, 'a> {
         }
     }
 
-    /// Writes that somebody is on the blocklist: why if that may be told, and when to come back.
+    /// Writes that the client is blocked, the reason if it is public, and when to retry.
     fn add_ban(&self, json: &mut Json) {
         json.piece("banned");
         if let Some(reason) = public_reason(self.decision) {
@@ -158,7 +159,7 @@ impl<'d, 'a> Refusal<'d, 'a> {
         }
     }
 
-    /// Writes what stands behind the detail, and the quote that ends it.
+    /// Writes everything after the detail, including the closing quote of the detail.
     pub(super) fn write_reasons(&self, id: &str, json: &mut Json) {
         json.piece(r#"","correlationId":""#);
         json.add(id);
@@ -192,7 +193,7 @@ impl<'d, 'a> Refusal<'d, 'a> {
         self.write_code(json);
     }
 
-    /// Writes how an application knows the rule that is named, and the number it met.
+    /// Writes the code of the rule that denied, and its limit.
     fn write_code(&self, json: &mut Json) {
         if let Some(code) = self.named.as_ref().and_then(|(line, _)| line.rule.code.as_ref()) {
             json.piece(r#","code":"#);
@@ -205,7 +206,7 @@ impl<'d, 'a> Refusal<'d, 'a> {
     }
 }
 
-/// Writes a rule and its key, inside of quotes that stand already.
+/// Writes a rule and its key inside open quotes.
 fn add_place(line: &Line<'_>, key: &str, json: &mut Json) {
     json.add(&line.rule.name);
     if !line.rule.by.is_empty() {
@@ -214,14 +215,14 @@ fn add_place(line: &Line<'_>, key: &str, json: &mut Json) {
     }
 }
 
-/// Why somebody is on the blocklist, where that may be told.
+/// The reason for a blocklist entry, if it is public.
 fn public_reason<'d>(decision: &'d Decision<'_>) -> Option<&'d str> {
     decision.barred().filter(|listing| listing.told).map(|listing| &*listing.reason)
 }
 
-/// Writes how a decision was reached, as members of an answer.
+/// Writes how a decision was reached, as members of a JSON object.
 pub fn write_origin(decision: &Decision<'_>, json: &mut Json) {
-    // Most are reached by the store, and of those there is nothing more to say.
+    // The usual case needs no reason.
     if decision.origin == Origin::Store {
         return json.piece(r#","origin":"store""#);
     }

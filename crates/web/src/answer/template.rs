@@ -1,6 +1,6 @@
-//! Templates: text with placeholders, read once and filled again and again.
+//! Templates: text with placeholders, parsed once and filled for each refusal.
 //!
-//! `{name}` is a placeholder and `{{` is a brace. A brace that no name follows is just a brace, so that
+//! `{name}` is a placeholder and `{{` is a brace. A brace without a name after it is a plain brace, so that
 //! JSON can be written as it is.
 
 use std::fmt;
@@ -9,7 +9,7 @@ use tollgate_core::policy::nearest;
 
 use crate::json::Json;
 
-/// What can be filled in.
+/// A placeholder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Blank {
     RetryAfter,
@@ -29,7 +29,7 @@ pub(super) enum Blank {
     Detail,
 }
 
-/// All of them, by name.
+/// All placeholders by name.
 const BLANKS: [(&str, Blank); 15] = [
     ("retry_after", Blank::RetryAfter),
     ("limit", Blank::Limit),
@@ -49,12 +49,12 @@ const BLANKS: [(&str, Blank); 15] = [
 ];
 
 impl Blank {
-    /// Whether a number is filled in, or `null`; else it is text.
+    /// Whether the value is a number or `null`; otherwise it is text.
     pub(super) fn is_number(self) -> bool {
         matches!(self, Self::RetryAfter | Self::Number | Self::Burst | Self::Remaining | Self::Status)
     }
 
-    /// Whether a sentence makes no sense if there is nothing to fill in.
+    /// Whether a sentence makes no sense without its value.
     fn is_measure(self) -> bool {
         self.is_number() || self == Self::Period
     }
@@ -66,36 +66,35 @@ pub(super) struct Template(Vec<Piece>);
 
 #[derive(Clone, Debug)]
 enum Piece {
-    /// JSON, or a piece of it, as it is written.
+    /// Constant text, escaped for JSON if necessary.
     Fixed(Box<[u8]>),
     Blank(Blank),
-    /// The inside of a text of a body that has more in it than one of the placeholders that there may be
-    /// nothing for.
+    /// The inside of a JSON text that contains more than a placeholder whose value may be missing.
     Sentence(Template),
 }
 
-/// What a template is.
+/// The form of a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
-    /// A whole body: JSON, as it is written.
+    /// A whole body, written as JSON.
     Json,
-    /// A sentence, which becomes a text in JSON.
+    /// A sentence, which becomes a JSON text.
     Sentence,
 }
 
-/// A template that cannot be filled. The fault of the configuration.
+/// A template that cannot be filled. The operator's fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadTemplate {
     /// Which setting it is.
     pub setting: &'static str,
-    /// The character at which it goes wrong, from 1, if that is known.
+    /// The character at which the error is, from 1, if known.
     pub character: Option<usize>,
     /// What is wrong there, and what to write instead.
     pub problem: String,
 }
 
 impl Template {
-    /// Reads a template.
+    /// Parses a template.
     pub(super) fn parse(setting: &'static str, text: &str, form: Form) -> Result<Self, BadTemplate> {
         let mut pieces = Vec::new();
         let mut fixed = String::new();
@@ -126,7 +125,7 @@ impl Template {
         Ok(Self(if form == Form::Json { sentences(pieces) } else { pieces }))
     }
 
-    /// What has to be filled in. Sentences of a body see to themselves.
+    /// The placeholders, without those inside the sentences of a body.
     pub(super) fn blanks(&self) -> impl Iterator<Item = Blank> {
         self.0.iter().filter_map(|piece| match piece {
             Piece::Blank(blank) => Some(*blank),
@@ -134,8 +133,8 @@ impl Template {
         })
     }
 
-    /// Writes it, and lets `fill` write what has to be filled in. A sentence of a body that lacks
-    /// something becomes the detail.
+    /// Writes the template, and calls `fill` for each placeholder. A sentence of a body that lacks a value
+    /// becomes the detail.
     pub(super) fn write(
         &self,
         json: &mut Json,
@@ -158,7 +157,7 @@ impl Template {
     }
 }
 
-/// Finds the sentences among the pieces of a body: what stands in quotes.
+/// Groups the pieces inside quotes into sentences.
 fn sentences(pieces: Vec<Piece>) -> Vec<Piece> {
     let (mut found, mut text, mut inside) = (Vec::new(), Vec::new(), false);
     for piece in pieces {
@@ -186,14 +185,14 @@ fn sentences(pieces: Vec<Piece>) -> Vec<Piece> {
     joined(found)
 }
 
-/// The inside of a text, as a sentence if it is one that may lack something.
+/// The inside of a JSON text, as a sentence if it may lack a value.
 fn as_sentence(mut text: Vec<Piece>) -> Vec<Piece> {
     text.retain(|piece| !piece.is_empty());
     let may_lack = text.iter().any(|piece| matches!(piece, Piece::Blank(blank) if blank.is_measure()));
     if may_lack && text.len() > 1 { vec![Piece::Sentence(Template(text))] } else { text }
 }
 
-/// The same with fixed pieces beside each other made one.
+/// Joins adjacent constant pieces.
 fn joined(pieces: Vec<Piece>) -> Vec<Piece> {
     let mut joined: Vec<Piece> = Vec::new();
     for piece in pieces {
@@ -224,7 +223,7 @@ impl Piece {
 }
 
 fn blank(name: &str, form: Form) -> Result<Blank, String> {
-    // A sentence is the detail, so it cannot hold it.
+    // A sentence is the detail itself, so it cannot contain it.
     let known = || BLANKS.into_iter().filter(|(_, blank)| form == Form::Json || *blank != Blank::Detail);
     if let Some((_, blank)) = known().find(|(known, _)| *known == name) {
         return Ok(blank);

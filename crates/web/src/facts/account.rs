@@ -1,9 +1,9 @@
-//! The account that a login names, in its query or in its body.
+//! Reads the account of a login from its query or its body.
 //!
-//! The service behind reads the same login with a parser of its own. So a login is refused if two common
-//! parsers (Werkzeug, Django, Servlet, Rails, PHP, Express) could find different accounts in it: the name
-//! stands there twice, in the query and in the body, as an array, in other letters, or under a name that
-//! some parser takes for this one; or the value can be decoded in two ways.
+//! The service reads the same login with its own parser. So a login is refused if two common parsers
+//! (Werkzeug, Django, Servlet, Rails, PHP, Express) could find different accounts in it. That is so if the
+//! name occurs twice, both in the query and in the body, as an array, in another case, or under a name that
+//! some parser treats as the same; or if the value can be decoded in two ways.
 
 use std::borrow::Cow;
 
@@ -15,12 +15,12 @@ const ESCAPED: &str = "an escape in its value is malformed";
 const CONTROL: &str = "its value has a control character";
 const LIKE_JSON: &str = "the form begins as JSON does";
 
-/// The one member of this name, in a text as queries and forms are written.
+/// The only member of this name in a query or form.
 pub(super) fn member<'r>(text: &'r str, wanted: &str) -> Result<Option<Cow<'r, str>>, Wrong> {
     let names = Names::of_form(wanted);
     let mut found = None;
     for member in text.split('&') {
-        // Some parsers split at `;` as well: to them another member begins there.
+        // Some parsers also split at `;` and start another member there.
         if member.contains(';') && member.split(';').any(|part| names.may_mean(name_of(part))) {
             return Err(Wrong::Parted);
         }
@@ -39,9 +39,9 @@ pub(super) fn member<'r>(text: &'r str, wanted: &str) -> Result<Option<Cow<'r, s
     found.map(value).transpose()
 }
 
-/// As [`member`], of the body of a form.
+/// As [`member`], for the body of a form.
 pub(super) fn form_member<'r>(text: &'r str, wanted: &str) -> Result<Option<Cow<'r, str>>, Wrong> {
-    // A service may read JSON whatever the content type says.
+    // A service may parse JSON whatever the content type says.
     let start = text.trim_start_matches(|c: char| c.is_whitespace() || c == '\u{feff}');
     if start.starts_with(['{', '[']) {
         return Err(Wrong::Unclear(LIKE_JSON));
@@ -49,20 +49,20 @@ pub(super) fn form_member<'r>(text: &'r str, wanted: &str) -> Result<Option<Cow<
     member(text, wanted)
 }
 
-/// Refuses a text, as queries and forms are written, in which some parser finds this member.
+/// Refuses a query or form in which some parser finds this member.
 pub(super) fn check_absent(text: &str, names: &Names<'_>) -> Result<(), Wrong> {
     let mut parts = text.split(['&', ';']);
     let found = parts.any(|part| names.may_mean(name_of(part)));
     if found { Err(Wrong::Unclear(ELSEWHERE)) } else { Ok(()) }
 }
 
-/// Refuses a value that parsers or services could cut or decode differently.
+/// Refuses a value that parsers or services could truncate or decode differently.
 pub(super) fn check_value(text: &str) -> Result<(), Wrong> {
     let odd = text.chars().any(char::is_control);
     if odd { Err(Wrong::Unclear(CONTROL)) } else { Ok(()) }
 }
 
-/// What the value of a member says, if every parser decodes it alike.
+/// The decoded value of a member, if every parser decodes it alike.
 fn value(written: &str) -> Result<Cow<'_, str>, Wrong> {
     let mut escapes = written.split('%').skip(1).map(str::as_bytes);
     if !escapes.all(|after| matches!(after, [a, b, ..] if a.is_ascii_hexdigit() && b.is_ascii_hexdigit())) {
@@ -76,7 +76,7 @@ fn value(written: &str) -> Result<Cow<'_, str>, Wrong> {
     Ok(text)
 }
 
-/// Whether a member says in which encoding the form is, as browsers do if it is named so.
+/// Whether a member states the encoding of the form, as browsers send it.
 fn is_charset(name: &str) -> bool {
     decoded(name).trim_ascii().eq_ignore_ascii_case(b"_charset_")
 }
@@ -86,10 +86,10 @@ fn is_utf8(value: &str) -> bool {
     value.is_empty() || value.eq_ignore_ascii_case(b"utf-8") || value.eq_ignore_ascii_case(b"utf8")
 }
 
-/// A name as parsers take it apart: `a[b]` is `b` inside of `a`.
+/// A name split as parsers do: `a[b]` is `b` inside `a`.
 pub(super) struct Names<'n> {
     parts: Vec<Cow<'n, str>>,
-    /// Whether points take names apart too.
+    /// Whether dots split names too.
     points: bool,
 }
 
@@ -100,16 +100,15 @@ impl<'n> Names<'n> {
         Self { parts: parts(name, points), points }
     }
 
-    /// The name of a member of JSON, with points that lead inside.
+    /// The name of a JSON member; dots lead into objects.
     pub(super) fn of_json(path: &'n str) -> Self {
         Self { parts: path.split('.').map(Cow::Borrowed).collect(), points: true }
     }
 
-    /// Whether some parser takes a name, as it is written, for this one, for something that it lies in, or
-    /// for something inside of it.
+    /// Whether some parser could read a name as this one, as its parent, or as something inside it.
     fn may_mean(&self, written: &str) -> bool {
         let name = String::from_utf8_lossy(&decoded(written)).into_owned();
-        // PHP takes a bracket that is never closed for `_`.
+        // PHP replaces an unclosed bracket by `_`.
         self.meets(&parts(&name, self.points)) || self.meets(&[Cow::Owned(name.replace('[', "_"))])
     }
 
@@ -118,15 +117,15 @@ impl<'n> Names<'n> {
     }
 }
 
-/// The parts of a name that is written with brackets, up to a NUL, at which some parsers end.
+/// The parts of a name with brackets, up to a NUL, where some parsers stop.
 fn parts(name: &str, points: bool) -> Vec<Cow<'_, str>> {
     let name = name.split('\0').next().unwrap_or_default();
     let splits = |c: char| matches!(c, '[' | ']') || points && c == '.';
     name.split(splits).filter(|part| !plain(part).is_empty()).map(Cow::Borrowed).collect()
 }
 
-/// A name as the loosest parser takes it: without blanks and what cannot be seen around it, and with `_` for
-/// points and blanks inside.
+/// A name in the form of the most lenient parser: without surrounding blanks and invisible characters, and
+/// with `_` for dots and blanks inside.
 fn plain(name: &str) -> String {
     let unseen = |c: char| {
         c.is_whitespace()
@@ -136,7 +135,7 @@ fn plain(name: &str) -> String {
     name.trim_matches(unseen).replace([' ', '.'], "_")
 }
 
-/// Whether a parser of JSON or the service behind it could take one name for the other.
+/// Whether a JSON parser or the service behind it could take one name for the other.
 pub(super) fn akin(one: &str, other: &str) -> bool {
     let up_to_nul = |name: &str| plain(name.split('\0').next().unwrap_or_default());
     one == other || same(&up_to_nul(one), &up_to_nul(other))

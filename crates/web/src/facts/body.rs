@@ -1,7 +1,7 @@
-//! What the body of a request says, where somebody has read it: one member of a form, or of JSON.
+//! Reads one member of a form or of JSON from a body.
 //!
-//! The service behind reads the same body with a parser of its own. So a body in another encoding is
-//! refused, and so is a member that two parsers could find differently: see [`super::account`].
+//! The service reads the same body with its own parser. So a body in another encoding is refused, and so is a
+//! member that two parsers could read differently: see [`super::account`].
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,44 +15,64 @@ use super::Wrong;
 use super::account::{self, Names};
 use super::said::utf8;
 
-/// A body that was read whole.
+/// A complete body.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Body {
     kind: BodyKind,
     bytes: Bytes,
 }
 
-/// How a body is written.
+/// The media type of a body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BodyKind {
     /// `application/x-www-form-urlencoded`.
     #[default]
     Form,
-    /// `application/json`, or a kind of it.
+    /// `application/json`, or another type of JSON.
     Json,
 }
 
+/// Why a body cannot be looked into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unreadable {
+    /// It is neither a form nor JSON, or it is compressed.
+    Media,
+    /// Parsers disagree about its content type: there are two, or one with a parameter that some parsers follow
+    /// and others ignore.
+    ContentType,
+}
+
 impl BodyKind {
-    /// How the body of a request with these headers is written; `None` if it cannot be looked into.
-    pub fn of(headers: &HeaderMap) -> Option<Self> {
+    /// How the body of a request with these headers is written.
+    pub fn of(headers: &HeaderMap) -> Result<Self, Unreadable> {
         let mut types = headers.get_all(CONTENT_TYPE).iter();
-        let (written, None) = (types.next()?.to_str().ok()?, types.next()) else { return None };
-        let mut parts = written.split(';').map(str::trim);
-        let media = parts.next()?.to_ascii_lowercase();
-        let mut parameters = parts.filter(|part| !part.is_empty());
-        let plain = headers.get_all(CONTENT_ENCODING).iter().all(|encoding| encoding == "identity");
-        if !plain || !parameters.next().is_none_or(names_utf8) || parameters.next().is_some() {
-            return None;
+        let written = types.next().and_then(|written| written.to_str().ok()).ok_or(Unreadable::Media)?;
+        if types.next().is_some() {
+            return Err(Unreadable::ContentType);
         }
+        let (media, parameters) = written.split_once(';').unwrap_or((written, ""));
+        let kind = Self::of_media(&media.trim().to_ascii_lowercase()).ok_or(Unreadable::Media)?;
+        if headers.get_all(CONTENT_ENCODING).iter().any(|encoding| encoding != "identity") {
+            return Err(Unreadable::Media);
+        }
+        let mut parameters = parameters.split(';').map(str::trim).filter(|part| !part.is_empty());
+        match (parameters.next(), parameters.next()) {
+            (Some(one), None) if names_utf8(one) => Ok(kind),
+            (None, _) => Ok(kind),
+            _ => Err(Unreadable::ContentType),
+        }
+    }
+
+    fn of_media(media: &str) -> Option<Self> {
         let is_token = |name: &str| {
             !name.is_empty()
                 && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
         };
         let suffixed = media.strip_prefix("application/").and_then(|name| name.strip_suffix("+json"));
-        match media.as_str() {
+        match media {
             "application/x-www-form-urlencoded" => Some(Self::Form),
             "application/json" => Some(Self::Json),
-            // Some services look only at how it begins.
+            // Some services compare only the start of the type.
             _ if suffixed.is_some_and(|name| is_token(name) && !name.starts_with("x-www-form")) => {
                 Some(Self::Json)
             }
@@ -61,8 +81,8 @@ impl BodyKind {
     }
 }
 
-/// Whether a parameter of a content type says that the text is UTF-8. Every other parameter is one that
-/// some service may go by: `charset*=utf-16`, or a `charset` that stands there twice.
+/// Whether a parameter of a content type says that the text is UTF-8. Any other parameter could mislead some
+/// service: `charset*=utf-16`, or a second `charset`.
 fn names_utf8(parameter: &str) -> bool {
     let Some((name, value)) = parameter.split_once('=') else { return false };
     let quoted = value.strip_prefix('"').and_then(|value| value.strip_suffix('"'));
@@ -75,12 +95,12 @@ impl Body {
     /// The longest body that is read for its fields, in bytes.
     pub const MOST_BYTES: usize = 64 * 1024;
 
-    /// A body that is written like this.
+    /// A body of this kind.
     pub fn new(kind: BodyKind, bytes: Bytes) -> Self {
         Self { kind, bytes }
     }
 
-    /// What a member of a form says, in a request with this query.
+    /// The value of a form member, in a request with this query.
     pub(super) fn form(&self, name: &str, query: Option<&str>) -> Result<Option<Cow<'_, str>>, Wrong> {
         if self.kind != BodyKind::Form {
             return Ok(None);
@@ -89,8 +109,8 @@ impl Body {
         account::form_member(utf8(&self.bytes)?, name)
     }
 
-    /// What a member of JSON says, in a request with this query, if that is a text or a whole number. Points
-    /// lead inside: `a.b`.
+    /// The value of a JSON member, in a request with this query, if it is a text or a whole number. Dots lead
+    /// into objects: `a.b`.
     pub(super) fn json(&self, path: &str, query: Option<&str>) -> Result<Option<Cow<'_, str>>, Wrong> {
         if self.kind != BodyKind::Json {
             return Ok(None);
@@ -106,7 +126,7 @@ impl Body {
         }
     }
 
-    /// What a member of the query says, in a request with this body: services look into both.
+    /// The value of a query parameter, in a request with this body: services read both.
     pub(super) fn query<'q>(&self, name: &str, query: &'q str) -> Result<Option<Cow<'q, str>>, Wrong> {
         match self.kind {
             BodyKind::Form => account::check_absent(utf8(&self.bytes)?, &Names::of_form(name))?,
@@ -120,9 +140,9 @@ impl Body {
         account::member(query, name)
     }
 
-    /// Looks for what lies at the end of a path in JSON.
+    /// Finds the value at a path in JSON.
     fn find(&self, path: &str) -> Result<Found, Wrong> {
-        // Some services read a body as a form whatever the content type says.
+        // Some services parse a body as a form whatever the content type says.
         let text = utf8(&self.bytes)?;
         account::check_absent(text, &Names::of_json(path))?;
         let mut reader = serde_json::Deserializer::from_str(text);
@@ -131,25 +151,25 @@ impl Body {
     }
 }
 
-/// Looks for what lies at the end of a path, or takes what is there.
+/// Finds the value at a path; without a path, takes the current value.
 #[derive(Clone, Copy)]
 struct Find<'p> {
     path: Option<&'p str>,
 }
 
-/// What was found.
+/// The result of a search.
 #[derive(PartialEq, Eq)]
 enum Found {
     Nothing,
     /// A text, or a whole number that every parser keeps exactly.
     Text(String),
-    /// Something else.
+    /// Another kind of value.
     Other,
-    /// Several, or one under a name that is nearly the same.
+    /// Several values, or one under a similar name.
     Twice,
 }
 
-/// The largest whole number that parsers keep exactly which have no others than floating-point numbers.
+/// The largest whole number that is exact in a parser with only floating-point numbers.
 const MOST_EXACT: u64 = (1 << 53) - 1;
 
 impl Find<'_> {
@@ -208,7 +228,7 @@ impl<'de> Visitor<'de> for Find<'_> {
         Ok(if number.unsigned_abs() <= MOST_EXACT { self.take(number) } else { Found::Other })
     }
 
-    /// Each language prints it in its own way, and the next too.
+    /// Languages print floating-point numbers and booleans differently.
     fn visit_f64<E>(self, _: f64) -> Result<Found, E> {
         Ok(Found::Other)
     }
@@ -222,7 +242,7 @@ impl<'de> Visitor<'de> for Find<'_> {
     }
 }
 
-/// Says nothing of what is in it: there may be a password.
+/// Prints nothing of the content: it may hold a password.
 impl fmt::Debug for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Body").field("kind", &self.kind).field("len", &self.bytes.len()).finish()

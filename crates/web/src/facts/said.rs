@@ -1,4 +1,4 @@
-//! What headers, cookies and queries say, if they say one thing only.
+//! Reads the single value of a header, cookie or query parameter.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -9,7 +9,7 @@ use http::header::COOKIE;
 
 use super::Wrong;
 
-/// An address as text, beside the call instead of on the heap.
+/// An address as text, without a heap allocation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct IpText {
     bytes: [u8; Self::MOST],
@@ -17,7 +17,7 @@ pub(super) struct IpText {
 }
 
 impl IpText {
-    /// The longest way to write an address.
+    /// The longest text of an address.
     const MOST: usize = "ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255".len();
 
     #[inline]
@@ -25,7 +25,7 @@ impl IpText {
         let mut text = Self { bytes: [0; Self::MOST], len: 0 };
         match address {
             IpAddr::V4(address) => {
-                // The formatter takes longer than a decision.
+                // The standard formatter takes longer than a decision.
                 for (index, part) in address.octets().into_iter().enumerate() {
                     text.push(if index == 0 { "" } else { "." });
                     text.push(itoa::Buffer::new().format(part));
@@ -59,47 +59,64 @@ impl Write for IpText {
     }
 }
 
-/// What a header says.
+/// What a header says. Services that read headers as variables take `_` for `-`: a line that differs only
+/// there is the same header to them.
 pub(super) fn header<'r>(headers: &'r HeaderMap, name: &str) -> Result<Option<&'r str>, Wrong> {
     let values = headers.get_all(name).iter().map(|value| value.as_bytes().trim_ascii());
-    one(values)?.map(utf8).transpose()
-}
-
-/// What a cookie says. Several lines of cookies are one list: HTTP/2 sends them apart.
-pub(super) fn cookie<'r>(headers: &'r HeaderMap, name: &str) -> Result<Option<&'r str>, Wrong> {
-    let lines = headers.get_all(COOKIE).iter().map(http::HeaderValue::as_bytes);
-    let pairs = lines.flat_map(|line| line.split(|byte| *byte == b';'));
-    let values = pairs.filter_map(|pair| {
-        let equals = pair.iter().position(|byte| *byte == b'=')?;
-        let (found, value) = (pair[..equals].trim_ascii(), pair[equals + 1..].trim_ascii());
-        (found == name.as_bytes()).then(|| unquoted(value))
-    });
-    one(values)?.map(utf8).transpose()
-}
-
-/// What a member of the query says. Names are decoded too: parsers read `%75ser` as `user`. It may
-/// be there several times, if it always says the same, and under any name that some reader takes for this
-/// one.
-pub(super) fn query<'r>(query: &'r str, wanted: &str) -> Result<Option<Cow<'r, str>>, Wrong> {
-    let plain_wanted = plain(wanted.as_bytes(), wanted);
-    let is_named = |name: &str| plain(&decoded(name), wanted) == plain_wanted;
-    let mut found: Option<Cow<'r, [u8]>> = None;
-    for member in query.split('&') {
-        let (name, value) = member.split_once('=').unwrap_or((member, ""));
-        // Some readers part at `;` as well: to them another member begins there.
-        if member.contains(';') && member.split(';').any(|part| is_named(name_of(part))) {
-            return Err(Wrong::Parted);
-        }
-        if !is_named(name) {
-            continue;
-        }
-        let value = decoded(value);
-        if found.as_ref().is_some_and(|earlier| *earlier != value) {
+    let value = one(values)?;
+    for (other, said) in headers {
+        if is_disguise(other.as_str(), name) && Some(said.as_bytes().trim_ascii()) != value {
             return Err(Wrong::Twice);
         }
-        found = Some(value);
     }
-    match found {
+    value.map(utf8).transpose()
+}
+
+/// Whether two different names are the same with `-` for `_`.
+fn is_disguise(other: &str, name: &str) -> bool {
+    let plain = |byte: u8| if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+    other.len() == name.len()
+        && !other.eq_ignore_ascii_case(name)
+        && other.bytes().map(plain).eq(name.bytes().map(plain))
+}
+
+/// What a cookie says. Several lines of cookies are one list: HTTP/2 sends them apart. Some services decode
+/// names and values like those of a query, so two spellings are one cookie here.
+pub(super) fn cookie<'r>(headers: &'r HeaderMap, name: &str) -> Result<Option<Cow<'r, str>>, Wrong> {
+    let lines = headers.get_all(COOKIE).iter().map(http::HeaderValue::as_bytes);
+    let pairs = lines.flat_map(|line| line.split(|byte| *byte == b';'));
+    let pairs = pairs.filter_map(|pair| {
+        let equals = pair.iter().position(|byte| *byte == b'=')?;
+        Some((pair[..equals].trim_ascii(), unquoted(pair[equals + 1..].trim_ascii())))
+    });
+    one_of(pairs, name)
+}
+
+/// The value of a query parameter. Names are decoded too, since parsers read `%75ser` as `user`. It may occur
+/// several times with the same value, and under any name that some parser takes for this one.
+pub(super) fn query<'r>(query: &'r str, wanted: &str) -> Result<Option<Cow<'r, str>>, Wrong> {
+    let plain_wanted = plain(wanted.as_bytes(), wanted);
+    // Some readers part at `;` as well: to them another member begins there.
+    let is_named = |part: &str| plain(&decoded(name_of(part)), wanted) == plain_wanted;
+    let parted = |member: &str| member.contains(';') && member.split(';').any(is_named);
+    if query.split('&').any(parted) {
+        return Err(Wrong::Parted);
+    }
+    let pairs = query.split('&').map(|member| {
+        let (name, value) = member.split_once('=').unwrap_or((member, ""));
+        (name.as_bytes(), value.as_bytes())
+    });
+    one_of(pairs, wanted)
+}
+
+/// The one value that pairs have under a name, however it is spelt.
+fn one_of<'r>(
+    pairs: impl Iterator<Item = (&'r [u8], &'r [u8])>,
+    wanted: &str,
+) -> Result<Option<Cow<'r, str>>, Wrong> {
+    let plain_wanted = plain(wanted.as_bytes(), wanted);
+    let named = pairs.filter(|(name, _)| plain(&decoded_bytes(name), wanted) == plain_wanted);
+    match one(named.map(|(_, value)| decoded_bytes(value)))? {
         Some(Cow::Borrowed(bytes)) => utf8(bytes).map(|text| Some(Cow::Borrowed(text))),
         Some(Cow::Owned(bytes)) => {
             String::from_utf8(bytes).map(|text| Some(Cow::Owned(text))).map_err(|_| Wrong::NotUtf8)
@@ -112,8 +129,8 @@ pub(super) fn name_of(member: &str) -> &str {
     member.split_once('=').map_or(member, |(name, _)| name)
 }
 
-/// A name as the loosest reader takes it: without blanks before it, up to a NUL, without what stands in
-/// brackets behind it (unless the name that is looked for has some), and with `_` for points and blanks.
+/// A name in the form of the most lenient parser: without leading blanks, up to a NUL, without a bracketed
+/// suffix (unless the wanted name has one), and with `_` for dots and blanks.
 fn plain<'n>(name: &'n [u8], wanted: &str) -> Cow<'n, [u8]> {
     let name = name.trim_ascii_start();
     let ends = |byte: &u8| *byte == 0 || (*byte == b'[' && !wanted.contains('['));
@@ -126,13 +143,13 @@ fn plain<'n>(name: &'n [u8], wanted: &str) -> Cow<'n, [u8]> {
     Cow::Owned(name.iter().map(|byte| stands_in(*byte)).collect())
 }
 
-/// The one value there is, however often it is said.
+/// The only value, however often it occurs.
 fn one<T: PartialEq>(mut values: impl Iterator<Item = T>) -> Result<Option<T>, Wrong> {
     let Some(first) = values.next() else { return Ok(None) };
     if values.all(|value| value == first) { Ok(Some(first)) } else { Err(Wrong::Twice) }
 }
 
-/// Whether two names are the same to a reader that does not look at upper and lower case.
+/// Whether two names are the same to a case-insensitive parser.
 pub(super) fn same(one: &str, other: &str) -> bool {
     fn fold(name: &str) -> impl Iterator<Item = char> {
         name.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase)
@@ -148,15 +165,18 @@ pub(super) fn utf8(bytes: &[u8]) -> Result<&str, Wrong> {
     str::from_utf8(bytes).map_err(|_| Wrong::NotUtf8)
 }
 
-/// Some put the value of a cookie into quotes, which are no part of it.
+/// Removes the quotes around a cookie's value, which are not part of it.
 fn unquoted(value: &[u8]) -> &[u8] {
     let inner = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\""));
     inner.unwrap_or(value)
 }
 
-/// What forms mean: `+` is a space, and `%` with two digits is a byte; a `%` without them is itself.
+/// Decodes form encoding: `+` is a space, and `%` with two digits is a byte; any other `%` stays.
 pub(super) fn decoded(text: &str) -> Cow<'_, [u8]> {
-    let bytes = text.as_bytes();
+    decoded_bytes(text.as_bytes())
+}
+
+fn decoded_bytes(bytes: &[u8]) -> Cow<'_, [u8]> {
     if !bytes.iter().any(|byte| matches!(byte, b'+' | b'%')) {
         return Cow::Borrowed(bytes);
     }

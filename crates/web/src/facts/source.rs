@@ -1,4 +1,4 @@
-//! Where the value of a field comes from: its name or an alias determines it.
+//! The source of a field's value, given by its name or an alias.
 
 use std::fmt;
 
@@ -21,28 +21,28 @@ pub enum Source<'n> {
     Header(&'n str),
     /// `cookie.NAME`: a cookie.
     Cookie(&'n str),
-    /// `query.NAME`: a member of the query, decoded.
+    /// `query.NAME`: a query parameter, decoded.
     Query(&'n str),
     /// `subject`: the `sub` of a verified token.
     Subject,
-    /// `claim.NAME`: a claim of a verified token, if it is a text, a number or a truth.
+    /// `claim.NAME`: a claim of a verified token, if it is a text, a number or a boolean.
     Claim(&'n str),
-    /// `api_key`: the name of the key that the request came with.
+    /// `api_key`: the name of the request's API key.
     ApiKey,
-    /// `consumer`: whom the key or the token belongs to.
+    /// `consumer`: the owner of the API key or token.
     Consumer,
-    /// `form.NAME`: a member of a body that is a form. Only guards look there.
+    /// `form.NAME`: a member of a form body. Only guards read it.
     Form(&'n str),
-    /// `json.NAME`: a member of a body that is JSON, if it is a text or a whole number; points lead inside.
-    /// Only guards look there.
+    /// `json.NAME`: a member of a JSON body, if it is a text or a whole number; dots lead into objects. Only
+    /// guards read it.
     Json(&'n str),
 }
 
-/// What there is, in the words of an error.
+/// All sources, for error messages.
 const ALL: &str = "route, ip, method, path, host, header.NAME, cookie.NAME, query.NAME, subject, claim.NAME, api_key and consumer";
-/// What guards look for beside these.
+/// The further sources of guards.
 const OF_BODIES: &str = ", form.NAME and json.NAME";
-/// What is compared with a misspelt name.
+/// The names that a misspelt name is compared with.
 const NAMES: [&str; 8] = ["route", "ip", "method", "path", "host", "subject", "api_key", "consumer"];
 
 impl<'n> Source<'n> {
@@ -62,8 +62,7 @@ impl<'n> Source<'n> {
         })
     }
 
-    /// Whether this is the name of something that every request has and that is known without looking at
-    /// its headers.
+    /// Whether every request has this field, and its headers are not needed for it.
     #[inline(always)]
     pub fn is_at_hand(name: &str) -> bool {
         matches!(name, "ip" | "route" | "method" | "path" | "host")
@@ -83,8 +82,7 @@ impl<'n> Source<'n> {
         }
     }
 
-    /// Whether its value is whatever the client says. Who is limited by such a value alone can say
-    /// something else each time.
+    /// Whether the client chooses the value freely. A rule keyed only on such values is easy to evade.
     pub fn by_client(&self) -> bool {
         match self {
             Self::Header(_) | Self::Cookie(_) | Self::Query(_) | Self::Path | Self::Host | Self::Method => {
@@ -95,24 +93,24 @@ impl<'n> Source<'n> {
         }
     }
 
-    /// Whether its value is what the client has to prove. Nobody looks at proofs that no rule asks for: a
+    /// Whether the client must prove the value. Credentials are checked only if a rule needs them, since a
     /// service may have its own.
     pub fn is_proved(&self) -> bool {
         matches!(self, Self::Subject | Self::Claim(_) | Self::ApiKey | Self::Consumer)
     }
 
-    /// Whether it lies in the query.
+    /// Whether the value is in the query.
     pub fn is_of_query(&self) -> bool {
         matches!(self, Self::Query(_))
     }
 
-    /// Whether the body has to be read for it.
+    /// Whether the body must be read for the value.
     pub fn is_of_body(&self) -> bool {
         matches!(self, Self::Form(_) | Self::Json(_))
     }
 }
 
-/// What names of headers and cookies are made of (RFC 9110, section 5.6.2).
+/// The bytes of header and cookie names (RFC 9110, section 5.6.2).
 fn is_of_a_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
@@ -143,49 +141,49 @@ impl fmt::Display for Source<'_> {
 #[derive(Clone, Debug, Default)]
 pub struct Aliases(Box<[(Box<str>, Box<str>)]>);
 
-/// An alias that cannot be. The fault of the configuration.
+/// An invalid alias. The operator's fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BadAlias {
-    /// It stands for nothing that there is.
+    /// Its source does not exist.
     NoSource {
         /// The alias.
         alias: String,
-        /// What it stands for.
+        /// The unknown source.
         source: String,
-        /// Whether it may lie in the body.
+        /// Whether sources in the body are allowed.
         reach: Reach,
     },
-    /// Its name has a meaning of its own.
+    /// Its name is that of a source.
     Taken {
         /// The alias.
         alias: String,
     },
-    /// It is there twice.
+    /// It is defined twice.
     Twice {
         /// The alias.
         alias: String,
     },
 }
 
-/// A field that no part of a request is called. The fault of whoever wrote the rule.
+/// A field without a source. The fault of the rule's author.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownField {
     /// The field.
     pub field: String,
-    /// The policy that knows it.
+    /// The policy that uses it.
     pub policy: String,
-    /// The nearest name there is.
+    /// The most similar name.
     pub near: Option<String>,
-    /// Whether it may lie in the body.
+    /// Whether sources in the body are allowed.
     pub reach: Reach,
 }
 
-/// How far whoever asks looks into a request.
+/// Which part of a request can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// At the head: as every rule does.
+    /// The head, as for every rule.
     Head,
-    /// Into the body: as guards do.
+    /// The body too, as for guards.
     Body,
 }
 
@@ -194,7 +192,7 @@ impl Reach {
         self == Self::Body || !source.is_of_body()
     }
 
-    /// What there is beside what everybody can look at.
+    /// The further sources, for error messages.
     fn more(self) -> &'static str {
         match self {
             Self::Head => "",
@@ -215,7 +213,7 @@ impl Aliases {
         Ok(Self(known.into()))
     }
 
-    /// These aliases with others that come before them, and that may lie in the body.
+    /// These aliases, preceded by others that may refer to the body.
     pub fn with<A, S>(&self, pairs: impl IntoIterator<Item = (A, S)>) -> Result<Self, BadAlias>
     where
         A: Into<String>,
@@ -254,7 +252,7 @@ impl Aliases {
         Ok(())
     }
 
-    /// Where the value of a field comes from.
+    /// The source of a field.
     #[inline]
     pub fn source<'n>(&'n self, field: &'n str) -> Option<Source<'n>> {
         Source::parse(field).or_else(|| {
@@ -263,7 +261,7 @@ impl Aliases {
         })
     }
 
-    /// Whether every field of a policy has a source that lies in reach, or is derived from one that has.
+    /// Whether every field of a policy has a readable source or is derived from such a field.
     pub fn check(&self, policy: &Policy, reach: Reach) -> Result<(), UnknownField> {
         let covered = |field: &&str| self.source(field).is_some_and(|source| reach.covers(source));
         let derived = |field: &&str| policy.derived().any(|(own, _)| own == *field);

@@ -12,7 +12,7 @@ use super::{BadCredential, Identity, only};
 /// The default header of an API key.
 pub const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
-/// A key that is known.
+/// A known key.
 #[derive(Clone)]
 pub struct ApiKey {
     /// Its name: rules count by it, and logs show it.
@@ -23,11 +23,10 @@ pub struct ApiKey {
     pub hash: [u8; 32],
 }
 
-/// The keys that are known.
+/// The known keys.
 pub struct ApiKeys {
     header: HeaderName,
-    /// How long it takes to find a hash, or that there is none, tells nothing about a key: nobody can
-    /// make hashes that are nearly right.
+    /// Lookup time reveals nothing about a key, since a client cannot craft a hash that is nearly right.
     by_hash: HashMap<[u8; 32], Holder>,
 }
 
@@ -44,7 +43,7 @@ pub struct BadKeys {
 }
 
 impl ApiKeys {
-    /// These keys, sent in this header.
+    /// Accepts these keys in this header.
     pub fn new(header: HeaderName, keys: Vec<ApiKey>) -> Result<Self, BadKeys> {
         let mut by_hash: HashMap<[u8; 32], Holder> = HashMap::with_capacity(keys.len());
         for ApiKey { name, consumer, hash } in keys {
@@ -56,7 +55,7 @@ impl ApiKeys {
         Ok(Self { header, by_hash })
     }
 
-    /// Notes whose key the request came with.
+    /// Records the owner of the request's key.
     pub(super) fn recognise(
         &self,
         headers: &HeaderMap,
@@ -73,7 +72,7 @@ impl ApiKeys {
     }
 }
 
-/// Shows names, and no hashes: a short key can be found from its hash.
+/// Prints names but no hashes: a short key can be found from its hash.
 impl fmt::Debug for ApiKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.by_hash.values().map(|holder| &holder.name);

@@ -2,12 +2,12 @@
 
 use serde_json::{Map, Value};
 
-/// The claims of a token that are plain enough to be counted by: texts, numbers and truths.
+/// The claims of a token that rules can count by: texts, numbers and booleans.
 #[derive(Clone, Debug, Default)]
 pub struct Claims(Box<[(Box<str>, Box<str>)]>);
 
 impl Claims {
-    /// The plain ones of these.
+    /// Keeps those of these claims.
     pub(super) fn of(claims: &Map<String, Value>) -> Self {
         let plain =
             claims.iter().filter_map(|(name, value)| Some((name.as_str().into(), plain(value)?.into())));

@@ -1,5 +1,5 @@
-//! Keys that tokens are verified with. Each knows the algorithms that it may be used with, by what kind
-//! of key it is: what a token says about itself chooses among these, and can never add to them.
+//! Keys that verify tokens. The kind of a key determines its algorithms. A token chooses among these and can
+//! never add to them.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 /// A configured key.
 #[derive(Clone)]
 pub enum TokenKey {
-    /// A secret that both sides know: HS256, HS384 and HS512.
+    /// A shared secret: HS256, HS384 and HS512.
     Secret(Vec<u8>),
     /// A public key in PEM: RSA (RS and PS), P-256 and P-384 (ES256, ES384), or Ed25519 (EdDSA).
     Pem(String),
@@ -22,12 +22,12 @@ pub enum TokenKey {
 /// A key that cannot be used. The fault of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BadTokenKey {
-    /// A secret can be guessed.
+    /// A secret is too short.
     ShortSecret {
         /// How long it is.
         bytes: usize,
     },
-    /// A private key has no business here.
+    /// A private key must not be configured.
     Private,
     /// A text is not the PEM of a public key.
     NotPem,
@@ -45,7 +45,7 @@ pub enum BadTokenKey {
 
 /// A key that is ready to verify.
 pub(super) struct Verifier {
-    /// What tokens call it, if they call it anything.
+    /// Its key id, if it has one.
     pub(super) id: Option<String>,
     algorithms: &'static [Algorithm],
     key: DecodingKey,
@@ -63,11 +63,11 @@ const RSA: &[Algorithm] = &[
 const EC: &[Algorithm] = &[Algorithm::ES256, Algorithm::ES384];
 const ED: &[Algorithm] = &[Algorithm::EdDSA];
 
-/// The shortest secret, in bytes: as long as what it makes (RFC 7518, section 3.2).
+/// The shortest secret, in bytes: the length of an HMAC-SHA-256 (RFC 7518, section 3.2).
 const LEAST_SECRET_BYTES: usize = 32;
 
 impl TokenKey {
-    /// What it verifies with: one key, or those of a set that can.
+    /// The verifiers: one key, or the usable ones of a set.
     pub(super) fn verifiers(&self) -> Result<Vec<Verifier>, BadTokenKey> {
         match self {
             Self::Secret(secret) if secret.len() < LEAST_SECRET_BYTES => {
@@ -90,7 +90,7 @@ impl Verifier {
         self.algorithms.contains(&algorithm)
     }
 
-    /// Whether it made this signature of this message. The algorithm is one that it allows.
+    /// Whether the signature of this message is valid. The key must allow the algorithm.
     pub(super) fn made(&self, signature: &str, message: &[u8], algorithm: Algorithm) -> bool {
         debug_assert!(self.allows(algorithm), "whoever asks has looked");
         jsonwebtoken::crypto::verify(signature, message, &self.key, algorithm).unwrap_or(false)
@@ -101,7 +101,7 @@ fn pem(text: &str) -> Result<Verifier, BadTokenKey> {
     if text.contains("PRIVATE KEY-----") {
         return Err(BadTokenKey::Private);
     }
-    // Where the key lies in a certificate is not for this to find.
+    // Keys inside certificates are not supported.
     if text.contains("CERTIFICATE-----") {
         return Err(BadTokenKey::NotPem);
     }
@@ -118,10 +118,10 @@ struct Set {
 }
 
 fn jwks(text: &str) -> Result<Vec<Verifier>, BadTokenKey> {
-    // What the error says could show a part of a key.
+    // The error's text could show part of a key.
     let set: Set = serde_json::from_str(text).map_err(|error| BadTokenKey::NotJwks { line: error.line() })?;
     let count = set.keys.len();
-    // Keys of a kind that is not understood are passed over (RFC 7517, section 5).
+    // Keys of an unknown kind are skipped (RFC 7517, section 5).
     let mut verifiers = Vec::new();
     for key in set.keys {
         let Ok(jwk) = serde_json::from_value::<Jwk>(key) else { continue };
@@ -130,7 +130,7 @@ fn jwks(text: &str) -> Result<Vec<Verifier>, BadTokenKey> {
     if verifiers.is_empty() { Err(BadTokenKey::NoneUsable { count }) } else { Ok(verifiers) }
 }
 
-/// What a key of a set verifies with; `None` if it is for something else.
+/// The verifier of a key of a set; `None` if the key is for another use.
 fn jwk_verifier(jwk: &Jwk) -> Result<Option<Verifier>, BadTokenKey> {
     let by_kind = match &jwk.algorithm {
         AlgorithmParameters::RSA(_) => RSA,
@@ -155,7 +155,7 @@ fn jwk_verifier(jwk: &Jwk) -> Result<Option<Verifier>, BadTokenKey> {
     let for_signatures = matches!(jwk.common.public_key_use, None | Some(PublicKeyUse::Signature));
     let (true, Ok(key)) = (for_signatures, DecodingKey::from_jwk(jwk)) else { return Ok(None) };
     if let AlgorithmParameters::OctetKey(params) = &jwk.algorithm {
-        // Four letters stand for three bytes.
+        // Four characters stand for three bytes.
         let bytes = params.value.len() * 3 / 4;
         if bytes < LEAST_SECRET_BYTES {
             return Err(BadTokenKey::ShortSecret { bytes });
@@ -164,7 +164,7 @@ fn jwk_verifier(jwk: &Jwk) -> Result<Option<Verifier>, BadTokenKey> {
     Ok(Some(Verifier { id: jwk.common.key_id.clone(), algorithms, key }))
 }
 
-/// Shows what kind of key it is, and nothing of the key.
+/// Prints the kind of key, and nothing of the key.
 impl fmt::Debug for TokenKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

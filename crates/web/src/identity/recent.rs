@@ -1,9 +1,8 @@
-//! Tokens that were verified a moment ago.
+//! Recently verified tokens.
 //!
-//! Verifying a signature takes tens of microseconds, hashing a token less than one. So what was
-//! verified is kept under the SHA-256 of the whole token until it is needed for another one: a table of
-//! fixed size, where each token has one place. Only tokens that were good are kept, so nobody can fill
-//! it with others; and whether one is still good is looked at each time.
+//! Verifying a signature takes tens of microseconds, hashing a token less than one. So the result is kept
+//! under the SHA-256 of the whole token in a table of fixed size, until another token takes its slot. Only
+//! valid tokens are kept, so a client cannot fill the table with others. Expiry is checked at each use.
 
 use std::sync::Arc;
 
@@ -20,18 +19,18 @@ struct Entry {
 }
 
 impl Recent {
-    /// A place for so many tokens.
+    /// A table with this many slots.
     pub(super) fn with_places(places: usize) -> Self {
         Self((0..places).map(|_| ArcSwapOption::empty()).collect())
     }
 
-    /// What was verified of the token with this hash, if it is still here.
+    /// The result for the token with this hash, if it is still in the table.
     pub(super) fn find(&self, hash: &[u8; 32]) -> Option<Arc<Verified>> {
         let entry = self.place(hash).load();
         entry.as_ref().filter(|entry| entry.hash == *hash).map(|entry| Arc::clone(&entry.verified))
     }
 
-    /// Keeps what was verified of a token, instead of another one.
+    /// Keeps the result for a token; it replaces the slot's earlier one.
     pub(super) fn keep(&self, hash: [u8; 32], verified: Arc<Verified>) {
         self.place(&hash).store(Some(Arc::new(Entry { hash, verified })));
     }

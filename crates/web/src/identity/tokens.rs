@@ -1,8 +1,8 @@
 //! JSON Web Tokens in `Authorization: Bearer`.
 //!
-//! A token is believed if a key that is configured made its signature, with an algorithm that this very
-//! key may be used with, and if it is good now, from the right issuer and for the right audience. `none`
-//! is no algorithm, and a public key is never taken for a secret.
+//! A token is accepted if a configured key signed it with an algorithm of that key, and if it is valid now,
+//! from the right issuer and for the right audience. `none` is not an algorithm, and a public key is never
+//! used as a secret.
 
 use std::fmt;
 use std::str::FromStr;
@@ -23,22 +23,22 @@ use super::keys::{BadTokenKey, TokenKey, Verifier};
 use super::recent::Recent;
 use super::{BadCredential, Identity, only};
 
-/// Which tokens are believed.
+/// The accepted tokens.
 #[derive(Clone, Debug)]
 pub struct TokenSettings {
-    /// The keys that may have signed them.
+    /// The keys that may sign them.
     pub keys: Vec<TokenKey>,
-    /// The issuers (`iss`) they may come from; with none, it is not looked at.
+    /// The accepted issuers (`iss`); with none, the issuer is not checked.
     pub issuers: Vec<String>,
     /// The accepted audiences (`aud`); with none, the audience is not checked.
     pub audiences: Vec<String>,
-    /// How far clocks may be apart.
+    /// The tolerated difference between clocks.
     pub leeway: Span,
     /// The claim that names the consumer.
     pub consumer: String,
 }
 
-/// Tokens that are believed.
+/// Verifies tokens.
 pub struct Tokens {
     verifiers: Vec<Verifier>,
     issuers: Vec<String>,
@@ -49,7 +49,7 @@ pub struct Tokens {
     recent: Recent,
 }
 
-/// What was verified of a token, once and for all. Whether it is good *now* is another question.
+/// The verified content of a token. Whether it is valid *now* is checked separately.
 pub(super) struct Verified {
     expires: f64,
     not_before: Option<f64>,
@@ -58,7 +58,7 @@ pub(super) struct Verified {
     claims: Arc<Claims>,
 }
 
-/// Settings that no token could meet, or that should not be met. The fault of the configuration.
+/// Settings that cannot be used. The operator's fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BadTokens {
     /// There is no key.
@@ -70,24 +70,24 @@ pub enum BadTokens {
     },
     /// A key cannot be used.
     Key {
-        /// Which of them, from 0.
+        /// The index of the key, from 0.
         index: usize,
         /// What is wrong with it.
         error: BadTokenKey,
     },
 }
 
-/// What a token says about its signature. What else it says there is not looked at.
+/// The token's header. Other members are ignored.
 #[derive(Deserialize)]
 struct Head {
     alg: String,
     kid: Option<String>,
-    /// What must be understood, or else the token not be believed (RFC 7515, section 4.1.11).
+    /// Extensions that must be understood, or else the token is refused (RFC 7515, section 4.1.11).
     crit: Option<IgnoredAny>,
 }
 
 impl Default for TokenSettings {
-    /// No keys; clocks may be a minute apart, and the subject is the consumer.
+    /// No keys, a leeway of a minute, and the subject as the consumer.
     fn default() -> Self {
         Self {
             keys: Vec::new(),
@@ -102,13 +102,12 @@ impl Default for TokenSettings {
 impl Tokens {
     /// The longest token, in bytes.
     pub const MOST_BYTES: usize = 8 * 1024;
-    /// The most keys: a token that does not say which one signed it is tried with all that fit.
+    /// The most keys. A token without a key id is tried with all that fit.
     pub const MOST_KEYS: usize = 32;
-    /// How many tokens are remembered as verified, so that they need not be verified again: at most
-    /// this many times what their claims take.
+    /// How many verified tokens are remembered. This bounds the memory for their claims.
     pub const MOST_REMEMBERED: usize = 4096;
 
-    /// Tokens that these settings describe, good or not by this clock.
+    /// Accepts the tokens of these settings, by this clock.
     pub fn new(settings: TokenSettings, clock: Arc<dyn Clock>) -> Result<Self, BadTokens> {
         let mut verifiers = Vec::new();
         for (index, key) in settings.keys.iter().enumerate() {
@@ -130,7 +129,7 @@ impl Tokens {
         })
     }
 
-    /// Notes whose token the request came with.
+    /// Records the identity in the request's token.
     pub(super) fn recognise(
         &self,
         headers: &HeaderMap,
@@ -185,7 +184,7 @@ impl Tokens {
     fn check_signature(&self, head: &Head, signature: &str, message: &[u8]) -> Result<(), BadCredential> {
         let algorithm = Algorithm::from_str(&head.alg).map_err(|_| BadCredential::UnknownSigner)?;
         let fits = |verifier: &&Verifier| {
-            // A key without an id answers to any: whoever configured it knows whose it is.
+            // A key without an id is tried with every token id.
             let called = head.kid.is_none() || verifier.id.is_none() || verifier.id == head.kid;
             called && verifier.allows(algorithm)
         };
@@ -227,8 +226,8 @@ impl Tokens {
     }
 }
 
-/// The token of an `Authorization`; `None` if it is of another scheme. What only begins like this one is
-/// no other: a service may be less strict, and would take a token that was never looked at here.
+/// The token of an `Authorization`; `None` for another scheme. A malformed `Bearer` is an error and not
+/// another scheme: a more lenient service might accept a token that was never checked here.
 fn bearer(value: &[u8]) -> Result<Option<&[u8]>, BadCredential> {
     const SCHEME: &[u8] = b"Bearer";
     let Some((scheme, rest)) = value.split_at_checked(SCHEME.len()) else { return Ok(None) };
@@ -241,13 +240,13 @@ fn bearer(value: &[u8]) -> Result<Option<&[u8]>, BadCredential> {
     }
 }
 
-/// One part of a token, read.
+/// Decodes one part of a token.
 fn part<T: for<'de> Deserialize<'de>>(encoded: &str) -> Result<T, BadCredential> {
     let bytes = BASE64URL_NOPAD.decode(encoded.as_bytes()).map_err(|_| BadCredential::Malformed)?;
     serde_json::from_slice(&bytes).map_err(|_| BadCredential::Malformed)
 }
 
-/// Shows nothing of the keys, nor of whoever came.
+/// Prints nothing of the keys or of callers.
 impl fmt::Debug for Tokens {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tokens")

@@ -1,4 +1,4 @@
-//! What tests of decisions share: rules, policies and an engine over a clock that stands still.
+//! Shared by tests of decisions: rules, policies and an engine with a manual clock.
 
 #![allow(dead_code, unreachable_pub, reason = "not every test needs everything")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
@@ -13,10 +13,10 @@ use tollgate_core::{
 use tollgate_engine::{Engine, Parts};
 use tollgate_store::{ManualClock, MemoryStore};
 
-/// 2026-01-15T10:00:00Z: when every test begins.
+/// 2026-01-15T10:00:00Z: the start of every test.
 pub const START: u64 = 1_768_471_200;
 
-/// An engine, and the clock it goes by.
+/// An engine and its clock.
 pub struct Bench {
     pub engine: Engine,
     pub clock: Arc<ManualClock>,

@@ -1,4 +1,4 @@
-//! The words, numbers and signs of a limit in another program's words.
+//! The tokens of a limit in another program's notation: words, numbers and signs.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use super::{NOUNS, abbreviated};
 use crate::MAX_EXACT;
 
-/// Whether the comma at `at` is followed by three digits and no more, as in `1,000`.
+/// Whether exactly three digits follow the comma at `at`, as in `1,000`.
 pub(super) fn is_thousands(text: &str, at: usize) -> bool {
     let digits = text[at + 1..].bytes().take_while(u8::is_ascii_digit).count();
     digits == 3 && text[..at].ends_with(|c: char| c.is_ascii_digit())
@@ -15,7 +15,7 @@ pub(super) fn is_thousands(text: &str, at: usize) -> bool {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Token {
     Number(Fraction),
-    /// In lower case, unless it is the one letter whose case matters.
+    /// In lower case, except for `M`, whose case matters.
     Word(String),
     Sign(char),
 }
@@ -36,18 +36,19 @@ impl Fraction {
         Self { over: over / a, under: under / a }
     }
 
-    /// This many times as much.
+    /// The number times a factor.
     pub(super) fn times(self, factor: u64) -> Option<Self> {
         Some(Self::new(self.over.checked_mul(factor)?, self.under)).filter(|much| much.over <= MAX_EXACT)
     }
 
-    /// A number above zero, if it is whole. In this grammar 0 is no limit, which a foreign 0 may not mean.
+    /// The number, if it is whole and above zero. In this grammar 0 means no limit, which a foreign 0 may not
+    /// mean.
     pub(super) fn whole(self) -> Option<u64> {
         (self.under == 1 && self.over > 0).then_some(self.over)
     }
 }
 
-/// The words, numbers and signs of a text; `None` if something else is in it.
+/// The tokens of a text; `None` if it has any other character.
 pub(super) fn tokens(text: &str) -> Option<Vec<Token>> {
     let mut tokens = Vec::new();
     let mut rest = text;
@@ -74,7 +75,7 @@ pub(super) fn tokens(text: &str) -> Option<Vec<Token>> {
     Some(tokens)
 }
 
-/// A word and the thousands or millions before it: `kr` is a thousand requests.
+/// A word and its prefix for thousands or millions: `kr` is a thousand requests.
 fn thousands(word: &str) -> (&str, &str) {
     let known = |rest: &str| NOUNS.contains(&&*rest.to_ascii_lowercase()) || abbreviated(rest).is_some();
     match word.strip_prefix(['k', 'K', 'M']) {
@@ -87,8 +88,7 @@ fn cased(word: &str) -> Token {
     Token::Word(if word == "M" { word.into() } else { word.to_ascii_lowercase() })
 }
 
-/// A number with its length: `1000`, `1_000`, `1,000` or `0.5`. `1.000` is a thousand to some and one to
-/// others, so it is none.
+/// A number and its length: `1000`, `1_000`, `1,000` or `0.5`. `1.000` is ambiguous, so it is none.
 fn number(text: &str) -> Option<(Fraction, usize)> {
     let mut digits = String::new();
     let (mut length, mut decimals) = (0, None);

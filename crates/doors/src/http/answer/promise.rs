@@ -1,5 +1,5 @@
-//! Decisions as the API promises them: these types make the schemas, and nothing else is made of
-//! them. What is written stands beside, and every test of a door holds it against these.
+//! The schemas of decisions. These types only produce the OpenAPI document; `answer.rs` writes the JSON
+//! itself. Every test of a door checks its replies against these schemas.
 
 #![expect(dead_code, reason = "only the schemas of these types are used")]
 
@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 
 use crate::http::problem::ProblemBody;
 
-/// An attempt that may pass.
+/// An allowed attempt.
 #[derive(JsonSchema)]
 pub(crate) struct Allowed {
     /// 200; only among several decisions.
@@ -19,32 +19,32 @@ pub(crate) struct Allowed {
     verdict: String,
     /// The policy that decided.
     policy: String,
-    /// `store`; without it `local` by the counters of this node, or `outage` by none; `fixed` when
-    /// there was nothing to ask.
+    /// `store`; without it `local` by the counters of this node, or `outage` by none; `fixed` if nothing had
+    /// to be counted.
     origin: String,
     /// Why it was decided without the store: `timeout`, `unreachable`, `open`, `full`, `forbidden`
     /// or `damaged`.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
-    /// Whether the id was held already, so that nothing was taken.
+    /// Whether the id already had a hold, so that nothing was taken.
     repeated: bool,
-    /// The id under which something is held, made up if none was sent; absent where nothing is.
+    /// The id of the holds, generated if none was sent; absent if there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<String>,
-    /// What every rule that applied shows.
+    /// The readings of every rule that applied.
     rules: Vec<RuleShown>,
     /// The receipt for a refund; absent if nothing was charged.
     #[serde(skip_serializing_if = "Option::is_none")]
     receipt: Option<String>,
-    /// When it was taken, by the store's clock (RFC 3339); only of `acquire`, when something was taken.
+    /// When it was taken, by the store's clock (RFC 3339); only for `acquire`, if something was taken.
     #[serde(skip_serializing_if = "Option::is_none")]
     at: Option<String>,
-    /// Milliseconds for which it waited; only of `acquire`.
+    /// Milliseconds that it waited; only for `acquire`.
     #[serde(skip_serializing_if = "Option::is_none")]
     waited_ms: Option<u64>,
 }
 
-/// An attempt that may not pass now: a problem document with the reasons.
+/// An attempt that is not allowed now: a problem document with the reasons.
 #[derive(JsonSchema)]
 pub(crate) struct Refused {
     /// `/problems/rate-limit-exceeded`, `/problems/store-unavailable` if an outage denies, or
@@ -56,7 +56,7 @@ pub(crate) struct Refused {
     status: u16,
     /// The exceeded limit, its key, and when to retry.
     detail: String,
-    /// The id of the request, as the caller sent it or as it was made up.
+    /// The id of the request: the caller's, or a generated one.
     #[serde(rename = "correlationId")]
     correlation_id: String,
     /// `rate limit exceeded`, `store unavailable` or `banned`.
@@ -70,12 +70,11 @@ pub(crate) struct Refused {
     /// `store`; without it `local` by the counters of this node, or `outage` by none; `barred` by the
     /// blocklist.
     origin: String,
-    /// Why it was decided without the store: `timeout`, `unreachable`, `open`, `full`, `forbidden`
-    /// or `damaged`. Of
-    /// who is barred, the reason if it is public.
+    /// Why it was decided without the store: `timeout`, `unreachable`, `open`, `full`, `forbidden` or
+    /// `damaged`. For a blocked client, the reason if it is public.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
-    /// The first rule that was exceeded, or that denies in an outage.
+    /// The first exceeded rule, or the rule that denies in an outage.
     #[serde(skip_serializing_if = "Option::is_none")]
     denied_by: Option<String>,
     /// Its key.
@@ -90,16 +89,16 @@ pub(crate) struct Refused {
     /// Milliseconds to wait, rounded up.
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after_ms: Option<u64>,
-    /// To when it is deferred (RFC 3339); only if the verdict is `defer`.
+    /// Until when it is deferred (RFC 3339); only if the verdict is `defer`.
     #[serde(skip_serializing_if = "Option::is_none")]
     defer_until: Option<String>,
-    /// The code of the rule that is named; absent if it has none.
+    /// The code of the rule that denied; absent if it has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     code: Option<String>,
-    /// The number of its limit that binds, as it is written; absent if nothing was counted.
+    /// The number of its binding limit, as configured; absent if nothing was counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     limit: Option<u64>,
-    /// What every rule that applied shows.
+    /// The readings of every rule that applied.
     rules: Vec<RuleShown>,
 }
 
@@ -118,23 +117,23 @@ enum OneOf<'d> {
     Problem(ProblemBody<'d>),
 }
 
-/// One rule's part: of its limits, the one with the least left, or if one is exceeded the one with
-/// the longest wait.
+/// The readings of one rule. The members of its own are those of the limit with the least left, or of the
+/// exceeded limit with the longest wait.
 #[derive(JsonSchema)]
 struct RuleShown {
     /// The rule.
     rule: String,
-    /// The key it counted under; a made-up name where keys are secret.
+    /// The key; a pseudonym if keys are secret.
     key: String,
-    /// The limit, as it is written.
+    /// The limit, as configured.
     limit: Option<String>,
     /// The most that can be charged at once.
     capacity: Option<u64>,
     /// What can still be charged now.
     remaining: Option<u64>,
-    /// Whole seconds, rounded up, until it is whole again; null if not by itself.
+    /// Whole seconds, rounded up, until it is unused again; null if only a release or a reset does that.
     reset_after: Option<u64>,
-    /// Milliseconds until it is whole again.
+    /// Milliseconds until it is unused again.
     reset_after_ms: Option<u64>,
     /// Whether some limit of the rule is exceeded.
     exceeded: bool,
@@ -144,10 +143,10 @@ struct RuleShown {
     limits: Vec<LimitShown>,
 }
 
-/// What one limit shows.
+/// The reading of one limit.
 #[derive(JsonSchema)]
 struct LimitShown {
-    /// The limit, as it is written.
+    /// The limit, as configured.
     limit: String,
     /// The most that can be charged at once.
     capacity: u64,

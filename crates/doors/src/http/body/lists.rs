@@ -1,4 +1,4 @@
-//! Lists in bodies: bounded, and where one thing is as good as a list of one.
+//! Lists in bodies: bounded, and optionally a single item instead of a list.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,11 +8,11 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::BorrowedStrDeserializer;
 use serde::de::{Deserialize, Deserializer, Error, IntoDeserializer, SeqAccess, Visitor};
 
-/// A list of at most so many.
+/// A list of at most `MOST` items.
 #[derive(Debug)]
 pub(crate) struct AtMost<const MOST: usize, T>(pub(crate) Vec<T>);
 
-/// As [`AtMost`], where one alone need not stand in a list.
+/// As [`AtMost`], but a single item need not be in a list.
 #[derive(Debug)]
 pub(crate) struct OneOrMore<const MOST: usize, T>(pub(crate) Vec<T>);
 
@@ -26,7 +26,7 @@ impl<'de, const MOST: usize, T: Deserialize<'de>> Visitor<'de> for AtMostVisitor
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<AtMost<MOST, T>, A::Error> {
-        // A list is seldom told how long it is, and what it holds is costly to move.
+        // The length of a list is rarely known, and moving its items is costly.
         let mut items = Vec::with_capacity(MOST.min(128));
         while let Some(item) = list.next_element()? {
             if items.len() == MOST {

@@ -1,4 +1,4 @@
-//! Numbers in bodies that have bounds or forms of their own.
+//! Numbers in bodies with bounds or formats of their own.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,9 +13,9 @@ pub(crate) struct Priority(pub(crate) i8);
 /// How long an upstream asks to pause.
 #[derive(Clone, Debug)]
 pub(crate) enum RetryAfter<'b> {
-    /// So many seconds.
+    /// A number of seconds.
     Seconds(f64),
-    /// What the header of that name says, or a duration.
+    /// The value of a `Retry-After` header, or a duration.
     Text(Cow<'b, str>),
 }
 

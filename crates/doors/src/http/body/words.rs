@@ -1,13 +1,13 @@
-//! What is wrong with a body, in plain words: the parser speaks of types and sequences, its readers
-//! wrote objects and lists.
+//! Explains errors in bodies. The parser speaks of maps and sequences, but the caller wrote objects and
+//! lists.
 
 use serde_json::Error;
 use tollgate_core::policy::nearest;
 
-/// What was sent is part of a message, and can be long.
+/// A message contains part of the input, which can be long.
 const MOST_CHARS: usize = 400;
 
-/// What is wrong with a body, where, and what would be right.
+/// What is wrong with a body, where, and how to correct it.
 pub(super) fn of(error: &Error, body: &[u8]) -> String {
     let whole = error.to_string();
     let message = whole.rsplit_once(" at line ").map_or(&*whole, |(message, _)| message);
@@ -16,7 +16,7 @@ pub(super) fn of(error: &Error, body: &[u8]) -> String {
         _ => (plain(message), Opened::No),
     };
     let words: String = words.chars().take(MOST_CHARS).collect();
-    // The parser may stand just before the bracket.
+    // The parser may have stopped just before the bracket.
     let before = opened == Opened::Yes && !matches!(at(error, body), Some(b'[' | b'{'));
     let column = error.column() + usize::from(before);
     let mark = if words.ends_with('?') { "" } else { "," };
@@ -36,7 +36,7 @@ fn at(error: &Error, body: &[u8]) -> Option<u8> {
     line.get(error.column().checked_sub(1)?).copied()
 }
 
-/// Something that stands where another thing is wanted.
+/// The message for a value of the wrong type.
 fn misplaced(rest: &str) -> (String, Opened) {
     let Some((found, wanted)) = rest.rsplit_once(", expected ") else { return (plain(rest), Opened::No) };
     let (found, opened) = match found {
@@ -99,7 +99,7 @@ fn plain(message: &str) -> String {
     words.to_owned()
 }
 
-/// A member that is not known among those that are, which the parser lists as "`a`, `b`".
+/// The message for an unknown member. The parser lists the known ones as "`a`, `b`".
 fn unknown(name: &str, known: &str) -> String {
     let names = known.split(", ").map(|name| name.trim_matches('`'));
     let near = nearest(name, names);

@@ -1,28 +1,28 @@
-//! In what form a proxy wants to be answered.
+//! The response format of a proxy.
 
 use std::borrow::Cow;
 
 use axum::body::Bytes;
 use axum::http::{HeaderName, HeaderValue, Response, StatusCode};
 
-/// The status that is meant.
+/// The header with the intended status.
 const STATUS: HeaderName = HeaderName::from_static("x-tollgate-status");
-/// The body that is meant, in one line.
+/// The header with the intended body, in one line.
 const BODY: HeaderName = HeaderName::from_static("x-tollgate-body");
-/// The longest body that is put into a header. All headers of an answer have to fit into a buffer of
-/// the proxy's: one that does not is no answer, and a proxy may let pass what is not answered.
+/// The longest body that is put into a header. All headers must fit into a buffer of the proxy. A response
+/// that does not fit is no response to the proxy, which may then let the request pass.
 const MOST_BODY_BYTES: usize = 2048;
 
-/// What a proxy understands, and in which headers it tells about a request.
+/// What a proxy understands, and which headers describe the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dialect {
-    /// A refusal is passed on to the client as it is.
+    /// The proxy forwards a refusal unchanged.
     Plain,
-    /// `auth_request` of nginx: it knows 401 and 403 alone, and drops bodies.
+    /// `auth_request` of nginx: it accepts only 401 and 403, and drops bodies.
     Nginx,
 }
 
-/// The headers that a proxy writes, whatever its client sent under these names.
+/// The headers that a proxy writes, and thereby replaces its client's.
 pub(super) struct Names {
     pub(super) method: &'static str,
     pub(super) uri: &'static str,
@@ -46,7 +46,7 @@ impl Dialect {
         }
     }
 
-    /// An answer in the form that is understood.
+    /// Converts a response to this dialect.
     pub(super) fn say(self, response: Response<Bytes>) -> Response<Bytes> {
         match (self, response.status()) {
             (Self::Plain, _) | (_, StatusCode::OK | StatusCode::INTERNAL_SERVER_ERROR) => response,
@@ -55,7 +55,7 @@ impl Dialect {
     }
 }
 
-/// A refusal that says everything in headers.
+/// A refusal with everything in its headers.
 fn in_headers(response: Response<Bytes>) -> Response<Bytes> {
     let (mut parts, body) = response.into_parts();
     parts.headers.insert(STATUS, parts.status.as_u16().into());
@@ -68,7 +68,7 @@ fn in_headers(response: Response<Bytes>) -> Response<Bytes> {
     Response::from_parts(parts, body)
 }
 
-/// JSON in one line: a control character in it is space between its parts.
+/// JSON in one line: control characters in it are only white space.
 fn one_line(json: &[u8]) -> Cow<'_, [u8]> {
     if json.iter().any(u8::is_ascii_control) {
         json.iter().map(|byte| if byte.is_ascii_control() { b' ' } else { *byte }).collect()

@@ -1,4 +1,4 @@
-//! What a proxy tells: in the address that it asks at, and in headers.
+//! What a proxy says about a request: in the query of its question, and in headers.
 
 use std::borrow::Cow;
 
@@ -8,15 +8,15 @@ use tollgate_web::{Problem, host, method, path};
 
 use super::dialect::Dialect;
 
-/// What stands in the query of a question.
+/// The query of a question.
 pub(super) struct Query<'q> {
     pub(super) dialect: Dialect,
     /// The name of the route; empty if there is none.
     pub(super) route: Cow<'q, str>,
 }
 
-/// What is told of a request. It is looked at only as far as some rule asks: a service may have uses
-/// for a path that nobody else understands.
+/// The request that a proxy describes. Its parts are parsed only if a rule needs them, since a service may
+/// accept paths that others do not.
 pub(super) struct Forwarded<'h> {
     pub(super) method: Method,
     uri: &'h [u8],
@@ -77,7 +77,7 @@ impl<'h> Forwarded<'h> {
         query.map(Some).map_err(|_| Problem::bad_request("the query is not UTF-8"))
     }
 
-    /// The host in its normal form; empty if none was told.
+    /// The host in its normal form; empty if the proxy sent none.
     pub(super) fn host(&self) -> Result<Cow<'h, str>, Problem> {
         if self.host.is_empty() {
             return Ok(Cow::Borrowed(""));
@@ -87,8 +87,8 @@ impl<'h> Forwarded<'h> {
     }
 }
 
-/// The one value of a header that the proxy writes. Two values are one of the proxy and one of its
-/// client, and nobody knows which is which.
+/// The only value of a header that the proxy writes. Of two values one is the client's, and they cannot be
+/// told apart.
 fn only<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h [u8]>, Problem> {
     let mut values = headers.get_all(name).iter();
     let first = values.next();

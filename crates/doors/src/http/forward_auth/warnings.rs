@@ -1,5 +1,5 @@
-//! What the log is told of proxies that ask wrongly: the client sees the answer, and who could mend it
-//! sees only the log. Once a minute is enough to be found.
+//! Logs proxies that ask wrongly. The response goes to the client, so the operator sees only the log. One
+//! line a minute is enough.
 
 use std::net::IpAddr;
 
@@ -8,10 +8,10 @@ use tollgate_core::{Span, Timestamp};
 use tollgate_engine::log_limiter::LogLimiter;
 use tollgate_web::Problem;
 
-/// How often each line is written at most.
+/// The least time between two lines of one kind.
 const PACE: Span = Span::from_secs(60);
 
-/// The lines, each at its pace.
+/// The rate-limited log lines.
 pub(crate) struct Warnings {
     wrong: LogLimiter,
     untrusted: LogLimiter,
@@ -24,7 +24,7 @@ impl Default for Warnings {
 }
 
 impl Warnings {
-    /// A question that cannot be answered, through no fault of the client. `asked` is where it was asked.
+    /// Logs a question that cannot be answered and is not the client's fault. `asked` is its path.
     pub(super) fn note(&self, problem: &Problem, asked: &str, now: Timestamp) {
         if problem.status == StatusCode::INTERNAL_SERVER_ERROR && self.wrong.admits(now) {
             let asked: String = asked.chars().take(256).collect();
@@ -37,7 +37,7 @@ impl Warnings {
         }
     }
 
-    /// A proxy that says whom it asks for, and is not believed.
+    /// Logs a proxy that names a client but is not trusted.
     pub(super) fn note_untrusted(&self, peer: IpAddr, now: Timestamp) {
         if self.untrusted.admits(now) {
             tracing::warn!(

@@ -1,4 +1,4 @@
-//! What is said of guards over HTTP, and how it is said.
+//! The bodies of the guard endpoints.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub(super) struct GuardBody<'b> {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "GuardFinish")]
 pub(super) struct FinishBody<'b> {
-    /// The ticket that came when it began.
+    /// The ticket of the attempt.
     #[serde(borrow)]
     pub(super) ticket: Text<'b>,
     /// How it ended.
@@ -39,18 +39,18 @@ pub(super) enum OutcomeWord {
     Abandoned,
 }
 
-/// What an attempt has to do.
+/// What an attempt must do.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "GuardAdvice")]
 pub(super) struct AdviceShown {
-    /// Milliseconds to wait; 0 if it may pass now, or if no time is known.
+    /// Milliseconds to wait; 0 if it may be made now, or if the time is unknown.
     pub(super) delay_ms: u64,
-    /// When it may come (RFC 3339); null if at once.
+    /// When it may be made (RFC 3339); null if at once.
     #[schemars(with = "Option<String>")]
     pub(super) not_before: Option<Moment>,
-    /// Whether it is to come with a CAPTCHA.
+    /// Whether it must include a CAPTCHA.
     pub(super) captcha: bool,
-    /// When the lock ends (RFC 3339), if one keeps it out; else null.
+    /// When the lock ends (RFC 3339), if one blocks it; otherwise null.
     #[schemars(with = "Option<String>")]
     pub(super) locked_until: Option<Moment>,
 }
@@ -67,16 +67,16 @@ pub(super) struct BegunShown<'g> {
     pub(super) guard: &'g str,
     /// The policy that decided.
     pub(super) policy: &'g str,
-    /// How it was reached: `store`, `local`, `outage` or `fixed`.
+    /// How the decision was reached: `store`, `local`, `outage` or `fixed`.
     pub(super) origin: &'static str,
     /// Why the decision was made without the store; absent otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<&'static str>,
     #[serde(flatten)]
     pub(super) advice: AdviceShown,
-    /// What the attempt is finished with; null if nothing was counted, so that there is nothing to finish.
+    /// The ticket to finish the attempt with; null if nothing was counted and there is nothing to finish.
     pub(super) ticket: Option<&'g str>,
-    /// What the next attempt has to do if this one fails.
+    /// What the next attempt must do if this one fails.
     pub(super) if_failed: AdviceShown,
 }
 
@@ -95,21 +95,21 @@ pub(super) struct RefusedShown {
     pub(super) ticket: Option<String>,
 }
 
-/// What came of finishing an attempt.
+/// The result of finishing an attempt.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "GuardFinished")]
 pub(super) struct FinishedShown {
-    /// The guard that the attempt began at.
+    /// The guard of the attempt.
     pub(super) guard: String,
-    /// `now`; `already` if it was finished before; the first outcome stands; `too_old` if its ticket
-    /// is no longer known.
+    /// `now`; `already` if it was finished before, when the first outcome stands; `too_old` if its ticket is
+    /// no longer known.
     pub(super) finished: &'static str,
 }
 
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Guards")]
 pub(super) struct GuardsShown<'g> {
-    /// All guards, in the order in which they were written.
+    /// All guards, in the order of the configuration.
     pub(super) guards: Vec<GuardShown<'g>>,
 }
 
@@ -119,13 +119,13 @@ pub(super) struct GuardsShown<'g> {
 pub(super) struct GuardShown<'g> {
     /// Its name.
     pub(super) name: &'g str,
-    /// The policy that attempts pass.
+    /// The policy of the attempts.
     pub(super) policy: &'g str,
-    /// The fields that an attempt has to bring.
+    /// The fields that an attempt must have.
     pub(super) fields: Vec<&'g str>,
-    /// Where a success clears failures: `narrowest`, `all`, `nothing`, or the rules.
+    /// Where a success clears failures: `narrowest`, `all`, `nothing`, or rules.
     pub(super) clears: Vec<&'g str>,
-    /// Attempts that this node let begin since it started.
+    /// Attempts that this node admitted since it started.
     pub(super) begun: u64,
     /// Attempts that this node refused.
     pub(super) refused: u64,
@@ -140,8 +140,8 @@ pub(super) struct GuardShown<'g> {
 pub(super) struct LocksShown {
     /// The locks, in the order of rules.
     pub(super) locks: Vec<LockShown>,
-    /// The value of `after` for the next page; null on the last one. A page may have fewer entries than were
-    /// asked for, because some were locked no more when it was made.
+    /// The value of `after` for the next page; null on the last one. A page may have fewer entries than
+    /// requested, because some locks ended while it was made.
     pub(super) next: Option<String>,
 }
 
@@ -153,11 +153,11 @@ pub(super) struct LockShown {
     pub(super) rule: String,
     /// The key; a pseudonym if keys are secret.
     pub(super) key: String,
-    /// The fields that make the key; null where keys are secret.
+    /// The fields that make the key; null if keys are secret.
     pub(super) fields: Option<BTreeMap<String, String>>,
-    /// How many failures are remembered.
+    /// How many failures are counted.
     pub(super) failures: u64,
-    /// When the failure was that locked (RFC 3339).
+    /// When the failure that locked it happened (RFC 3339).
     #[schemars(with = "String")]
     pub(super) since: Moment,
     /// When the lock ends (RFC 3339).
@@ -168,7 +168,7 @@ pub(super) struct LockShown {
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Standings")]
 pub(super) struct StandingsShown {
-    /// One for each ladder of the guard's rules that has all its fields.
+    /// One for each ladder of the guard's rules for which all fields are given.
     pub(super) ladders: Vec<StandingShown>,
 }
 
@@ -182,9 +182,9 @@ pub(super) struct StandingShown {
     pub(super) key: String,
     /// Whether the rule only counts and reports.
     pub(super) observed: bool,
-    /// How many failures are remembered.
+    /// How many failures are counted.
     pub(super) failures: u64,
-    /// What the next attempt has to do.
+    /// What the next attempt must do.
     #[serde(flatten)]
     pub(super) advice: AdviceShown,
     /// When all failures are forgotten (RFC 3339); null if there are none.
@@ -195,7 +195,7 @@ pub(super) struct StandingShown {
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Unlocked")]
 pub(super) struct UnlockedShown {
-    /// Whose failures were forgotten, by rule and key.
+    /// The rules and keys whose failures were cleared.
     pub(super) unlocked: Vec<UnlockedKey>,
 }
 

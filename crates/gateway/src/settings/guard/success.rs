@@ -1,4 +1,4 @@
-//! What a response must look like for a login to have succeeded.
+//! Recognises the response to a successful login.
 
 use http::Method;
 use tollgate_core::Statuses;
@@ -6,18 +6,18 @@ use tollgate_core::Statuses;
 use super::super::{HeaderMatch, PathPattern};
 use crate::h1::response::{ResponseHead, is_status};
 
-/// What a response must look like for a login to have succeeded: all of it, to a request for one of the
-/// paths with one of the methods.
+/// The response to a successful login. Every condition must hold, and the request must have one of the paths
+/// and one of the methods.
 ///
 /// # Defaults
-/// [`Success::new`] gives what is said at each setting.
+/// [`Success::new`] sets the default that each field states.
 #[derive(Clone, Debug)]
 pub struct Success {
-    /// Its status.
+    /// The statuses.
     pub statuses: Statuses,
-    /// Headers that it has. Default: none.
+    /// Headers that the response must have. Default: none.
     pub headers: Vec<HeaderMatch>,
-    /// The cookie that it sets, with a value and not to end at once. Default: none.
+    /// The cookie that the response must set, with a value and without expiring at once. Default: none.
     pub cookie: Option<Box<str>>,
     /// The methods of requests that can succeed. Default: `POST`.
     pub methods: Vec<Method>,
@@ -26,12 +26,12 @@ pub struct Success {
 }
 
 impl Success {
-    /// These statuses in answer to a `POST` for one of these paths.
+    /// These statuses for a `POST` to one of these paths.
     pub fn new(statuses: Statuses, paths: Vec<PathPattern>) -> Self {
         Self { statuses, headers: Vec::new(), cookie: None, methods: vec![Method::POST], paths }
     }
 
-    /// Whether a login with this method, path and response has succeeded.
+    /// Whether a login with this method, path and response succeeded.
     pub(super) fn covers(&self, method: &Method, path: &str, response: &ResponseHead) -> bool {
         let has = |wanted: &HeaderMatch| {
             let name = wanted.name.as_str().as_bytes();
@@ -51,8 +51,7 @@ impl Success {
     }
 }
 
-/// Whether the value of a `Set-Cookie` line sets the cookie of this name. Services take a cookie away with
-/// an empty value or one that ends at once.
+/// Whether a `Set-Cookie` value sets this cookie. An empty value or an immediate expiry deletes a cookie.
 fn sets_cookie(line: &[u8], name: &[u8]) -> bool {
     let mut parts = line.split(|byte| *byte == b';');
     let Some((own, value)) = parts.next().and_then(pair) else { return false };

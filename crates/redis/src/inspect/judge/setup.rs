@@ -1,13 +1,13 @@
-//! How a server is set up: what it keeps, and what it forgets.
+//! Findings about the configuration of a server: what it keeps, and what it loses.
 
 use crate::inspect::Finding;
 use crate::inspect::facts::Facts;
 use crate::inspect::words::{bytes, count};
 
-/// Of a hundred parts, how many may be used before it is nearly full.
+/// The percentage of memory above which it is nearly full.
 const NEARLY_FULL: u64 = 90;
 
-/// How much memory is used, of how much.
+/// The finding about memory use.
 pub(super) fn memory(facts: &Facts) -> Option<Finding> {
     let memory = facts.memory.as_ref()?;
     let used = memory.used?;
@@ -23,7 +23,7 @@ pub(super) fn memory(facts: &Facts) -> Option<Finding> {
     })
 }
 
-/// What is forgotten when memory is full.
+/// The finding about eviction.
 pub(super) fn eviction(facts: &Facts) -> Option<Finding> {
     let memory = facts.memory.as_ref()?;
     let policy = memory.policy.as_deref()?;
@@ -37,7 +37,7 @@ pub(super) fn eviction(facts: &Facts) -> Option<Finding> {
     Some(Finding::warning("eviction", format!("{policy} {consequence}{evicted}")).remedy(remedy))
 }
 
-/// What a `maxmemory-policy` does to limits, and what to do about it; `None` if it does nothing.
+/// What a `maxmemory-policy` does to limits, and the remedy; `None` if it does no harm.
 pub(crate) fn what_eviction_means(policy: &str) -> Option<(&'static str, &'static str)> {
     let consequence = if policy.starts_with("allkeys") {
         "evicts counters when memory is full, also those of denied keys, and overrides too"
@@ -51,7 +51,7 @@ pub(crate) fn what_eviction_means(policy: &str) -> Option<(&'static str, &'stati
     Some((consequence, remedy))
 }
 
-/// What a restart forgets.
+/// The finding about what a restart loses.
 pub(super) fn persistence(facts: &Facts) -> Option<Finding> {
     let persistence = facts.persistence.as_ref()?;
     let snapshots = persistence.save.as_deref().map(str::trim);
@@ -84,7 +84,7 @@ pub(super) fn persistence(facts: &Facts) -> Option<Finding> {
     })
 }
 
-/// What could not be looked at.
+/// The finding about what could not be read.
 pub(super) fn unread(facts: &Facts) -> Option<Finding> {
     let user = facts.user.as_deref().unwrap_or("default");
     let remedy = format!("ACL SETUSER {user} +info +config|get, or look as another user");

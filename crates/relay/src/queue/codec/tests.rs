@@ -24,11 +24,12 @@ fn state() -> impl Strategy<Value = RecipientState> {
 fn item() -> impl Strategy<Value = Item> {
     let recipient = (any::<u32>(), state()).prop_map(|(index, state)| ItemRecipient { index, state });
     let recipients = prop::collection::vec(recipient, 0..5);
-    (".{0,20}", recipients, any::<u32>(), time(), any::<u64>(), any::<bool>()).prop_map(
-        |(domain, recipients, attempts, due, spent, possible_duplicate)| Item {
+    (".{0,20}", recipients, any::<(u32, u32)>(), time(), any::<u64>(), any::<bool>()).prop_map(
+        |(domain, recipients, (attempts, failures), due, spent, possible_duplicate)| Item {
             domain,
             recipients,
             attempts,
+            failures,
             due,
             spent: Span::from_micros(spent),
             possible_duplicate,
@@ -45,18 +46,30 @@ fn kept() -> impl Strategy<Value = Kept> {
     let rest = (time(), any::<(bool, bool, bool)>(), prop::option::of(".{0,10}"), prop::option::of(time()));
     let place = prop_oneof![Just(Place::Table), Just(Place::File), Just(Place::Gone)];
     let numbers = any::<(u128, u64, u64, u32)>();
-    (names, prop::collection::vec(recipient, 0..4), rest, place, numbers).prop_map(
-        |((tenant, account, sender), recipients, rest, place, (id, size, checksum, open_items))| {
+    let priority = prop_oneof![Just(Priority::High), Just(Priority::Normal), Just(Priority::Low)];
+    let origin = (
+        prop::option::of(".{0,20}"),
+        prop::option::of(any::<std::net::IpAddr>()),
+        prop::option::of(".{0,5}"),
+        prop::option::of(".{0,5}"),
+    );
+    (names, prop::collection::vec(recipient, 0..4), rest, place, numbers, priority, origin).prop_map(
+        |((tenant, account, sender), recipients, rest, place, numbers, priority, origin)| {
+            let (id, size, checksum, open_items) = numbers;
+            let (message_id, client, user, api_key) = origin;
             let (accepted, (eight_bit, utf8, full), envelope_id, finished) = rest;
             let envelope = Envelope {
                 id: MessageId(id),
                 tenant,
                 account,
+                priority,
                 sender,
                 recipients,
                 accepted,
                 needs: Needs { eight_bit, utf8 },
                 report: ReportWish { full, envelope_id },
+                message_id,
+                origin: Origin { client, user, api_key },
                 idempotency: None,
             };
             Kept { envelope, place, size, checksum, open_items, finished }

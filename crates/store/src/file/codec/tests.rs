@@ -1,4 +1,4 @@
-//! Every state survives being written and read; nothing else is read as one.
+//! Every state survives encoding and decoding; nothing else is decoded.
 
 use std::sync::Arc;
 
@@ -71,7 +71,7 @@ fn states() -> impl Strategy<Value = Vec<State>> {
         .prop_map(|(a, b, c, d, e, f, g, h)| vec![a, b, c, d, e, f, g, h])
 }
 
-/// Uses states in every way, so that what was accepted but is impossible would show.
+/// Uses states in every way, so that an impossible one would show.
 fn exercise(plan: &Plan, states: &mut [State]) {
     let now = Timestamp::from_micros(1_760_000_000_000_000);
     plan.idle(states);

@@ -1,4 +1,4 @@
-//! Which keys a shard forgets by itself: those that are as good as new, and others to make room.
+//! Removes keys of a shard: idle ones, and others to make room.
 
 use smallvec::SmallVec;
 use tollgate_core::limit::{Idle, State};
@@ -7,41 +7,41 @@ use tollgate_core::{Limit, Plan, Timestamp};
 use super::pack;
 use super::{KeyHash, Place, Shard, StateRow};
 
-/// What may be done with a key to make room for another.
+/// Whether a key may be evicted to make room for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Standing {
-    /// It is as good as new: nobody can tell that it was forgotten.
+    /// It is idle: removing it has no effect.
     Idle,
-    /// It counts something but refuses nobody.
+    /// It counts something but refuses no attempt.
     Open,
-    /// It refuses attempts now: forgetting it would let them in.
+    /// It refuses attempts now: evicting it would admit them.
     Blocked,
-    /// It must not be forgotten at all.
+    /// It must not be evicted at all.
     Pinned,
 }
 
-/// The best key to forget that a search has met so far, and what else it has met.
+/// The best key to evict that a search has found, and how many of each kind it met.
 #[derive(Default)]
 struct Search {
     best: Option<(Standing, Idle, KeyHash)>,
     open: usize,
     blocked: usize,
     met: usize,
-    /// Whether it has passed over a key that is to be kept.
+    /// Whether it skipped a key that must be kept.
     spared: bool,
 }
 
-/// How many open keys are weighed against each other before one is forgotten.
+/// How many open keys are compared before one is evicted.
 const SAMPLE: usize = 8;
-/// How many slots are looked at, at most, while most keys met may be forgotten.
+/// The most slots that are searched, while most keys may be evicted.
 const REACH: usize = 1_024;
-/// How many neighbouring slots are looked at before the search moves on to another part.
+/// How many adjacent slots are searched before the search jumps to another part.
 const STRIDE: usize = 32;
 
 impl Shard {
-    /// Forgets one key to make room for another: one that is idle if a bounded search meets it,
-    /// else of a few open ones the one that would be idle first, else a blocked one. The keys to be
-    /// kept are left alone. Answers whether there was any.
+    /// Evicts one key to make room for another: an idle one if a bounded search finds it, else of a few open
+    /// ones the one that would be idle first, else a blocked one. Keys in `keep` are skipped. Returns whether
+    /// a key was evicted.
     pub(crate) fn make_room(&mut self, now: Timestamp, keep: &[KeyHash]) -> bool {
         if self.all_pinned {
             return false;
@@ -54,13 +54,13 @@ impl Shard {
                 break;
             }
             if count % STRIDE == 0 && width > REACH {
-                // By the golden ratio, so that a few strides reach every part of both tables
-                // alike: blocked keys may well fill one of them.
+                // A jump by the golden ratio, so that a few strides reach every part of both tables alike:
+                // blocked keys may fill one of them.
                 self.hand = (self.hand + (width as u64 * 618 / 1_000) as usize) % width;
             }
         }
-        // A sample of mostly blocked keys means that most keys are, and one of them has to go. One
-        // of mostly pinned keys says little about the few others, so all are looked at.
+        // If the sample is mostly blocked, most keys are, and one of them must go. A sample of mostly pinned
+        // keys says little about the others, so all are searched.
         let settled = search.open > 0 || search.blocked * 2 > search.met;
         if !settled && !search.is_over() {
             for _ in 0..width {
@@ -71,7 +71,7 @@ impl Shard {
             }
         }
         let Some((standing, _, key)) = search.best else {
-            // All were looked at, and need not be again until one of them may go.
+            // All keys were searched. No other search is needed until one of them may go.
             self.all_pinned = !search.spared;
             return false;
         };
@@ -82,23 +82,23 @@ impl Shard {
         true
     }
 
-    /// Whether what a plan's limits took at a moment may have been forgotten here since, and begun
+    /// Whether charges of this plan may have been evicted since `taken_at`, so that their counters started
     /// anew.
     pub(crate) fn may_have_lost(&self, plan: &Plan, taken_at: Timestamp) -> bool {
         taken_at <= self.evicted && !plan.limits().iter().all(Limit::names_takes)
     }
 
-    /// When a key that counted something was last forgotten for another.
+    /// When a key that counted something was last evicted.
     pub(crate) fn evicted(&self) -> Timestamp {
         self.evicted
     }
 
-    /// As far as is known from a file.
+    /// Restores that time from a file.
     pub(crate) fn restore_evicted(&mut self, evicted: Timestamp) {
         self.evicted = self.evicted.max(evicted);
     }
 
-    /// Notes that a key has these states now.
+    /// Records that a key now has these states.
     #[inline]
     pub(super) fn note_standing(&mut self, plan: &Plan, states: &[State]) {
         if self.all_pinned {
@@ -106,7 +106,7 @@ impl Shard {
         }
     }
 
-    /// Looks at the next slot.
+    /// Inspects the next slot.
     fn look(&mut self, search: &mut Search, now: Timestamp, keep: &[KeyHash]) {
         self.hand = if self.hand + 1 >= self.width() { 0 } else { self.hand + 1 };
         let Some((key, _)) = self.nth(self.hand) else { return };
@@ -143,8 +143,8 @@ impl Shard {
         judge(plan, &row, now)
     }
 
-    /// Forgets the idle keys among the `most` slots from `from` on. Answers where to go on, or
-    /// nothing if the end was reached.
+    /// Removes the idle keys among the `most` slots from `from` on. Returns where to continue, or `None` at
+    /// the end.
     pub(crate) fn sweep(&mut self, from: usize, most: usize, now: Timestamp) -> Option<usize> {
         let end = (from + most).min(self.width());
         let mut gone = SmallVec::<[KeyHash; 16]>::new();

@@ -1,4 +1,4 @@
-//! Which keys have changed since they were last saved, for whoever saves them.
+//! Tracks which keys have changed since they were last saved.
 
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
@@ -9,19 +9,19 @@ use tollgate_core::{Plan, Timestamp};
 
 use super::{KeyHash, Place, Shard, StateRow, Tag};
 
-/// The changed keys, and the saved ones that are gone. Never more than the keys there are and the
-/// keys that were saved: one that comes and goes between two savings leaves no trace.
+/// The changed keys, and the saved ones that are gone. A key that comes and goes between two savings leaves
+/// no trace, so there are never more than stored and saved keys.
 pub(crate) type Dirty = HashSet<KeyHash, BuildHasherDefault<Already>>;
 
-/// What has become of one key.
+/// A change of one key.
 #[derive(Debug)]
 pub(crate) struct Change {
     pub(crate) key: KeyHash,
-    /// Its limits and states; nothing if it is gone.
+    /// Its limits and states; `None` if it is gone.
     pub(crate) now: Option<(Arc<Plan>, Vec<State>)>,
 }
 
-/// Keys are hashes already.
+/// Uses keys as they are, since they are already hashes.
 #[derive(Default)]
 pub(crate) struct Already(u64);
 
@@ -51,13 +51,13 @@ impl Shard {
     #[cold]
     fn mark(&mut self, place: Place, key: KeyHash) {
         let Some(dirty) = &mut self.dirty else { return };
-        // A key that is noted but not marked was saved, has gone, and is back.
+        // A key that is tracked but not marked was saved, removed, and inserted again.
         let returned = !dirty.insert(key);
         let tag = self.tag_mut(place);
         *tag = if returned { tag.dirty().once_saved() } else { tag.dirty() };
     }
 
-    /// Marks a key that was moved, with what was known of it at its old place.
+    /// Marks a moved key, with the marks of its old place.
     pub(super) fn carry_mark(&mut self, place: Place, key: KeyHash, old: Tag) {
         if old.is_saved() {
             let tag = self.tag_mut(place);
@@ -79,15 +79,15 @@ impl Shard {
         }
     }
 
-    /// Puts in a key as it was saved.
+    /// Restores a key from the file.
     pub(crate) fn restore(&mut self, key: KeyHash, plan: &Arc<Plan>, states: &[State]) {
         let place = self.insert(key, plan, states);
         let tag = self.tag_mut(place);
         *tag = tag.saved();
     }
 
-    /// Takes out what has changed, up to about `most` entries of states, and holds it for saved.
-    /// The second value says whether there is more.
+    /// Removes changes, up to about `most` entries of states, and marks them as saved. The second value says
+    /// whether there are more.
     pub(crate) fn changed(&mut self, most: usize) -> (Vec<Change>, bool) {
         let Some(dirty) = &self.dirty else { return (Vec::new(), false) };
         let keys: Vec<KeyHash> = dirty.iter().take(most).copied().collect();
@@ -107,7 +107,7 @@ impl Shard {
         (changes, self.dirty.as_ref().is_some_and(|dirty| !dirty.is_empty()))
     }
 
-    /// Notes again that a key has changed: it could not be saved.
+    /// Marks a key as changed again, because it could not be saved.
     pub(crate) fn not_saved(&mut self, key: KeyHash) {
         match self.find(key) {
             Some(place) => self.touch_at(place, key),
@@ -131,19 +131,19 @@ impl Shard {
         Some((plan, copy))
     }
 
-    /// Forgets what is beyond `most` keys.
+    /// Evicts keys beyond `most`.
     pub(crate) fn trim(&mut self, most: usize, now: Timestamp) {
         while self.len() > most && self.make_room(now, &[]) {}
     }
 }
 
-/// How much there is to copy of a state.
+/// The number of entries of a state to copy.
 fn entries(state: &State) -> usize {
     match state {
         State::Log(log) => log.entries().len(),
         State::Slots(slots) => slots.counts().len(),
         State::Holds(holds) => holds.iter().len(),
         State::Failures(failures) => failures.iter().len(),
-        _ => 1,
+        State::Fresh | State::Tally(_) | State::Level(_) | State::Total(_) => 1,
     }
 }

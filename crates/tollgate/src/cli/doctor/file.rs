@@ -1,4 +1,4 @@
-//! A store in a file, looked at from outside. It is neither opened as a store nor changed.
+//! Inspects a store in a file from outside. It neither opens it as a store nor changes it.
 
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use tollgate_redis::inspect::Finding;
 use tollgate_store::file::{Condition, Inspection, OpenError, inspect};
 
-/// What there is to say about the file at a path.
+/// The findings about the file at a path.
 pub(super) fn examine(path: &Path) -> Vec<Finding> {
     let shown = path.display();
     let mut findings = match inspect(path) {
@@ -71,14 +71,14 @@ fn of_file(path: &Path, found: &Inspection) -> Vec<Finding> {
     findings
 }
 
-/// That the file cannot be opened for writing, if that is so.
+/// A finding if the file cannot be opened for writing.
 fn unwritable(path: &Path) -> Option<Finding> {
     let error = fs::File::options().append(true).open(path).err()?;
     let finding = Finding::problem("file", format!("{} cannot be written to: {error}", path.display()));
     Some(finding.remedy("let the user of the server read and write it"))
 }
 
-/// Whether the directory takes new files, which the server begins and sets aside in it.
+/// Whether the server can create files in the directory, as it does for new and damaged state files.
 fn directory(path: &Path) -> Finding {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or(Path::new("."));
@@ -93,7 +93,7 @@ fn directory(path: &Path) -> Finding {
     }
 }
 
-/// Files that were set aside because they were damaged.
+/// The damaged files that were set aside.
 fn damaged(path: &Path) -> Option<Finding> {
     let mut beginning = path.file_name()?.to_owned();
     beginning.push(".damaged-");

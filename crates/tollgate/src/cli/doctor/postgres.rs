@@ -1,4 +1,4 @@
-//! What `tollgate doctor` finds out about a store in PostgreSQL, and about databases that rows are counted in.
+//! Inspects a store in PostgreSQL, and the databases in which rules count rows.
 
 use tollgate_postgres::inspect::{self, Grade};
 use tollgate_postgres::rows::inspect::Query;
@@ -11,7 +11,7 @@ use crate::config::Config;
 pub(super) fn examine(settings: &Settings) -> anyhow::Result<Vec<Finding>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let found = runtime.block_on(inspect::inspect(settings, &SystemClock::new()));
-    // A name that is still being looked up is not waited for.
+    // Does not wait for a name lookup in progress.
     runtime.shutdown_background();
     Ok(found.into_iter().map(shown).collect())
 }

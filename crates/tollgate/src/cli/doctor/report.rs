@@ -1,4 +1,4 @@
-//! How findings are put: in words for people, as JSON for programs.
+//! Prints findings: as text for people, as JSON for programs.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::cli::check_config::store_as_json;
 use crate::command::plain;
 use crate::config::Config;
 
-/// The worst of all findings.
+/// The most serious finding.
 pub(super) fn worst(inspection: &Inspection) -> Grade {
     all(inspection).map(|finding| finding.grade).max().unwrap_or(Grade::Fine)
 }
@@ -20,7 +20,7 @@ fn all(inspection: &Inspection) -> impl Iterator<Item = &Finding> {
     inspection.findings.iter().chain(inspection.servers.iter().flat_map(|server| &server.findings))
 }
 
-/// Prints everything that was found.
+/// Prints all findings.
 pub(super) fn print(store: &str, inspection: &Inspection, out: &mut dyn Write) -> io::Result<()> {
     let wide = all(inspection).map(|finding| finding.about.len()).max().unwrap_or(0);
     writeln!(out, "{}", plain(&format!("counters are kept {store}")))?;
@@ -48,7 +48,7 @@ fn print_findings(findings: &[Finding], wide: usize, out: &mut dyn Write) -> io:
     Ok(())
 }
 
-/// How many findings there are of each kind that is not fine.
+/// How many findings there are of each grade that is not fine.
 fn summary(inspection: &Inspection) -> String {
     let mut parts = Vec::new();
     for grade in [Grade::Problem, Grade::Warning, Grade::Note] {
@@ -79,7 +79,7 @@ fn style_of(grade: Grade) -> Style {
     }
 }
 
-/// The same as data.
+/// The findings as JSON.
 pub(super) fn as_json(config: &Config, inspection: &Inspection) -> Value {
     let servers: Vec<Value> = inspection
         .servers

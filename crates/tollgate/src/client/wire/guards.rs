@@ -1,11 +1,11 @@
-//! What the server's answers say about guards.
+//! The server's responses about guards.
 
 use serde::Deserialize;
 
-/// The guards there are.
+/// All guards.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Guards {
-    /// Each of them.
+    /// The guards.
     pub guards: Vec<Guard>,
 }
 
@@ -14,112 +14,112 @@ pub struct Guards {
 pub struct Guard {
     /// Its name.
     pub name: String,
-    /// The policy that logins pass.
+    /// The policy of the logins.
     pub policy: String,
-    /// The fields that a login brings.
+    /// The fields of a login.
     pub fields: Vec<String>,
     /// What a success clears.
     pub clears: Vec<String>,
-    /// How many failed.
+    /// How many logins failed.
     pub failures: u64,
     /// How many locks there were.
     pub lockouts: u64,
 }
 
-/// A login that has begun, or was refused.
+/// A login that was begun or refused.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Begun {
-    /// Whether it may be tried.
+    /// Whether it is allowed.
     pub allowed: bool,
     /// How it was reached: `barred` by the blocklist, or otherwise.
     pub origin: Option<String>,
-    /// The rule that is named.
+    /// The rule that denied.
     pub denied_by: Option<String>,
-    /// What it is finished with.
+    /// The ticket to finish it with.
     pub ticket: Option<String>,
-    /// What it has to do.
+    /// What the login must do.
     #[serde(flatten)]
     pub advice: Advice,
-    /// What the next one has to do if it fails.
+    /// What the next login must do if this one fails.
     pub if_failed: Option<Advice>,
 }
 
-/// What a login has to do.
+/// What a login must do.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Advice {
-    /// How long to wait.
+    /// Milliseconds to wait.
     pub delay_ms: u64,
-    /// Whether it is to come with a CAPTCHA.
+    /// Whether it must include a CAPTCHA.
     pub captcha: bool,
-    /// When the lock ends that keeps it out.
+    /// When the lock ends, if it is locked.
     pub locked_until: Option<String>,
 }
 
-/// What came of finishing a login.
+/// The result of finishing a login.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Finished {
-    /// The guard that it began at.
+    /// The guard of the login.
     pub guard: String,
     /// `now`, `already` or `too_old`.
     pub finished: String,
 }
 
-/// Who is locked.
+/// A page of locks.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Locks {
     /// In the order of rules.
     pub locks: Vec<Lock>,
-    /// Behind what there are more.
+    /// The entry after which the next page begins.
     pub next: Option<String>,
 }
 
-/// Somebody who is locked.
+/// A lock.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Lock {
-    /// By which rule.
+    /// The rule.
     pub rule: String,
     /// The key.
     pub key: String,
-    /// How many failures are remembered.
+    /// How many failures are counted.
     pub failures: u64,
-    /// Until when.
+    /// When it ends.
     pub locked_until: String,
 }
 
-/// How somebody stands at a guard.
+/// The state of a user at a guard.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Standings {
-    /// On each ladder.
+    /// One for each ladder.
     pub ladders: Vec<Standing>,
 }
 
-/// How somebody stands on one ladder.
+/// The state of a user on one ladder.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Standing {
-    /// Of which rule.
+    /// The rule.
     pub rule: String,
     /// The key.
     pub key: String,
     /// Whether it only counts and reports.
     pub observed: bool,
-    /// How many failures are remembered.
+    /// How many failures are counted.
     pub failures: u64,
-    /// What the next login has to do.
+    /// What the next login must do.
     #[serde(flatten)]
     pub advice: Advice,
 }
 
-/// Whose failures were forgotten.
+/// The keys whose failures were cleared.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Unlocked {
-    /// By rule and key.
+    /// All of them.
     pub unlocked: Vec<UnlockedKey>,
 }
 
-/// A key whose failures were forgotten.
+/// A key whose failures were cleared.
 #[derive(Clone, Debug, Deserialize)]
 pub struct UnlockedKey {
-    /// Of which rule.
+    /// The rule.
     pub rule: String,
     /// The key.
     pub key: String,

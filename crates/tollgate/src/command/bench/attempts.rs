@@ -1,4 +1,4 @@
-//! What the load asks: attempts whose fields are fixed or drawn from a number of values.
+//! The attempts of the load. Their fields are fixed or chosen at random.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -8,16 +8,16 @@ use tollgate_core::key::FieldKind;
 
 use crate::command::check;
 
-/// Where a field's values come from.
+/// The source of a field's values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Source {
-    /// Always the same.
+    /// Always the same value.
     Fixed(String),
-    /// Any of so many.
+    /// One of this many values.
     AnyOf(u32),
 }
 
-/// The bodies of requests.
+/// Makes the bodies of requests.
 #[derive(Clone, Debug)]
 pub(super) struct Attempts {
     policy: String,
@@ -27,13 +27,13 @@ pub(super) struct Attempts {
     seed: u64,
 }
 
-/// Draws numbers; one for each connection.
+/// A random number generator for each connection.
 pub(super) struct Dice(u64);
 
 /// As many values as there are addresses in 10.0.0.0/8.
 const MOST_VALUES: u32 = 1 << 24;
 
-/// A field as `--field` has it.
+/// Parses a value of `--field`.
 pub(super) fn source(text: &str) -> Result<(String, Source), String> {
     let (name, value) = check::field(text)?;
     let Some(count) = value.strip_prefix('@') else { return Ok((name, Source::Fixed(value))) };
@@ -88,8 +88,8 @@ impl Attempts {
         json!({ "policy": self.policy, "fields": fields })
     }
 
-    /// The value of this number. Different numbers have different values: an odd factor and a shift
-    /// permute the 24 bits.
+    /// The value with this number. Different numbers have different values: an odd factor and a shift permute
+    /// the 24 bits.
     fn value(&self, kind: FieldKind, number: u32) -> String {
         let shift = u32::try_from(self.seed % u64::from(MOST_VALUES)).expect("below 2^24");
         let mixed = number.wrapping_mul(0x9E_3779).wrapping_add(shift) % MOST_VALUES;

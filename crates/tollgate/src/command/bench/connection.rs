@@ -19,7 +19,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::client::{CONNECT_TIMEOUT, Client, Path, Server, fault_in_words};
 
-/// Opens connections, and knows what every request to the server has in common.
+/// Opens connections, and makes the requests.
 pub(super) struct Dialler {
     server: Server,
     tls: Option<TlsConnector>,
@@ -33,13 +33,13 @@ pub(super) struct Connection {
     driver: JoinHandle<()>,
 }
 
-/// An answer to a check.
+/// The response to a check.
 pub(super) struct Reply {
     pub(super) status: u16,
     pub(super) body: Bytes,
 }
 
-/// The largest answer that is read; a hundred decisions are far smaller.
+/// The largest response; a hundred decisions are far smaller.
 const MOST_REPLY_BYTES: usize = 16 * 1024 * 1024;
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -62,7 +62,7 @@ impl Dialler {
         };
         let (sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
-        // Whatever ends the connection also fails the request that is on it, which counts it.
+        // An error of the connection also fails the request on it, which counts it.
         let driver = tokio::spawn(async move { drop(connection.await) });
         Ok(Connection { sender, driver })
     }
@@ -100,7 +100,7 @@ fn tls() -> anyhow::Result<TlsConnector> {
 }
 
 impl Connection {
-    /// Sends a request and reads the whole answer. After an error the connection is of no use.
+    /// Sends a request and reads the whole response. After an error the connection cannot be used again.
     pub(super) async fn ask(&mut self, request: Request<Full<Bytes>>) -> Result<Reply, String> {
         self.sender.ready().await.map_err(|error| error.to_string())?;
         let response = self.sender.send_request(request).await.map_err(|error| error.to_string())?;

@@ -1,4 +1,4 @@
-//! The load as a whole: starts the workers, ends them in time, and adds up.
+//! The load as a whole: starts the workers, stops them in time, and adds up their results.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::report::Report;
 use super::worker::{Shared, Tally, Worker};
 use crate::client::Client;
 
-/// What is to be done.
+/// The load to run.
 pub(super) struct Load {
     pub(super) client: Client,
     pub(super) attempts: Attempts,
@@ -25,16 +25,16 @@ pub(super) struct Load {
     pub(super) bound: Bound,
 }
 
-/// When it is over.
+/// When the load ends.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Bound {
-    /// After so long.
+    /// After this time.
     Time(Duration),
-    /// After so many requests.
+    /// After this many requests.
     Requests(u64),
 }
 
-/// Why it was over.
+/// Why the load ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Done,
@@ -60,7 +60,7 @@ impl Load {
             failed: AtomicU64::new(0),
         });
         let mut interrupted = pin!(ctrl_c());
-        // Asked once, so that it listens before anything is sent.
+        // Polled once, so that the signal handler is installed before anything is sent.
         tokio::select! {
             biased;
             pressed = &mut interrupted => pressed?,
@@ -88,7 +88,7 @@ impl Load {
     }
 }
 
-/// Drives a worker until its budget is spent or everything stops.
+/// Runs a worker until its budget is spent or the load stops.
 async fn work(mut worker: Worker, mut stopped: watch::Receiver<()>) -> Tally {
     tokio::select! {
         _ = stopped.changed() => {}

@@ -28,7 +28,7 @@ impl Progress {
         };
         let style =
             ProgressStyle::with_template("{wide_bar} {percent:>3}%  {msg}").expect("the template is fixed");
-        // A bar hides itself where standard error is no terminal.
+        // The bar hides itself if standard error is not a terminal.
         let bar = ProgressBar::new(length).with_style(style);
         let task = tokio::spawn(fill(bar.clone(), bound, shared));
         Self { bar, task }

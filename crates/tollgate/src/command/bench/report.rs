@@ -1,4 +1,4 @@
-//! What was measured.
+//! The result of a load.
 
 use std::fmt;
 
@@ -21,7 +21,7 @@ pub(super) struct Report {
 const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)];
 
 impl Report {
-    /// The result and what it is the result of.
+    /// The result and its parameters as JSON.
     pub(super) fn as_json(&self, bench: &Bench, policy: &str, server: &Server) -> Value {
         let micros: Map<String, Value> =
             self.latencies().map(|(name, nanos)| (name.to_owned(), json!(nanos as f64 / 1e3))).collect();

@@ -1,4 +1,4 @@
-//! One connection's share of the load, and what came of it.
+//! One connection's share of the load, and its result.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,32 +18,32 @@ pub(super) struct Shared {
     pub(super) timeout: Duration,
     /// How many requests may still be sent.
     pub(super) budget: AtomicU64,
-    /// How many were sent, for whoever watches.
+    /// How many were sent, for the progress bar.
     pub(super) sent: AtomicU64,
     /// How many of them failed.
     pub(super) failed: AtomicU64,
 }
 
-/// What came of the requests.
+/// The results of requests.
 pub(super) struct Tally {
     /// How long answered requests took, in nanoseconds.
     pub(super) latency: Histogram<u64>,
     pub(super) allowed: u64,
     pub(super) denied: u64,
-    /// Requests without answer, and attempts that were neither allowed nor denied.
+    /// Requests without a response, and attempts that were neither allowed nor denied.
     pub(super) errors: u64,
-    /// The first of them, in words.
+    /// The first of them, as text.
     pub(super) first_error: Option<String>,
 }
 
-/// Asks one request after the other.
+/// Sends one request after the other.
 pub(super) struct Worker {
     shared: Arc<Shared>,
     dice: Dice,
     pub(super) tally: Tally,
 }
 
-/// How long a worker rests after a connection could not be opened.
+/// How long a worker waits after a connection failed.
 const REST: Duration = Duration::from_millis(100);
 
 impl Worker {
@@ -51,7 +51,7 @@ impl Worker {
         Self { shared, dice: Dice::new(number.wrapping_mul(0x1000_0000_0000)), tally: Tally::default() }
     }
 
-    /// Asks until the budget is spent. It may be dropped at any moment; the tally stays true.
+    /// Sends requests until the budget is spent. It may be dropped at any time; the tally stays correct.
     pub(super) async fn drive(&mut self) {
         let mut connection: Option<Connection> = None;
         while self.spend() {
@@ -72,13 +72,13 @@ impl Worker {
         }
     }
 
-    /// Takes one request out of the budget, if there is one left.
+    /// Takes one request from the budget, if there is one left.
     fn spend(&self) -> bool {
         let less = |left: u64| left.checked_sub(1);
         self.shared.budget.try_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
     }
 
-    /// Asks once; whether the connection is still of use.
+    /// Sends one request. Returns whether the connection can be reused.
     async fn ask(&mut self, connection: &mut Connection) -> bool {
         let request = self.shared.dialler.request(self.shared.attempts.body(&mut self.dice));
         let start = Instant::now();
@@ -136,7 +136,7 @@ impl Worker {
     }
 }
 
-/// The answer to several attempts at once.
+/// The response to several attempts.
 #[derive(Deserialize)]
 struct Batch {
     decisions: Vec<Status>,
@@ -153,7 +153,7 @@ impl Tally {
         self.latency.len()
     }
 
-    /// This and another one together.
+    /// Adds another tally.
     pub(super) fn add(&mut self, other: Self) {
         self.latency.add(other.latency).expect("both have the same bounds");
         self.allowed += other.allowed;

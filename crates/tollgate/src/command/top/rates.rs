@@ -12,7 +12,7 @@ pub(super) struct Rates {
     pub(super) all: Pace,
     /// Each policy, the busiest first.
     pub(super) policies: Vec<(String, Pace)>,
-    /// Each key that was seen in the meantime, with its rule and how often of late, the busiest first.
+    /// Each key that was seen between the samples, with its rule and count, the busiest first.
     pub(super) keys: Vec<(String, String, u64)>,
 }
 
@@ -23,7 +23,7 @@ pub(super) struct Pace {
     pub(super) deny: f64,
     pub(super) wait: f64,
     pub(super) defer: f64,
-    /// Exceeded, but only noted: no decision of its own.
+    /// Exceeded but only observed: not a decision of its own.
     pub(super) observe: f64,
     pub(super) total: u64,
 }
@@ -34,7 +34,7 @@ impl Pace {
         self.allow + self.refused()
     }
 
-    /// Refused in whatever way, a second.
+    /// Denied, waiting or deferred, a second.
     pub(super) fn refused(&self) -> f64 {
         self.deny + self.wait + self.defer
     }
@@ -58,13 +58,13 @@ pub(super) fn between(before: &Sample, after: &Sample) -> Rates {
     Rates { keys, ..growth(&before.top.totals, &after.top.totals, seconds) }
 }
 
-/// How often each key was seen from one sample to the other.
+/// How often each key was seen between two samples.
 fn seen(before: &[Busy], after: &[Busy]) -> Vec<(String, String, u64)> {
     let earlier: BTreeMap<(&str, &str), u64> =
         before.iter().map(|busy| ((busy.rule.as_str(), busy.key.as_str()), busy.seen)).collect();
     let grown = |busy: &Busy| {
         let earlier = earlier.get(&(busy.rule.as_str(), busy.key.as_str())).copied().unwrap_or(0);
-        // A count that shrank was halved to make room, or belongs to a server that was started anew.
+        // A count that shrank was halved to make room, or the server was restarted.
         if busy.seen >= earlier { busy.seen - earlier } else { busy.seen }
     };
     let mut keys: Vec<_> =
@@ -79,7 +79,7 @@ fn growth(before: &[Total], after: &[Total], seconds: f64) -> Rates {
     let mut policies: BTreeMap<&str, Pace> = BTreeMap::new();
     for ((policy, outcome), count) in after {
         let earlier = before.get(&(policy, outcome)).copied().unwrap_or(0);
-        // A total that shrank belongs to a server that was started anew.
+        // If a total shrank, the server was restarted.
         let grown = if count >= earlier { count - earlier } else { count };
         let rate = if seconds > 0.0 { grown as f64 / seconds } else { 0.0 };
         let pace = policies.entry(policy).or_default();

@@ -1,5 +1,5 @@
-//! Asks the server for its totals at an even pace, on a thread of its own, so that a slow answer
-//! never holds up the keyboard.
+//! Asks the server for its totals at a steady interval, on its own thread, so that a slow response never
+//! delays the keyboard.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender};
 use std::thread;
@@ -7,25 +7,25 @@ use std::time::{Duration, Instant};
 
 use crate::client::{Client, Fault, Path, wire};
 
-/// What the server said at a moment.
+/// The server's totals at one time.
 pub(super) struct Sample {
     pub(super) at: Instant,
     pub(super) top: wire::Top,
 }
 
-/// The samples as they come. The thread ends when this is dropped.
+/// The samples as they arrive. The thread ends when this is dropped.
 pub(super) struct Sampler {
     samples: Receiver<Result<Sample, Fault>>,
     _stop: Sender<()>,
 }
 
-/// Where the totals are.
+/// The path of the totals.
 pub(super) fn path(limit: usize) -> Path {
     Path::new(&["top"]).at_most(limit)
 }
 
 impl Sampler {
-    /// Starts asking.
+    /// Starts to ask.
     pub(super) fn start(client: Client, interval: Duration, limit: usize) -> Self {
         let (sender, samples) = mpsc::sync_channel(1);
         let (stop, stopped) = mpsc::channel();
@@ -38,7 +38,7 @@ impl Sampler {
         self.samples.recv().expect("the thread lives as long as this")
     }
 
-    /// The next sample, if it has come.
+    /// The next sample, if it has arrived.
     pub(super) fn arrived(&self) -> Option<Result<Sample, Fault>> {
         self.samples.try_recv().ok()
     }

@@ -1,4 +1,4 @@
-//! The live screen: drawn in place, and always given back as it was found.
+//! The live screen: drawn in place, and always restored.
 
 use std::io::{self, Stdout, Write};
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use super::sampler::{Sample, Sampler};
 use super::{rates, view};
 use crate::command::words;
 
-/// How long a key press may wait to be seen.
+/// How long a key press may take to be noticed.
 const GLANCE: Duration = Duration::from_millis(100);
 
-/// Shows every sample until somebody has seen enough. Only the first one may fail: later faults are
-/// shown, and the server is asked again.
+/// Shows every sample until the user quits. Only the first one may fail: later faults are shown, and the
+/// server is asked again.
 pub(super) fn watch(server: &str, interval: Span, samples: &Sampler) -> anyhow::Result<()> {
     let mut before = samples.next()?;
     let ended = end_signals()?;
@@ -62,7 +62,7 @@ fn ends(key: KeyEvent) -> bool {
         && (control_c || matches!(key.code, KeyCode::Char('q' | 'Q') | KeyCode::Esc))
 }
 
-/// Whether the process was asked to end; the screen is given back first.
+/// Whether the process received a signal to end. The screen is restored first.
 fn end_signals() -> io::Result<Arc<AtomicBool>> {
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
@@ -71,7 +71,7 @@ fn end_signals() -> io::Result<Arc<AtomicBool>> {
     Ok(ended)
 }
 
-/// The terminal while it is ours. Dropping it gives it back, on errors and panics too.
+/// The terminal while `top` uses it. Dropping it restores the terminal, on errors and panics too.
 struct Screen {
     out: Stdout,
     colours: ColorChoice,
@@ -103,7 +103,7 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // Nothing is left to be done about a terminal that does not take itself back.
+        // If the terminal cannot be restored, nothing more can be done.
         let _ = execute!(self.out, Show, EnableLineWrap, LeaveAlternateScreen);
         let _ = terminal::disable_raw_mode();
     }

@@ -1,4 +1,4 @@
-//! What `top` shows, as text.
+//! The page of `top`, as text.
 
 use std::fmt::Write;
 
@@ -16,7 +16,7 @@ const TITLE: Style = Style::new().bold();
 const GOOD: Style = AnsiColor::Green.on_default();
 const BAD: Style = AnsiColor::Red.on_default();
 
-/// The whole page: rates by outcome, the busiest policies and keys, the most refused keys.
+/// The whole page: rates by outcome, the busiest policies and keys, the most denied keys.
 pub(super) fn page(server: &str, rates: &Rates, top: &Top) -> String {
     let mut page = String::new();
     write(&mut page, server, rates, &top.offenders).expect("a string takes everything");
@@ -58,7 +58,7 @@ fn write(page: &mut String, server: &str, rates: &Rates, offenders: &[Offender])
     write!(page, "\n{refused}")
 }
 
-/// A rate: with a decimal where it is small.
+/// A rate, with a decimal if it is small.
 fn rate(rate: f64) -> String {
     if rate < 100.0 { format!("{rate:.1}") } else { words::number(rate.round() as u64) }
 }

@@ -1,4 +1,4 @@
-//! Which tokens are believed.
+//! The accepted tokens.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,13 +9,14 @@ use tollgate_web::identity::{BadTokens, TokenKey, TokenSettings, Tokens};
 
 use super::raw;
 use super::raw::Tokens as Written;
+use crate::config::files;
 use crate::config::hush;
 use crate::config::limits;
 use crate::config::problem::Findings;
 use crate::config::raw::gateway::Texts;
 use crate::config::tree::Path;
 
-/// Clocks that are further apart than this are broken.
+/// Clocks that differ by more than this are broken.
 const MOST_LEEWAY: Span = Span::from_secs(3600);
 
 pub(super) fn mean(
@@ -62,7 +63,7 @@ pub(super) fn mean(
     }
 }
 
-/// What tokens are verified with, each with the setting it comes from.
+/// The keys that verify tokens, each with its setting.
 fn keys(
     written: &Written,
     path: &Path,
@@ -97,7 +98,7 @@ fn keys(
     Some(keys)
 }
 
-/// Which file a key comes from, in front of what is wrong with it.
+/// The file of a key, for the start of an error message.
 fn origin(written: &Written, setting: &str) -> String {
     let file = match setting {
         "secret_file" => &written.secret_file,
@@ -114,7 +115,7 @@ fn variable(name: &str, environment: &HashMap<String, String>) -> Result<String,
 }
 
 fn file(name: &str) -> Result<String, String> {
-    let text = std::fs::read_to_string(name);
+    let text = files::read_text(name);
     // A file that an editor wrote ends with a line's end, which is no part of a secret.
     text.map(|text| text.trim_end_matches(['\r', '\n']).to_owned())
         .map_err(|error| format!("{} cannot be read: {error}", hush::file(name)))

@@ -1,8 +1,8 @@
-//! Which attempts a rule counts, in words.
+//! Explains which attempts a rule counts, as text.
 
 use tollgate_core::Statuses;
 
-/// Which attempts count, by their answers.
+/// Which attempts count, by their responses.
 pub fn count_when(statuses: &Statuses) -> String {
     match statuses.others() {
         None => "every attempt, whatever its answer".to_owned(),

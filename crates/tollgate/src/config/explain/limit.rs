@@ -1,11 +1,11 @@
-//! What one limit bounds, in words.
+//! Explains what one limit allows, as text.
 
 use tollgate_core::limit::{Bucket, Calendar, InFlight, Ladder, Pause, Slotted, Step, Unit, Window};
 use tollgate_core::{Limit, Span};
 
 use super::numbers::{Whole, bare, ordinal, rate, spell, with_article};
 
-/// What a limit bounds.
+/// Explains a limit.
 pub fn limit(limit: &Limit) -> String {
     match limit {
         Limit::Window(limit) => window(limit),
@@ -25,7 +25,7 @@ pub fn limit(limit: &Limit) -> String {
     }
 }
 
-/// Two windows may meet in an unlucky period: all of one at its end but for the attempt that
+/// In the worst case two windows meet within one period: all of one at its end, except for the attempt that
 /// started it, and all of the next.
 fn window(limit: &Window) -> String {
     let most = format!(
@@ -56,7 +56,7 @@ fn calendar(limit: &Calendar) -> String {
     )
 }
 
-/// A slot takes two numbers of eight bytes, and one more slot than fit into the period can count.
+/// A slot takes two numbers of eight bytes, and one more slot than fits into the period can count.
 fn slotted(limit: &Slotted) -> String {
     let slots = limit.period().as_micros().div_ceil(limit.slot().as_micros()) + 1;
     format!(
@@ -83,7 +83,7 @@ fn bucket(limit: &Bucket) -> String {
     )
 }
 
-/// A period long enough for the rate to show beside the burst.
+/// A period long enough for the rate to matter beside the burst.
 fn longer(period: Span) -> Span {
     const MINUTE: Span = Span::from_secs(60);
     const HOUR: Span = Span::from_secs(3_600);

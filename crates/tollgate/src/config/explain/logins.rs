@@ -1,4 +1,4 @@
-//! What the responses of a guarded route mean, in words.
+//! Explains the responses of a guarded route, as text.
 
 use http::Method;
 use serde::Serialize;
@@ -6,18 +6,18 @@ use tollgate_gateway::settings::{GuardSettings, HeaderMatch, Success};
 
 use super::counting::listed;
 
-/// What the responses of a guarded route mean.
+/// The meaning of a guarded route's responses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LoginInWords {
-    /// Which ones mean that a login succeeded.
+    /// Which ones mean a successful login.
     pub success: String,
-    /// Which ones give the attempt back.
+    /// Which ones refund the attempt.
     pub neutral: String,
     /// Which ones leave it counted.
     pub failure: String,
 }
 
-/// What the responses of a route with this guard mean.
+/// Explains the responses of a route with this guard.
 pub fn login(guard: &GuardSettings) -> LoginInWords {
     let neutral = match &guard.neutral {
         Some(statuses) => format!("{}, or no connection to the upstream", listed(statuses)),

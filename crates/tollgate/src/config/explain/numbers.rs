@@ -1,4 +1,4 @@
-//! Numbers and lengths of time as people read them.
+//! Numbers and durations as text for people.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ impl fmt::Display for Whole {
     }
 }
 
-/// Microseconds, and the name of that long.
+/// Units of time: microseconds and name.
 const UNITS: [(u64, &str); 7] = [
     (7 * 86_400_000_000, "week"),
     (86_400_000_000, "day"),
@@ -31,7 +31,7 @@ const UNITS: [(u64, &str); 7] = [
     (1, "microsecond"),
 ];
 
-/// A length of time: `90 seconds` is `1 minute 30 seconds`.
+/// A duration: `90 seconds` is `1 minute 30 seconds`.
 pub(super) fn spell(span: Span) -> String {
     let mut rest = span.as_micros();
     let mut words = Vec::new();
@@ -46,12 +46,12 @@ pub(super) fn spell(span: Span) -> String {
     if words.is_empty() { "no time".to_owned() } else { words.join(" ") }
 }
 
-/// The name of a length of time that is exactly one of something.
+/// The name of a duration that is exactly one unit.
 pub(super) fn unit(span: Span) -> Option<&'static str> {
     UNITS.iter().find(|(size, _)| *size == span.as_micros()).map(|(_, unit)| *unit)
 }
 
-/// A place in a row: `1st`, `12th`, `1,000th`.
+/// An ordinal number: `1st`, `12th`, `1,000th`.
 pub(super) fn ordinal(number: u64) -> String {
     let ending = match (number % 100, number % 10) {
         (11..=13, _) => "th",

@@ -1,10 +1,10 @@
-//! What a rule does without its store, in words.
+//! Explains what a rule does without its store, as text.
 
 use tollgate_core::{OnOutage, Plan, Rule};
 
 use super::limit;
 
-/// What a rule does while a store that others share cannot be used.
+/// What a rule does while a shared store is down.
 pub fn on_outage(rule: &Rule) -> String {
     let skipped = || "the rule is skipped".to_owned();
     let share = match rule.on_outage {

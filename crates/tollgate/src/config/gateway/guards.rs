@@ -1,4 +1,4 @@
-//! The guard of a route: which one, what its requests say to it, and what their responses mean.
+//! The guard of a route: its name, the fields of its requests, and the meaning of their responses.
 
 mod success;
 
@@ -41,10 +41,10 @@ pub(super) fn mean(
     Some(guard)
 }
 
-/// The policy of a guard that exists.
+/// The policy of an existing guard.
 fn policy<'k>(name: &str, known: Known<'k>, path: &Path, findings: &mut Findings<'_>) -> Option<&'k Policy> {
     let Some(guard) = known.guards.iter().find(|guard| *guard.name == *name) else {
-        // What is wrong with one that was written is told where it stands.
+        // An error in the guard itself is reported where the guard is.
         let written = || known.written_guards.iter().copied();
         if !written().any(|written| written == name) {
             let near = hint(nearest(name, written()));
@@ -52,11 +52,11 @@ fn policy<'k>(name: &str, known: Known<'k>, path: &Path, findings: &mut Findings
         }
         return None;
     };
-    // A guard whose policy is missing was told of where it is written.
+    // A missing policy of a guard is reported where the guard is.
     known.policies.iter().find(|policy| policy.name == guard.policy)
 }
 
-/// Where the fields of the policy come from: as is said here, or as for all routes.
+/// The sources of the policy's fields: those given here, or else those for all routes.
 fn fields(
     written: Option<&Named<String>>,
     policy: &Policy,
@@ -90,7 +90,7 @@ fn check(fields: &Aliases, policy: &Policy, path: &Path, findings: &mut Findings
     }
 }
 
-/// A status cannot be a success and give the attempt back.
+/// Reports a status that is both a success and neutral.
 fn check_apart(guard: &GuardSettings, path: &Path, findings: &mut Findings<'_>) {
     let Some(neutral) = &guard.neutral else { return };
     let both = |status: &u16| guard.success.statuses.contains(*status) && neutral.contains(*status);

@@ -1,4 +1,4 @@
-//! Where clients connect.
+//! The listeners of the gateway.
 
 use std::net::SocketAddr;
 
@@ -42,7 +42,7 @@ pub(super) fn mean(
     }
 }
 
-/// Reports what is wrong with a listener, by its place in the list.
+/// Reports an error of a listener, by its index.
 pub(super) fn refuse(
     written: &Listeners,
     place: usize,
@@ -56,7 +56,7 @@ pub(super) fn refuse(
     };
     match listener {
         Some(Listener::Table(ListenerTable { tls: Some(tls), .. })) => {
-            // Whole, since what tells two files apart is often the end.
+            // Not shortened, since two file names often differ at the end.
             let [certificate, key] = [&tls.certificate, &tls.key].map(|file| file.escape_debug());
             let message = format!("certificate `{certificate}` and key `{key}`: {reason}");
             findings.value(&path.key("tls"), message);

@@ -1,4 +1,4 @@
-//! Which requests go where, and what they are limited by.
+//! The routes of the gateway, and their limits.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -74,7 +74,7 @@ fn one(
     route
 }
 
-/// What each of these texts stands for.
+/// Parses each of these texts.
 pub(super) fn parsed<T: FromStr<Err: Display>>(
     written: Option<&Texts>,
     path: &Path,

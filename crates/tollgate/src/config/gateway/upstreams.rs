@@ -1,4 +1,4 @@
-//! The servers that requests are passed to.
+//! The servers that requests are forwarded to.
 
 use std::num::NonZeroU32;
 
@@ -61,7 +61,7 @@ fn addresses(texts: &[String], path: &Path, findings: &mut Findings<'_>) -> Opti
 }
 
 fn address(text: &str, path: &Path, findings: &mut Findings<'_>) -> Option<Address> {
-    // People write what they would type into a browser.
+    // Users write what they would type into a browser.
     let scheme = ["http://", "https://"].into_iter().find(|scheme| text.starts_with(scheme));
     if let Some(scheme) = scheme {
         let rest = text[scheme.len()..].trim_end_matches('/');

@@ -1,5 +1,5 @@
-//! Webhooks, from what was written to what they mean. A secret is never printed, and of an address only
-//! the host: the rest of it may be a secret too.
+//! Webhooks, from their written form to their meaning. A secret is never printed, and of a URL only the host:
+//! the rest may be a secret too.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,30 +10,31 @@ use std::time::Duration;
 use http::Uri;
 use tollgate_core::Span;
 
+use crate::config::files;
 use crate::config::hush;
 use crate::config::limits;
 use crate::config::problem::Findings;
 use crate::config::raw::guards::WebhookTable;
 use crate::config::tree::Path;
 
-/// Where notices are posted, and how.
+/// A webhook that is notified of locks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Webhook {
-    /// The address.
+    /// The URL.
     url: Url,
-    /// What they are signed with.
+    /// The secret that signs notices.
     pub secret: WebhookSecret,
-    /// How long one try may take.
+    /// The time-out of one try.
     pub timeout: Duration,
-    /// How often it is tried.
+    /// The number of tries.
     pub tries: u32,
 }
 
-/// What notices are signed with.
+/// The secret that signs notices.
 #[derive(Clone, PartialEq, Eq)]
 pub struct WebhookSecret(Arc<[u8]>);
 
-/// An address of which only the host is shown.
+/// A URL of which only the host is printed.
 #[derive(Clone, PartialEq, Eq)]
 struct Url(Uri);
 
@@ -45,17 +46,17 @@ const TRIES: u32 = 5;
 const MOST_TRIES: u32 = 10;
 
 impl Webhook {
-    /// The whole address.
+    /// The complete URL.
     pub fn uri(&self) -> &Uri {
         &self.url.0
     }
 
-    /// Where it is, as people may see it.
+    /// The part of the URL that may be shown.
     pub fn place(&self) -> String {
         self.url.to_string()
     }
 
-    /// Whether it is reached over TLS.
+    /// Whether it uses TLS.
     pub fn is_encrypted(&self) -> bool {
         self.url.0.scheme_str() == Some("https")
     }
@@ -71,7 +72,7 @@ impl Webhook {
         self.url.0.port_u16().unwrap_or(if self.is_encrypted() { 443 } else { 80 })
     }
 
-    /// Whether anybody on the way can read what it is told.
+    /// Whether its requests can be read on the network.
     pub(super) fn is_in_clear(&self) -> bool {
         let loopback = self.host() == "localhost"
             || self.host().parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
@@ -85,7 +86,7 @@ impl WebhookSecret {
         Self(secret.as_bytes().into())
     }
 
-    /// The bytes of it.
+    /// Its bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
@@ -177,7 +178,7 @@ fn secret(
         }
         (None, Some(file)) => {
             let holder = hush::file(file);
-            let text = std::fs::read_to_string(file).map_err(|error| format!("cannot be read: {error}"));
+            let text = files::read_text(file).map_err(|error| format!("cannot be read: {error}"));
             ("secret_file", holder, text.map(|text| text.trim_end().to_owned()))
         }
         (None, None) => {

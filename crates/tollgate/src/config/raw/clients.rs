@@ -1,4 +1,4 @@
-//! The sections `clients` and `answers`, as they were written.
+//! The written form of the sections `clients` and `answers`.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -6,18 +6,18 @@ use serde::Deserialize;
 use super::Named;
 use super::gateway::Texts;
 
-/// How clients are identified by the gateway and by forward-auth.
+/// How the gateway and forward-auth identify clients.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a table, as in `{ trusted_proxies: [10.0.0.0/8] }`")]
 pub(in crate::config) struct Clients {
-    /// The proxies whose word on the client's address is taken, as addresses or networks; none unless
-    /// said otherwise, and then the client is whoever connects.
+    /// The proxies that may state the client's address, as addresses or networks. By default none, and the
+    /// client is the peer that connects.
     pub(in crate::config) trusted_proxies: Option<Texts>,
     /// The header with the client's address: `x-forwarded-for`, `forwarded`, or another that holds
     /// an address; by default `x-forwarded-for`.
     #[schemars(example = &"x-real-ip")]
     pub(in crate::config) address_header: Option<String>,
-    /// Other names for what rules can count by, as in `{ user: subject, tenant: header.x-tenant }`.
+    /// Aliases of fields, as in `{ user: subject, tenant: header.x-tenant }`.
     pub(in crate::config) fields: Option<Named<String>>,
     /// The API keys that clients may send.
     pub(in crate::config) api_keys: Option<ApiKeys>,
@@ -62,9 +62,9 @@ pub(in crate::config) struct Tokens {
     pub(in crate::config) secret_env: Option<String>,
     /// The file with the shared secret, of at least 32 bytes.
     pub(in crate::config) secret_file: Option<String>,
-    /// The file with the public key they are signed with, as PEM.
+    /// The file with the public key that verifies them, as PEM.
     pub(in crate::config) key_file: Option<String>,
-    /// The file with the set of public keys they are signed with (JWKS).
+    /// The file with the set of public keys that verify them (JWKS).
     pub(in crate::config) jwks_file: Option<String>,
     /// The accepted issuers (`iss`); by default any.
     pub(in crate::config) issuer: Option<Texts>,

@@ -1,7 +1,7 @@
-//! Settings that may be written in more than one form: a word or a table, one or a list.
+//! Settings with more than one written form: a word or a table, a single item or a list.
 //!
-//! Reading is written by hand, because serde's untagged enumerations forget where they are and
-//! answer every mistake with "did not match any variant".
+//! They are read by hand, because serde's untagged enumerations lose the position and answer every error with
+//! "did not match any variant".
 
 use std::fmt;
 
@@ -28,14 +28,14 @@ pub(in crate::config) enum Limits {
     Several(#[schemars(length(min = 1, max = 8))] Vec<LimitText>),
 }
 
-/// A limit, as in `1000/hour`, `1000/day calendar in Europe/Berlin`, `100/hour sliding`,
-/// `10/s burst 50`, `10 at once for 30s`, `10 in total`, `100 recipients per attempt` or
-/// `ladder 4 +2s then 11 lock 15m`; `0`, null and `unlimited` are no limit at all.
+/// A limit, as in `1000/hour`, `1000/day calendar in Europe/Berlin`, `100/hour sliding`, `10/s burst 50`, `10
+/// at once for 30s`, `10 in total`, `100 recipients per attempt` or `ladder 4 +2s then 11 lock 15m`; `0`,
+/// null and `unlimited` mean no limit.
 #[derive(Debug, JsonSchema)]
 #[schemars(transform = limit_schema)]
 pub(in crate::config) struct LimitText(#[schemars(with = "serde_json::Value")] pub(in crate::config) String);
 
-/// Which answers count: one status or kind, all but some, or a list: `4xx`, `not 5xx`, `[401, 403]`.
+/// Which answers count: a status or class, all except some, or a list: `4xx`, `not 5xx`, `[401, 403]`.
 #[derive(Debug, JsonSchema)]
 #[schemars(untagged)]
 pub(in crate::config) enum CountWhen {
@@ -43,19 +43,19 @@ pub(in crate::config) enum CountWhen {
     Several(#[schemars(length(min = 1))] Vec<StatusText>),
 }
 
-/// A status, as in `401`, or all of a kind, as in `4xx`.
+/// A status, as in `401`, or a class, as in `4xx`.
 #[derive(Debug, JsonSchema)]
 #[schemars(transform = status_schema)]
 pub(in crate::config) struct StatusText(#[schemars(with = "serde_json::Value")] pub(in crate::config) String);
 
-/// What a field holds: `text`, `ip`, `address`, `domain`, or addresses cut to prefixes; and what it is derived
-/// from.
+/// The kind of a field: `text`, `ip`, `address`, `domain`, or addresses cut to prefixes; and the field that
+/// it is derived from.
 #[derive(Debug, JsonSchema)]
 #[schemars(untagged)]
 pub(in crate::config) enum FieldForm {
     /// `text`, `ip`, `address` or `domain`.
     Word(#[schemars(regex(pattern = "^(text|ip|address|domain)$"))] String),
-    /// Network addresses of which only a prefix counts, or a field that is derived from another one.
+    /// Network addresses of which only a prefix counts, or a field that is derived from another.
     Table(FieldTable),
 }
 
@@ -65,8 +65,8 @@ pub(in crate::config) enum FieldForm {
 pub(in crate::config) struct FieldTable {
     /// How many bits of a network address count.
     pub(in crate::config) ip: Option<IpForm>,
-    /// The field that it is derived from, where an attempt brings that one only: the domain of a mail address,
-    /// or with `ip` the network around an IP address.
+    /// The field that it is derived from, if an attempt has only that one: the domain of a mail address, or
+    /// with `ip` the network around an IP address.
     pub(in crate::config) of: Option<String>,
 }
 
@@ -94,7 +94,7 @@ pub(in crate::config) enum StoreForm {
     Table(Box<StoreTable>),
 }
 
-/// A store with its settings: `memory`, `file`, `redis` or `postgres`, and what belongs to it.
+/// A store with its settings: `memory`, `file`, `redis` or `postgres`, and the settings of that store.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(inline)]
@@ -107,8 +107,7 @@ pub(in crate::config) struct StoreTable {
     /// How often the file is written; by default `10s`.
     #[schemars(example = "10s")]
     pub(in crate::config) flush_interval: Option<String>,
-    /// `interval` writes every `flush_interval`, `always` before every answer; `interval` unless
-    /// said otherwise.
+    /// `interval` writes every `flush_interval`, `always` before every answer; by default `interval`.
     pub(in crate::config) sync: Option<SyncForm>,
     /// How many keys are kept, in a file; by default 1000000.
     #[schemars(range(min = 1))]
@@ -137,7 +136,7 @@ pub(in crate::config) struct StoreTable {
     /// How often the health of the server is checked; by default `10s`.
     #[schemars(example = "10s")]
     pub(in crate::config) health_check_interval: Option<String>,
-    /// The user that the server knows, if the address names none.
+    /// The user on the server, if the address names none.
     pub(in crate::config) user: Option<String>,
     /// The environment variable that holds the password for the server, if the address has none.
     #[schemars(example = &"TOLLGATE_REDIS_PASSWORD")]
@@ -169,8 +168,8 @@ pub(in crate::config) struct MemoryForm {
 #[derive(Debug, JsonSchema)]
 #[schemars(untagged)]
 pub(in crate::config) enum OnExceedForm {
-    /// `reject`: deny. `defer`: say when to come back. `wait 5s`: say how long to wait, up to that
-    /// long. `observe`: only count.
+    /// `reject`: deny. `defer`: return when to retry. `wait 5s`: return how long to wait, up to that.
+    /// `observe`: only count.
     Word(#[schemars(regex(pattern = "^(reject|defer|observe|wait .+)$"))] String),
     /// Defer with settings.
     Defer(Defer),
@@ -180,17 +179,17 @@ pub(in crate::config) enum OnExceedForm {
 #[serde(deny_unknown_fields)]
 #[schemars(inline)]
 pub(in crate::config) struct Defer {
-    /// To when.
+    /// The settings of the deferral.
     pub(in crate::config) defer: DeferForm,
 }
 
-/// To when an attempt is deferred.
+/// Until when an attempt is deferred.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a table, as in `{ aligned: true, jitter: 30s }`")]
 pub(in crate::config) struct DeferForm {
-    /// To the next boundary of the limit's period in UTC instead of the exact moment.
+    /// The next boundary of the limit's period in UTC instead of the exact time.
     pub(in crate::config) aligned: Option<bool>,
-    /// Spread over this much time, so that not all come back at once.
+    /// Spread retries over this much time, so that they do not all come at once.
     #[schemars(example = "30s")]
     pub(in crate::config) jitter: Option<String>,
 }
@@ -213,10 +212,10 @@ pub(in crate::config) struct PolicyTable {
     /// The rules, in the order in which they are named when exceeded.
     #[schemars(length(max = 16))]
     pub(in crate::config) rules: Vec<String>,
-    /// Whether an attempt to which no rule applies is allowed instead of being a mistake; by default false.
+    /// Whether an attempt to which no rule applies is allowed instead of being an error; by default false.
     pub(in crate::config) allow_unmatched: Option<bool>,
-    /// What the keys of its rules are tagged with in Redis, so that a Cluster keeps them together
-    /// and an attempt stays all or nothing there.
+    /// The hash tag of its rules' keys in Redis, so that a Cluster keeps them together and an attempt stays
+    /// all or nothing there.
     #[schemars(regex(pattern = r"^[a-z0-9_.-]{1,64}$"))]
     pub(in crate::config) hash_tag: Option<String>,
 }
@@ -273,15 +272,14 @@ pub(in crate::config) struct BlockedTable {
     pub(in crate::config) public: Option<bool>,
 }
 
-/// Reads a setting for which null means something else than absence.
+/// Reads a setting for which null differs from absence.
 pub(super) fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
 }
 
-/// Implements reading by a visitor that accepts the listed forms and says what it expected
-/// otherwise.
+/// Implements reading by a visitor that accepts the listed forms, and otherwise says what it expected.
 macro_rules! read_forms {
     ($type:ident, $expected:literal, { $($form:ident => $make:expr),+ $(,)? }) => {
         impl<'de> Deserialize<'de> for $type {
@@ -332,7 +330,7 @@ macro_rules! read_forms {
 
 pub(super) use read_forms;
 
-/// Limits as other programs write them, `{ minute: 100 }`: the grammar refuses them with what to write.
+/// Limits as other programs write them, `{ minute: 100 }`: the grammar refuses them and says what to write.
 fn labelled(Named(entries): Named<LimitText>) -> LimitText {
     let texts: Vec<String> =
         entries.into_iter().map(|(key, LimitText(text))| format!("{key}: {text}")).collect();
@@ -394,7 +392,7 @@ const ADDRESS: &str = r"^((redis|valkey)s?(\+(sentinel|cluster))?://.+|((redis|v
 const POSTGRES_ADDRESS: &str = r"^postgres(ql)?://.+$";
 const ADDRESS_OR_MEMORY: &str = r"^(memory|postgres(ql)?://.+|(redis|valkey)s?(\+(sentinel|cluster))?://.+|((redis|valkey)\+unix://|unix:).+)$";
 
-/// The grammar, as far as a pattern can say it.
+/// The grammar, as far as a pattern can express it.
 const LIMIT_PATTERN: &str = concat!(
     r"^\s*(unlimited|null|0|[0-9][0-9_]*\s*(/\s*",
     r"(s|sec|second|min|minute|h|hour|d|day|w|week|month|([0-9][0-9_]*(us|ms|s|m|min|h|d|w))+)",

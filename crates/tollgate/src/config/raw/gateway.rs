@@ -1,4 +1,4 @@
-//! The section `gateway`, as it was written.
+//! The written form of the section `gateway`.
 
 use std::fmt;
 
@@ -14,19 +14,19 @@ use super::forms::{CountWhen, StatusText, read_forms};
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a table with `listen`, `upstreams` and `routes`")]
 pub(in crate::config) struct Gateway {
-    /// Where clients connect.
+    /// The addresses that clients connect to.
     pub(in crate::config) listen: Listeners,
     /// How many threads serve; by default one for each core.
     #[schemars(range(min = 1, max = 256))]
     pub(in crate::config) workers: Option<u64>,
-    /// The servers that requests are passed to, by name.
+    /// The servers that requests are forwarded to, by name.
     #[schemars(extend("propertyNames" = { "pattern": "^[a-z0-9_.-]{1,64}$" }))]
     pub(in crate::config) upstreams: Named<Upstream>,
-    /// Which requests go where, and what they are limited by, by name. The most specific one wins.
+    /// The routes by name: which requests go to which upstream, and their limits. The most specific one wins.
     #[schemars(extend("propertyNames" = { "pattern": "^[a-z0-9_.-]{1,64}$" }))]
     pub(in crate::config) routes: Named<Route>,
-    /// The policy that a connection passes when it is opened, by the field `ip`; its limits are
-    /// `at once for` some time. Its holds are released when the connection ends.
+    /// The policy of each new connection, by the field `ip`; its limits are `at once for` some time. Its
+    /// holds are released when the connection ends.
     #[schemars(regex(pattern = r"^[a-z0-9_.-]{1,64}$"))]
     pub(in crate::config) connections: Option<String>,
     /// What a client may send, and how long it may take.
@@ -44,7 +44,7 @@ pub(in crate::config) enum Listeners {
     Several(#[schemars(length(min = 1))] Vec<Listener>),
 }
 
-/// An address and a port, or a table with them and how they are served.
+/// An address and a port, or a table with them and further settings.
 #[derive(Debug, JsonSchema)]
 #[schemars(untagged)]
 pub(in crate::config) enum Listener {
@@ -67,11 +67,11 @@ pub(in crate::config) struct ListenerTable {
     pub(in crate::config) http2: Option<bool>,
 }
 
-/// What a listener proves its name with.
+/// The certificate and key of a listener.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a table, as in `{ certificate: cert.pem, key: key.pem }`")]
 pub(in crate::config) struct ListenerTls {
-    /// The file with its certificate, and with those that lead to the authority's, as PEM.
+    /// The file with its certificate chain, as PEM.
     #[schemars(example = "./cert.pem")]
     pub(in crate::config) certificate: String,
     /// The file with the key of the certificate, as PEM.
@@ -85,7 +85,7 @@ pub(in crate::config) struct ListenerTls {
 pub(in crate::config) enum Upstream {
     /// One server.
     Address(#[schemars(example = "127.0.0.1:9000")] String),
-    /// Servers that answer the same requests.
+    /// Equivalent servers.
     Addresses(#[schemars(length(min = 1))] Vec<String>),
     Table(Box<UpstreamTable>),
 }
@@ -95,16 +95,15 @@ pub(in crate::config) enum Upstream {
 #[serde(deny_unknown_fields)]
 #[schemars(inline)]
 pub(in crate::config) struct UpstreamTable {
-    /// Where its servers are: requests go round among them. A name is looked up whenever a connection
-    /// is made.
+    /// The addresses of its servers, which are used in turn. A name is resolved for each new connection.
     #[schemars(length(min = 1), example = ["10.0.0.1:80", "10.0.0.2:80"])]
     pub(in crate::config) addresses: Vec<String>,
     /// TLS to the upstream, and its certificate authorities; by default plain HTTP.
     pub(in crate::config) tls: Option<UpstreamTls>,
     /// Whether to use HTTP/2, as gRPC needs; by default HTTP/1.1.
     pub(in crate::config) http2: Option<bool>,
-    /// The `Host` they are sent: `client` for what the client sent, `address` for where they are, or a
-    /// name; by default `client`.
+    /// The `Host` header for the upstream: `client` for the client's, `address` for the upstream's address,
+    /// or a name; by default `client`.
     pub(in crate::config) host: Option<String>,
     /// How long connecting may take; by default `5s`.
     #[schemars(example = "5s")]
@@ -127,8 +126,8 @@ pub(in crate::config) struct UpstreamTable {
     /// For how long it is not used; by default `10s`.
     #[schemars(example = "10s")]
     pub(in crate::config) out_for: Option<String>,
-    /// Whether a request is sent to another address when it cannot have reached the first, and one that
-    /// changes nothing again when a connection closed without an answer; by default true.
+    /// Whether a request is sent to another address if it cannot have reached the first, and a safe request
+    /// again if a connection closed without an answer; by default true.
     pub(in crate::config) retry: Option<bool>,
 }
 
@@ -141,11 +140,11 @@ pub(in crate::config) struct UpstreamTable {
 pub(in crate::config) struct UpstreamTls {
     /// The PEM file with the certificate authorities; by default those of the system.
     pub(in crate::config) ca: Option<String>,
-    /// The name they prove, if it is not the host of their address.
+    /// The name in their certificate, if it is not the host of their address.
     pub(in crate::config) server_name: Option<String>,
 }
 
-/// Which requests go where, and what they are limited by.
+/// Which requests go to which upstream, and their limits.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a table, as in `{ path: /api/*, upstream: shop, policy: api }`")]
 pub(in crate::config) struct Route {
@@ -158,17 +157,17 @@ pub(in crate::config) struct Route {
     pub(in crate::config) method: Option<Texts>,
     /// The headers that a request must have, by name; `true` is any value.
     pub(in crate::config) headers: Option<Named<HeaderForm>>,
-    /// The upstream that its requests are passed to.
+    /// The upstream of its requests.
     pub(in crate::config) upstream: String,
-    /// The policy that its requests pass; without, they are passed on untouched.
+    /// The policy of its requests; without, they are not limited.
     #[schemars(regex(pattern = r"^[a-z0-9_.-]{1,64}$"))]
     pub(in crate::config) policy: Option<String>,
     /// The guard for its requests if they are logins, in addition to the policy.
     pub(in crate::config) guard: Option<RouteGuard>,
-    /// What the path begins with that is taken away on its way to the upstream.
+    /// A prefix of the path that is removed for the upstream.
     #[schemars(example = "/api")]
     pub(in crate::config) strip_prefix: Option<String>,
-    /// What the path then begins with on its way to the upstream.
+    /// A prefix that is then added to the path for the upstream.
     #[schemars(example = "/v1")]
     pub(in crate::config) add_prefix: Option<String>,
     /// How long the head of a response may take; by default as the upstream has it.
@@ -178,7 +177,7 @@ pub(in crate::config) struct Route {
     pub(in crate::config) body_bytes: Option<u64>,
 }
 
-/// A guard with what requests say to it, and what their responses mean.
+/// A guard, the fields of its requests, and the meaning of their responses.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(
     deny_unknown_fields,
@@ -189,8 +188,8 @@ pub(in crate::config) struct RouteGuard {
     /// Its name.
     #[schemars(regex(pattern = r"^[a-z0-9_.-]{1,64}$"))]
     pub(in crate::config) name: String,
-    /// Where the fields of its policy come from, if their names do not say so: what `clients.fields` may
-    /// say, and `form.NAME` and `json.NAME` for a member of the body.
+    /// The sources of its policy's fields, if their names are not sources: those allowed in `clients.fields`,
+    /// and `form.NAME` and `json.NAME` for a member of the body.
     #[schemars(example = serde_json::json!({ "user": "form.user" }))]
     pub(in crate::config) fields: Option<Named<String>>,
     /// The responses of a successful login: statuses, or a table. Every other response
@@ -215,24 +214,24 @@ pub(in crate::config) enum SuccessForm {
     Table(Box<SuccessTable>),
 }
 
-/// What a response must look like for a login to have succeeded: all of it.
+/// The response to a successful login; all conditions must hold.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a table, as in `{ status: 303, cookie: session }`")]
 #[schemars(inline)]
 pub(in crate::config) struct SuccessTable {
     /// Its status; by default `[2xx, 3xx]` beside a `header` or a `cookie`.
     pub(in crate::config) status: Option<CountWhen>,
-    /// Headers that it has, each with a value, or `true` for any.
+    /// Headers that it must have, each with a value, or `true` for any.
     #[schemars(example = serde_json::json!({ "location": "/home" }))]
     pub(in crate::config) header: Option<Named<HeaderForm>>,
-    /// The cookie that it sets.
+    /// The cookie that it must set.
     #[schemars(regex(pattern = r"^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$"))]
     pub(in crate::config) cookie: Option<String>,
     /// The methods of requests that can succeed; by default `POST`.
     #[schemars(example = &"POST")]
     pub(in crate::config) method: Option<Texts>,
-    /// The paths of requests that can succeed; by default those of the route, and of one that
-    /// ends in `/*` not what lies below.
+    /// The paths of requests that can succeed; by default those of the route. For a path that ends in `/*`,
+    /// pages below it do not count.
     #[schemars(example = "/login")]
     pub(in crate::config) path: Option<Texts>,
 }

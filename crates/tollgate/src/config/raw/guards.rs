@@ -1,4 +1,4 @@
-//! What was written about guards.
+//! The written form of guards.
 
 use std::fmt;
 
@@ -20,14 +20,14 @@ pub(in crate::config) enum GuardForm {
     Table(Box<GuardTable>),
 }
 
-/// A guard: either a `policy`, or `by` for one that has no policy yet.
+/// A guard: either with a `policy`, or with `by` to create one.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a table, as in `{ policy: login }` or `{ by: user }`")]
 #[schemars(inline)]
 pub(in crate::config) struct GuardTable {
-    /// The policy that logins pass. One of its rules has a ladder.
+    /// The policy of the logins. One of its rules must have a ladder.
     pub(in crate::config) policy: Option<String>,
-    /// The field or fields that failures are counted by. It makes a rule and a policy of the guard's name.
+    /// The field or fields that failures are counted by. It creates a rule and a policy of the guard's name.
     pub(in crate::config) by: Option<By>,
     /// The ladder for `by`; by default `standard`: three failures are free, the fourth
     /// delays the next attempt by 2 s, the sixth by 5 s with a CAPTCHA, the eleventh locks for 15 minutes
@@ -51,11 +51,11 @@ pub(in crate::config) enum ClearsForm {
     Rules(#[schemars(length(min = 1, max = 16))] Vec<String>),
 }
 
-/// Where notices are posted. Exactly one of `secret_env` and `secret_file` is required; it signs them.
+/// A webhook for notices. Exactly one of `secret_env` and `secret_file` is required; it signs them.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a table with `url` and where the secret is")]
 pub(in crate::config) struct WebhookTable {
-    /// Where notices are posted.
+    /// The URL that notices are posted to.
     #[schemars(regex(pattern = r"^https?://.+$"), example = "https://example.com/hooks/locked")]
     pub(in crate::config) url: String,
     /// The environment variable that holds the secret, of at least 16 characters.

@@ -1,4 +1,4 @@
-//! A table whose keys the author chose, in the order in which they were written.
+//! A table with keys that the author chose, in their written order.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
-/// Names and what is written under them. The parsers refuse a name written twice.
+/// Names and their values. The parsers refuse a repeated name.
 #[derive(Debug)]
 pub(in crate::config) struct Named<T>(pub(in crate::config) Vec<(String, T)>);
 

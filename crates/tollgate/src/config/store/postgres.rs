@@ -1,4 +1,4 @@
-//! A store in PostgreSQL: its address, and the settings beside it.
+//! A store in PostgreSQL: its address and further settings.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ pub(super) fn is_address(text: &str) -> bool {
     text.starts_with("postgres:") || text.starts_with("postgresql:")
 }
 
-/// What the address at `at` means, with the settings of the table at `path`.
+/// Converts the address at `at`, with the settings of the table at `path`.
 pub(in crate::config) fn mean(
     url: &str,
     at: &Path,

@@ -1,4 +1,4 @@
-//! A store in Redis or Valkey: its address, and the settings beside it.
+//! A store in Redis or Valkey: its address and further settings.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tollgate_core::Span;
 
+use crate::config::files;
 use crate::config::hush;
 use crate::config::limits;
 use crate::config::problem::{Findings, shown};
@@ -13,16 +14,16 @@ use crate::config::raw::StoreTable;
 use crate::config::tree::Path;
 use tollgate_redis::{Password, Settings, Tls};
 
-/// More connections than these only wait for each other at the server.
+/// More connections would only wait for each other at the server.
 pub(super) const MOST_CONNECTIONS: u64 = 64;
 const MOST_PREFIX_BYTES: usize = 64;
-/// Whoever sees hashed keys could try out shorter secrets.
+/// Shorter secrets could be guessed from hashed keys.
 const LEAST_SECRET_BYTES: usize = 16;
-/// Whoever asks has given up long before.
+/// Callers have given up long before.
 pub(super) const MOST_WAIT: Span = Span::from_secs(60);
 pub(super) const MOST_INTERVAL: Span = Span::from_secs(3600);
 
-/// What the address at `at` means, with the settings of the table at `path`.
+/// Converts the address at `at`, with the settings of the table at `path`.
 pub(super) fn mean(
     url: &str,
     at: &Path,
@@ -42,7 +43,7 @@ pub(super) fn mean(
     settings.key_secret = key_secret(table, path, environment, findings);
     trust(&mut settings, table, path, findings);
     if let Some(written) = &table.key_prefix {
-        // People write `name:` as well as `name`; the store puts a colon there either way.
+        // Users write `name:` as well as `name`; the store adds a colon either way.
         let prefix = written.strip_suffix(':').unwrap_or(written);
         match check_prefix(prefix) {
             Ok(()) => prefix.clone_into(&mut settings.prefix),
@@ -93,7 +94,7 @@ fn log_in(
     }
     let (setting, password) = match (&table.password_env, &table.password_file) {
         (None, None) => {
-            // What was taken for a user may be a password, so it is not repeated.
+            // The supposed user may be a password, so it is not repeated.
             if settings.user.is_some() && settings.password.is_none() {
                 findings.value(
                     at,
@@ -118,7 +119,7 @@ fn log_in(
     }
 }
 
-/// What the keys of secret rules are hashed with, if that is said.
+/// The secret that hashes keys of secret rules, if one is configured.
 pub(super) fn key_secret(
     table: &StoreTable,
     path: &Path,
@@ -153,8 +154,8 @@ pub(super) fn from_environment(
 }
 
 pub(super) fn from_file(file: &str) -> Result<Password, String> {
-    let text = std::fs::read_to_string(file)
-        .map_err(|error| format!("{} cannot be read: {error}", hush::file(file)))?;
+    let text =
+        files::read_text(file).map_err(|error| format!("{} cannot be read: {error}", hush::file(file)))?;
     // A file that an editor wrote ends with a line's end, which is no part of the password.
     let password = text.trim_end_matches(['\r', '\n']);
     if password.is_empty() {
@@ -184,14 +185,14 @@ fn trust(settings: &mut Settings, table: &StoreTable, path: &Path, findings: &mu
     }
 }
 
-/// The file with the authorities, if one is named; `None` if it cannot be used.
+/// The file with the certificate authorities, if one is named; `None` if it is invalid.
 pub(super) fn authorities(
     table: &StoreTable,
     path: &Path,
     findings: &mut Findings<'_>,
 ) -> Option<Option<PathBuf>> {
     let Some(file) = &table.tls_ca else { return Some(None) };
-    let message = match std::fs::read_to_string(file) {
+    let message = match files::read_text(file) {
         Ok(text) if text.contains("-----BEGIN CERTIFICATE-----") => return Some(Some(PathBuf::from(file))),
         Ok(_) => format!("the file `{}` has no certificate in it, as PEM", shown(file)),
         Err(error) => format!("the file `{}` cannot be read: {error}", shown(file)),
@@ -200,7 +201,7 @@ pub(super) fn authorities(
     None
 }
 
-/// What is wrong with a prefix, if anything is. Braces would be hash tags, and stars patterns.
+/// What is wrong with a prefix. Braces would be hash tags, and stars patterns.
 fn check_prefix(prefix: &str) -> Result<(), String> {
     if prefix.is_empty() {
         return Err("the prefix is empty: write one, as in `tollgate`, or leave it out".to_owned());

@@ -1,5 +1,5 @@
-//! One call of a webhook: a signed POST over a connection of its own, within bounded time. It follows no
-//! redirect, so what is told of accounts goes to the address that was configured and nowhere else.
+//! One call of a webhook: a signed POST over its own connection, with a time-out. It follows no redirect, so
+//! data about accounts goes only to the configured address.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -26,13 +26,13 @@ use super::signature;
 use crate::client::fault_in_words;
 use crate::config::Webhook;
 
-/// What a webhook is told, the same at every try.
+/// The body for a webhook, the same at every try.
 pub(super) struct Message(Bytes);
 
 /// A notice as JSON.
 #[derive(Serialize)]
 struct Body<'n> {
-    /// The same at every try of one notice, and of no other.
+    /// The same at every try of one notice, and different for every other.
     id: String,
     event: &'static str,
     guard: &'n str,
@@ -64,7 +64,7 @@ impl Message {
     }
 }
 
-/// Posts a message once. It was taken if the answer says so; else this says why not.
+/// Posts a message once. A 2xx acknowledges it; otherwise the error says why not.
 pub(super) async fn post(webhook: &Webhook, message: &Message, now: Timestamp) -> Result<(), String> {
     match timeout(webhook.timeout, exchange(webhook, message, now)).await {
         Ok(Ok(status)) if (200..300).contains(&status) => Ok(()),
@@ -80,7 +80,7 @@ async fn exchange(webhook: &Webhook, message: &Message, now: Timestamp) -> Resul
         http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
     let asked = sender.send_request(request(webhook, message, now));
     tokio::pin!(asked);
-    // Both are driven here, so that giving up on the one drops the other.
+    // Both are driven here, so that dropping one drops the other.
     tokio::select! {
         response = &mut asked => response.map(|response| response.status().as_u16()),
         ended = connection => match ended {
@@ -119,7 +119,7 @@ async fn dial(webhook: &Webhook) -> io::Result<Box<dyn Stream>> {
     Ok(Box::new(tls.connect(name, stream).await?))
 }
 
-/// The system's certificates, so that a company's own authority is trusted too.
+/// Uses the system's certificates, so that a company's own authority is trusted too.
 fn tls() -> Result<TlsConnector, rustls::Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider)

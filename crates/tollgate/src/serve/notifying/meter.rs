@@ -1,4 +1,4 @@
-//! What is counted about webhooks, by guard.
+//! The counters of webhooks, by guard.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,11 +10,11 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 
-/// Everything that is counted about webhooks.
+/// The counters of all webhooks.
 #[derive(Clone, Default)]
 pub(crate) struct WebhookMeters(Arc<Mutex<BTreeMap<Arc<str>, Arc<Counts>>>>);
 
-/// What is counted about the webhook of one guard.
+/// The counters of one guard's webhook.
 #[derive(Default)]
 pub(super) struct Counts {
     pub(super) delivered: AtomicU64,
@@ -34,7 +34,7 @@ impl fmt::Debug for WebhookMeters {
     }
 }
 
-/// Shows `tollgate_guard_webhooks_total{guard,outcome}`.
+/// Exports `tollgate_guard_webhooks_total{guard,outcome}`.
 impl Collector for WebhookMeters {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let counts: Vec<_> =

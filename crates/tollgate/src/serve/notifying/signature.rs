@@ -1,12 +1,12 @@
-//! How notices are signed: HMAC-SHA-256 (RFC 2104) over the time and the body.
+//! Signs notices: HMAC-SHA-256 (RFC 2104) over the time and the body.
 
 use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 
-/// The bytes that SHA-256 takes at a time.
+/// The block size of SHA-256, in bytes.
 const BLOCK: usize = 64;
 
-/// What stands behind `sha256=`: over the time in whole seconds, a full stop, and the body.
+/// The value after `sha256=`: over the time in whole seconds, a full stop, and the body.
 pub(super) fn sign(secret: &[u8], seconds: u64, body: &[u8]) -> String {
     HEXLOWER.encode(&hmac(secret, &[seconds.to_string().as_bytes(), b".", body]))
 }

@@ -1,4 +1,4 @@
-//! Which responses mean that a login succeeded, from what was written to what it means.
+//! The response to a successful login, from its written form to its meaning.
 
 use http::Method;
 use tollgate_core::Statuses;
@@ -11,7 +11,7 @@ use crate::config::problem::{Findings, listed, shown};
 use crate::config::raw::CountWhen;
 use crate::config::tree::Path;
 
-/// What a success is, for the guard at `guard` of a route.
+/// Converts `success`, for the guard at `guard` of a route.
 pub(super) fn mean(
     written: Option<&SuccessForm>,
     route: &RouteSettings,
@@ -59,7 +59,7 @@ fn statuses(
     Some("[2xx, 3xx]".parse().expect("these are statuses"))
 }
 
-/// The paths of requests that can succeed: what lies below the login answers for itself.
+/// The paths of requests that can succeed. Pages below the login path do not count.
 fn paths(
     table: &SuccessTable,
     route: &RouteSettings,

@@ -1,0 +1,273 @@
+//! Messages of the mail relay: `/api/v1/messages`, and `/messages` as genro-mail-proxy has it.
+
+mod shape;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use axum::http::Method;
+use schemars::JsonSchema;
+use serde::Serialize;
+use tollgate_relay::Relay;
+use tollgate_relay::lanes::{LaneKey, LaneView};
+use tollgate_relay::message::MessageId;
+use tollgate_relay::queue::{QueueError, Shown};
+
+use super::App;
+use super::audit::Change;
+use super::auth::Role;
+use super::endpoint::{Answered, Ask, Endpoint, Operation};
+use super::page::{self, Page};
+use super::path;
+use super::problem::Problem;
+use super::shown::json;
+use shape::{LaneShown, MessageShown, RowShown, Status};
+
+const ALL: &str = "/api/v1/messages";
+const ONE: &str = "/api/v1/messages/{id}";
+const RETRY: &str = "/api/v1/messages/{id}/retry";
+const CANCEL: &str = "/api/v1/messages/{id}/cancel";
+const LEGACY: &str = "/messages";
+const LANES: &str = "/api/v1/lanes";
+
+/// How many messages one request looks at, to find those that are asked for.
+const MOST_SCANNED: usize = 20_000;
+/// How many of them are read at once.
+const AT_ONCE: usize = 500;
+
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "MessagePage")]
+struct PageShown {
+    /// Messages in the order in which they were accepted.
+    messages: Vec<RowShown>,
+    /// The value of `after` for the next page; null on the last one. A page may have fewer messages than asked for,
+    /// and still have a next one.
+    next: Option<String>,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Lanes")]
+struct LanesShown {
+    /// Lanes with mail, by tenant, account and recipient domain.
+    lanes: Vec<LaneShown>,
+    /// How many there are in all.
+    total: usize,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "MessageRetried")]
+struct Retried {
+    /// How many parts of the message, one for each recipient domain, are tried now.
+    retried: usize,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "MessageCancelled")]
+struct Cancelled {
+    /// Whether recipients were still waiting.
+    cancelled: bool,
+}
+
+pub(crate) fn endpoints() -> Vec<Endpoint> {
+    let (read, admin) = (Some(Role::Read), Some(Role::Admin));
+    let list = Operation::new(ALL, "List messages, oldest first").query(LIST_QUERY).answers::<PageShown>();
+    let look =
+        Operation::new(ONE, "Show a message with its recipients and its timeline").answers::<MessageShown>();
+    let retry = Operation::new(RETRY, "Try a message now").answers::<Retried>();
+    let cancel =
+        Operation::new(CANCEL, "Cancel the recipients of a message that still wait").answers::<Cancelled>();
+    let legacy = Operation::new(LEGACY, "List messages as genro-mail-proxy does")
+        .query(LEGACY_QUERY)
+        .answers::<PageShown>();
+    let lanes = Operation::new(LANES, "List the lanes of the queue: what waits, and for what")
+        .query(LANES_QUERY)
+        .answers::<LanesShown>();
+    vec![
+        Endpoint::new(Method::GET, ALL, read, show_page).does(list),
+        Endpoint::new(Method::GET, ONE, read, show_one).does(look),
+        Endpoint::new(Method::POST, RETRY, admin, retry_one).does(retry),
+        Endpoint::new(Method::POST, CANCEL, admin, cancel_one).does(cancel),
+        Endpoint::new(Method::GET, LEGACY, read, show_page).does(legacy),
+        Endpoint::new(Method::GET, LANES, read, show_lanes).does(lanes),
+    ]
+}
+
+const LIST_QUERY: &[(&str, &str)] = &[
+    ("tenant", "only messages of this tenant"),
+    ("status", "only `queued`, `deferred`, `retrying`, `sent`, `bounced` or `cancelled` messages"),
+    ("recipient", "only messages to this address, or to this domain as `@example.com`"),
+    ("message_id", "only messages with this `Message-ID`"),
+    page::QUERY[0],
+    ("after", "the id of the last message of the page before: `next` in its answer"),
+];
+const LEGACY_QUERY: &[(&str, &str)] =
+    &[("tenant_id", "only messages of this tenant"), page::QUERY[0], page::QUERY[1]];
+const LANES_QUERY: &[(&str, &str)] = &[("tenant", "only lanes of this tenant"), page::QUERY[0]];
+
+/// Which messages are asked for.
+#[derive(Clone, Default)]
+struct Filter {
+    tenant: Option<String>,
+    status: Option<Status>,
+    recipient: Option<String>,
+    message_id: Option<String>,
+}
+
+impl Filter {
+    fn of(ask: &Ask) -> Result<Self, Problem> {
+        let tenant = match ask.query("tenant_id") {
+            Some(_) => ask.tenant_filter("tenant_id")?,
+            None => ask.tenant_filter("tenant")?,
+        };
+        let text = |name: &str| ask.query(name).map(path::decode_query).transpose();
+        let status = text("status")?.map(|name| {
+            let unknown = || Problem::bad_request(format!("`status` is one of {}", Status::NAMES.join(", ")));
+            Status::of_name(&name).ok_or_else(unknown)
+        });
+        Ok(Self {
+            tenant,
+            status: status.transpose()?,
+            recipient: text("recipient")?,
+            message_id: text("message_id")?,
+        })
+    }
+
+    /// Whether it lets a message pass, by what does not depend on lanes.
+    fn wants(&self, shown: &Shown) -> bool {
+        let envelope = &shown.kept.envelope;
+        let to = |wanted: &String| {
+            envelope.recipients.iter().any(|recipient| match wanted.strip_prefix('@') {
+                Some(domain) => recipient.domain.eq_ignore_ascii_case(domain),
+                None => recipient.address.eq_ignore_ascii_case(wanted),
+            })
+        };
+        self.tenant.as_ref().is_none_or(|tenant| *tenant == envelope.tenant)
+            && self.recipient.as_ref().is_none_or(to)
+            && self.message_id.as_ref().is_none_or(|wanted| shape::has_message_id(shown, wanted))
+    }
+}
+
+async fn show_page(app: Arc<App>, ask: Ask) -> Answered {
+    let relay = Arc::clone(app.relay()?);
+    let (page, filter) = (Page::of(&ask)?, Filter::of(&ask)?);
+    let after = page.after.as_deref().map(message_id).transpose()?;
+    let limit = page.limit;
+    let found = blocking(move || find(&relay, &filter, after, limit)).await??;
+    let (messages, next) = found;
+    Ok(json(&PageShown { messages, next: next.map(|id| shape::id(id)) }))
+}
+
+async fn show_one(app: Arc<App>, ask: Ask) -> Answered {
+    let relay = Arc::clone(app.relay()?);
+    let shown = known(&relay, &ask).await?;
+    let lanes = LaneIndex::of(&relay);
+    Ok(json(&MessageShown::of(&shown, &lanes)))
+}
+
+async fn retry_one(app: Arc<App>, ask: Ask) -> Answered {
+    let relay = Arc::clone(app.relay()?);
+    let id = known(&relay, &ask).await?.kept.envelope.id;
+    let retried = relay.sender().retry(id).await.map_err(failed)?;
+    Change { action: "message.retry", what: &shape::id(id), ..Change::default() }.tell(&ask);
+    Ok(json(&Retried { retried }))
+}
+
+async fn cancel_one(app: Arc<App>, ask: Ask) -> Answered {
+    let relay = Arc::clone(app.relay()?);
+    let shown = known(&relay, &ask).await?;
+    let id = shown.kept.envelope.id;
+    let waited = shown.items.iter().any(|(_, item)| !item.waiting().is_empty());
+    let cancelled = relay.sender().cancel(id).await.map_err(failed)? && waited;
+    if cancelled {
+        Change { action: "message.cancel", what: &shape::id(id), ..Change::default() }.tell(&ask);
+    }
+    Ok(json(&Cancelled { cancelled }))
+}
+
+async fn show_lanes(app: Arc<App>, ask: Ask) -> Answered {
+    let limit = page::limit(&ask, 100)?;
+    let tenant = ask.tenant_filter("tenant")?;
+    let mut lanes = app.relay()?.sender().lanes();
+    lanes.retain(|lane| tenant.as_ref().is_none_or(|tenant| **tenant == *lane.key.tenant));
+    lanes.sort_unstable_by(|one, two| one.key.cmp(&two.key));
+    let total = lanes.len();
+    Ok(json(&LanesShown { lanes: lanes.iter().take(limit).map(LaneShown::of).collect(), total }))
+}
+
+/// The message that the path names, if the caller may look at it.
+async fn known(relay: &Arc<Relay>, ask: &Ask) -> Result<Shown, Problem> {
+    let id = path::decode(path::rest(&ask.uri).0)?;
+    let unknown =
+        || Problem::not_found("there is no such message; finished messages are forgotten after a while");
+    let id = message_id(&id)?;
+    let queue = relay.queue().clone();
+    let shown = blocking(move || queue.show(id)).await?.map_err(failed)?.ok_or_else(unknown)?;
+    // A message of another tenant does not exist for a key that has one.
+    ask.check_tenant(&shown.kept.envelope.tenant).map_err(|_| unknown())?;
+    Ok(shown)
+}
+
+/// The messages that a filter wants, and where the next page begins.
+fn find(
+    relay: &Relay,
+    filter: &Filter,
+    mut after: Option<MessageId>,
+    limit: usize,
+) -> Result<(Vec<RowShown>, Option<MessageId>), Problem> {
+    let lanes = LaneIndex::of(relay);
+    let mut found = Vec::new();
+    for _ in 0..MOST_SCANNED.div_ceil(AT_ONCE) {
+        let read = relay.queue().list(after, AT_ONCE).map_err(failed)?;
+        let last_page = read.len() < AT_ONCE;
+        for shown in &read {
+            after = Some(shown.kept.envelope.id);
+            if !filter.wants(shown) {
+                continue;
+            }
+            let row = RowShown::of(shown, &lanes);
+            if filter.status.is_some_and(|status| status != row.status()) {
+                continue;
+            }
+            found.push(row);
+            if found.len() == limit {
+                let is_last = last_page && read.last().map(|last| last.kept.envelope.id) == after;
+                return Ok((found, after.filter(|_| !is_last)));
+            }
+        }
+        if last_page {
+            return Ok((found, None));
+        }
+    }
+    Ok((found, after))
+}
+
+/// All lanes by what they are for.
+pub(super) struct LaneIndex(HashMap<LaneKey, LaneView>);
+
+impl LaneIndex {
+    fn of(relay: &Relay) -> Self {
+        Self(relay.sender().lanes().into_iter().map(|lane| (lane.key.clone(), lane)).collect())
+    }
+
+    /// The lane of a message at a recipient domain.
+    fn find(&self, tenant: &str, account: Option<&str>, domain: &str) -> Option<&LaneView> {
+        let key = LaneKey { tenant: tenant.into(), account: account.map(Into::into), domain: domain.into() };
+        self.0.get(&key)
+    }
+}
+
+fn message_id(text: &str) -> Result<MessageId, Problem> {
+    let id = (text.len() == 32).then(|| u128::from_str_radix(text, 16).ok()).flatten();
+    id.map(MessageId).ok_or_else(|| Problem::bad_request("the id of a message has 32 hexadecimal digits"))
+}
+
+fn failed(error: QueueError) -> Problem {
+    Problem::unavailable(error.to_string())
+}
+
+/// Runs what reads the disk where it holds nobody up.
+async fn blocking<T: Send + 'static>(read: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
+    tokio::task::spawn_blocking(read)
+        .await
+        .map_err(|_| Problem::unavailable("reading the queue failed".to_owned()))
+}

@@ -1,0 +1,358 @@
+//! Messages and lanes as JSON.
+
+use std::collections::BTreeSet;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use tollgate_core::Timestamp;
+use tollgate_relay::lanes::{Cause, LaneView};
+use tollgate_relay::message::{Envelope, MessageId};
+use tollgate_relay::queue::{Event, EventKind, Final, Item, RecipientState, Shown};
+
+use super::LaneIndex;
+use crate::http::shown::Moment;
+
+/// How many recipients a list shows of each message.
+const MOST_RECIPIENTS: usize = 20;
+
+/// What became of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Status {
+    Queued,
+    Deferred,
+    Retrying,
+    Sent,
+    Bounced,
+    Cancelled,
+}
+
+impl Status {
+    pub(super) const NAMES: [&'static str; 6] =
+        ["queued", "deferred", "retrying", "sent", "bounced", "cancelled"];
+    const ALL: [Self; 6] =
+        [Self::Queued, Self::Deferred, Self::Retrying, Self::Sent, Self::Bounced, Self::Cancelled];
+
+    pub(super) fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.name() == name)
+    }
+
+    fn name(self) -> &'static str {
+        Self::NAMES[self as usize]
+    }
+}
+
+/// A message in a list.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Message")]
+pub(super) struct RowShown {
+    id: String,
+    tenant: String,
+    /// The same as `tenant`.
+    tenant_id: String,
+    /// The account that its sender named; null if any of the tenant's may be used.
+    account: Option<String>,
+    /// `queued`, `deferred` by a limit, `retrying` after a failure, `sent`, `bounced` (at least one recipient gets it
+    /// not) or `cancelled`.
+    status: &'static str,
+    /// The sender's address; empty for the null sender.
+    from: String,
+    /// The first 20 recipients.
+    to: Vec<String>,
+    /// How many recipients there are.
+    recipients: usize,
+    /// Its size in bytes.
+    size: u64,
+    /// How many transactions were tried.
+    attempts: u32,
+    /// When it was accepted (RFC 3339).
+    #[schemars(with = "String")]
+    accepted_at: Moment,
+    /// When its last recipient was settled; null as long as some wait.
+    #[schemars(with = "Option<String>")]
+    finished_at: Option<Moment>,
+    /// When it is sent, in seconds since 1970, if a limit defers it; otherwise null.
+    deferred_ts: Option<u64>,
+    /// The same moment (RFC 3339).
+    #[schemars(with = "Option<String>")]
+    deferred_until: Option<Moment>,
+    /// The rule and the key that defer it.
+    deferred_by: Option<String>,
+    /// Whether recipients may get it twice, because a crash hid the result of an attempt.
+    possible_duplicate: bool,
+    #[serde(skip)]
+    #[schemars(skip)]
+    known: Status,
+}
+
+/// A message with all that happened to it.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "MessageDetail")]
+pub(super) struct MessageShown {
+    #[serde(flatten)]
+    row: RowShown,
+    /// Its parts: one for each recipient domain.
+    parts: Vec<PartShown>,
+    /// What happened, oldest first; of very long stories the latest.
+    timeline: Vec<EventShown>,
+}
+
+/// The recipients of a message at one domain.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "MessagePart")]
+struct PartShown {
+    domain: String,
+    attempts: u32,
+    /// When the next attempt is due (RFC 3339); null if nothing waits.
+    #[schemars(with = "Option<String>")]
+    due_at: Option<Moment>,
+    recipients: Vec<RecipientShown>,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "MessageRecipient")]
+struct RecipientShown {
+    address: String,
+    /// `waiting`, `sent`, `failed` or `cancelled`.
+    status: &'static str,
+    /// When it was settled (RFC 3339).
+    #[schemars(with = "Option<String>")]
+    at: Option<Moment>,
+    /// The enhanced status code.
+    code: Option<String>,
+    /// The remote server's reply, or the relay's reason.
+    reply: Option<String>,
+    /// The remote server.
+    remote: Option<String>,
+}
+
+/// One entry of a timeline.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "MessageEvent")]
+struct EventShown {
+    /// When it happened (RFC 3339).
+    #[schemars(with = "String")]
+    at: Moment,
+    /// `accepted`, `deferred`, `failed`, `unknown`, `sent`, `bounced`, `reported`, `retried` or `cancelled`.
+    event: &'static str,
+    /// The recipient domain; null if it is about the whole message.
+    domain: Option<String>,
+    account: Option<String>,
+    remote: Option<String>,
+    /// The remote reply; or, of a deferral, the rule and the key.
+    text: Option<String>,
+    /// Until when it waits (RFC 3339).
+    #[schemars(with = "Option<String>")]
+    until: Option<Moment>,
+    /// How many recipients it is about.
+    recipients: u32,
+}
+
+/// A lane: the mail of a tenant to one recipient domain.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Lane")]
+pub(super) struct LaneShown {
+    tenant: String,
+    /// The account that senders named; null for mail that may use any.
+    account: Option<String>,
+    domain: String,
+    /// How many messages wait.
+    waiting: usize,
+    /// How many are being sent.
+    in_flight: u32,
+    /// When the first of them is due, if none is now (RFC 3339).
+    #[schemars(with = "Option<String>")]
+    next_due: Option<Moment>,
+    /// Until when the lane sleeps (RFC 3339); null if it does not.
+    #[schemars(with = "Option<String>")]
+    sleeps_until: Option<Moment>,
+    /// Why it sleeps: `limit`, `throttled`, `paused` or `outage`.
+    cause: Option<&'static str>,
+    /// The rule and the key, or what the server said.
+    reason: Option<String>,
+}
+
+/// A limit that defers a message.
+struct Deferral {
+    until: Timestamp,
+    by: String,
+}
+
+impl RowShown {
+    pub(super) fn of(shown: &Shown, lanes: &LaneIndex) -> Self {
+        let (envelope, items) = (&shown.kept.envelope, &shown.items);
+        let deferral =
+            items.iter().filter_map(|(_, item)| deferral(shown, item, lanes)).min_by_key(|one| one.until);
+        let known = status(shown, deferral.is_some());
+        Self {
+            id: id(envelope.id),
+            tenant: envelope.tenant.clone(),
+            tenant_id: envelope.tenant.clone(),
+            account: envelope.account.clone(),
+            status: known.name(),
+            from: envelope.sender.clone().unwrap_or_default(),
+            to: envelope.recipients.iter().take(MOST_RECIPIENTS).map(|one| one.address.clone()).collect(),
+            recipients: envelope.recipients.len(),
+            size: shown.kept.size,
+            attempts: items.iter().map(|(_, item)| item.attempts).sum(),
+            accepted_at: Moment(envelope.accepted),
+            finished_at: shown.kept.finished.map(Moment),
+            deferred_ts: deferral.as_ref().map(|one| one.until.as_micros().div_ceil(1_000_000)),
+            deferred_until: deferral.as_ref().map(|one| Moment(one.until)),
+            deferred_by: deferral.map(|one| one.by),
+            possible_duplicate: items.iter().any(|(_, item)| item.possible_duplicate),
+            known,
+        }
+    }
+
+    pub(super) fn status(&self) -> Status {
+        self.known
+    }
+}
+
+/// Why a part waits for a limit, if it does: as its lane knows, or as was noted last.
+fn deferral(shown: &Shown, item: &Item, lanes: &LaneIndex) -> Option<Deferral> {
+    if item.waiting().is_empty() {
+        return None;
+    }
+    let envelope = &shown.kept.envelope;
+    let lane = lanes.find(&envelope.tenant, envelope.account.as_deref(), &item.domain);
+    if let Some(lane) = lane {
+        let sleep = lane.sleep.as_ref().filter(|sleep| sleep.cause == Cause::Limit)?;
+        return Some(Deferral { until: sleep.until, by: sleep.reason.clone() });
+    }
+    let last = shown.events.iter().rev().find(|event| event.domain == item.domain)?;
+    let until = last.until.filter(|_| last.kind == EventKind::Deferred)?;
+    Some(Deferral { until, by: last.text.clone() })
+}
+
+fn status(shown: &Shown, deferred: bool) -> Status {
+    let states = || shown.items.iter().flat_map(|(_, item)| &item.recipients).map(|one| &one.state);
+    let waits = states().any(|state| *state == RecipientState::Waiting);
+    if waits {
+        let tried = shown.items.iter().any(|(_, item)| !item.waiting().is_empty() && item.attempts > 0);
+        return match (deferred, tried) {
+            (true, _) => Status::Deferred,
+            (false, true) => Status::Retrying,
+            (false, false) => Status::Queued,
+        };
+    }
+    if states().any(|state| matches!(state, RecipientState::Failed(_))) {
+        Status::Bounced
+    } else if states().any(|state| matches!(state, RecipientState::Sent(_))) {
+        Status::Sent
+    } else {
+        Status::Cancelled
+    }
+}
+
+impl MessageShown {
+    pub(super) fn of(shown: &Shown, lanes: &LaneIndex) -> Self {
+        let part = |item: &Item| PartShown::of(item, &shown.kept.envelope);
+        Self {
+            row: RowShown::of(shown, lanes),
+            parts: shown.items.iter().map(|(_, item)| part(item)).collect(),
+            timeline: shown.events.iter().map(EventShown::of).collect(),
+        }
+    }
+}
+
+impl PartShown {
+    fn of(item: &Item, envelope: &Envelope) -> Self {
+        let waiting: BTreeSet<u32> = item.waiting().into_iter().collect();
+        let recipients = item.recipients.iter().filter_map(|one| {
+            let recipient = envelope.recipients.get(usize::try_from(one.index).ok()?)?;
+            Some(RecipientShown::of(&recipient.address, &one.state))
+        });
+        Self {
+            domain: item.domain.clone(),
+            attempts: item.attempts,
+            due_at: (!waiting.is_empty()).then_some(Moment(item.due)),
+            recipients: recipients.collect(),
+        }
+    }
+}
+
+impl RecipientShown {
+    fn of(address: &str, state: &RecipientState) -> Self {
+        let last = |status, word: &Final| Self {
+            address: address.to_owned(),
+            status,
+            at: Some(Moment(word.at)),
+            code: Some(word.status.clone()),
+            reply: Some(word.reply.clone()),
+            remote: word.remote.clone(),
+        };
+        let plain = |status, at: Option<Timestamp>| Self {
+            address: address.to_owned(),
+            status,
+            at: at.map(Moment),
+            code: None,
+            reply: None,
+            remote: None,
+        };
+        match state {
+            RecipientState::Waiting => plain("waiting", None),
+            RecipientState::Sent(word) => last("sent", word),
+            RecipientState::Failed(word) => last("failed", word),
+            RecipientState::Cancelled(at) => plain("cancelled", Some(*at)),
+        }
+    }
+}
+
+impl EventShown {
+    fn of(event: &Event) -> Self {
+        let some = |text: &String| (!text.is_empty()).then(|| text.clone());
+        Self {
+            at: Moment(event.at),
+            event: match event.kind {
+                EventKind::Accepted => "accepted",
+                EventKind::Deferred => "deferred",
+                EventKind::Failed => "failed",
+                EventKind::Unknown => "unknown",
+                EventKind::Sent => "sent",
+                EventKind::Bounced => "bounced",
+                EventKind::Reported => "reported",
+                EventKind::Retried => "retried",
+                EventKind::Cancelled => "cancelled",
+            },
+            domain: some(&event.domain),
+            account: event.account.clone(),
+            remote: event.remote.clone(),
+            text: some(&event.text),
+            until: event.until.map(Moment),
+            recipients: event.recipients,
+        }
+    }
+}
+
+impl LaneShown {
+    pub(super) fn of(lane: &LaneView) -> Self {
+        let sleep = lane.sleep.as_ref();
+        Self {
+            tenant: lane.key.tenant.to_string(),
+            account: lane.key.account.as_ref().map(ToString::to_string),
+            domain: lane.key.domain.to_string(),
+            waiting: lane.waiting,
+            in_flight: lane.in_flight,
+            next_due: lane.next_due.map(Moment),
+            sleeps_until: sleep.map(|sleep| Moment(sleep.until)),
+            cause: sleep.map(|sleep| match sleep.cause {
+                Cause::Limit => "limit",
+                Cause::Throttled => "throttled",
+                Cause::Paused => "paused",
+                Cause::Outage => "outage",
+            }),
+            reason: sleep.map(|sleep| sleep.reason.clone()),
+        }
+    }
+}
+
+/// The id of a message as text.
+pub(super) fn id(id: MessageId) -> String {
+    format!("{:032x}", id.0)
+}
+
+/// Whether a message has this `Message-ID`, with or without its brackets.
+pub(super) fn has_message_id(_: &Shown, _: &str) -> bool {
+    false
+}

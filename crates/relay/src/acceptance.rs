@@ -1,0 +1,394 @@
+//! How a message is accepted, whatever door it comes through.
+//!
+//! A door says who submits what ([`Submission`]), writes the text piece by piece, and finishes. Everything else happens
+//! here once: the sender's rights, room in the queue, the accept policy, header fields, loops, the commit, the refund of
+//! a message that does not come in, and the log line. Doors turn [`NotAccepted`] into their own replies.
+
+mod policy;
+mod refusal;
+mod text;
+mod trace;
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::time::timeout;
+use tollgate_core::{Clock, Timestamp};
+use tollgate_engine::{Admissions, PacedLog, Taken};
+
+pub(crate) use policy::{Question, ask};
+pub use refusal::{Limited, NotAccepted, RefusalReason};
+
+use crate::lanes::Priority;
+use crate::message::{
+    Accepted, Envelope, Idempotency, Incoming, Intake, MessageId, Needs, Origin, Recipient, ReportWish,
+};
+use crate::session::address::Address;
+use crate::session::headers::HeaderRewriter;
+use crate::session::{Identity, TextFault};
+use refusal::not_stored;
+use text::TextChecker;
+
+/// How much text is collected before it goes to the queue.
+const PIECE: usize = 64 * 1024;
+/// How long the answer to a message that is not accepted waits for its refund.
+const REFUND_PATIENCE: Duration = Duration::from_secs(1);
+
+/// The parts that all doors accept mail with.
+pub struct Acceptances {
+    /// The engine and the leases.
+    pub admissions: Admissions,
+    /// Where messages go.
+    pub intake: Arc<dyn Intake>,
+    /// The wall clock: for dates and ids.
+    pub clock: Arc<dyn Clock>,
+    terms: ArcSwap<AcceptTerms>,
+    refusals: PacedLog,
+}
+
+/// The terms on which mail is accepted at every door.
+#[derive(Clone, Debug)]
+pub struct AcceptTerms {
+    /// The name of this relay.
+    pub hostname: String,
+    /// The policy over `sender`, `domain`, `ip`, `user`, `api_key`, `tenant` and `recipients` that every message
+    /// passes.
+    pub policy: Option<Arc<str>>,
+    /// The largest message, in bytes.
+    pub max_size: u64,
+    /// The most recipients of one message.
+    pub max_recipients: usize,
+}
+
+/// Everything about a message that is submitted but its text.
+#[derive(Clone, Debug)]
+pub struct Submission {
+    /// Who submits it.
+    pub identity: Identity,
+    /// The client's address.
+    pub client: IpAddr,
+    /// The sender; `None` is the null sender.
+    pub sender: Option<Address>,
+    /// Who gets it. An address that is named twice gets one copy.
+    pub recipients: Vec<Recipient>,
+    /// The account to send it through, if the client names one.
+    pub account: Option<String>,
+    /// Which messages it goes before.
+    pub priority: Priority,
+    /// Whether the client uses SMTPUTF8: header fields beyond ASCII are UTF-8 then.
+    pub utf8: bool,
+    /// The delivery reports that the sender wishes.
+    pub report: ReportWish,
+    /// Makes sure that the same submission is accepted once.
+    pub idempotency: Option<Idempotency>,
+    /// How it came, for the `Received` field.
+    pub via: Via,
+    /// The id by which the client knows the submission. By default that is the message's own.
+    pub correlation: Option<String>,
+}
+
+/// How a message came to this relay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Via {
+    /// The name that the client gave itself.
+    pub client_name: Option<String>,
+    /// The protocol, as `Received` names it: `ESMTPSA`, `HTTP`.
+    pub protocol: String,
+}
+
+/// A message that may come in. Dropped before it is finished, it leaves nothing behind and is refunded.
+pub struct Acceptance {
+    doors: Arc<Acceptances>,
+    submission: Submission,
+    id: MessageId,
+    correlation: Arc<str>,
+    /// `None` once the text cannot be kept.
+    incoming: Option<Box<dyn Incoming>>,
+    /// The charges of the message.
+    taken: Taken,
+    checker: TextChecker,
+    header: HeaderRewriter,
+    /// The text as it goes to the queue.
+    out: Vec<u8>,
+    size: u64,
+}
+
+impl Acceptances {
+    /// Accepts mail on these terms.
+    pub fn new(
+        terms: AcceptTerms,
+        admissions: Admissions,
+        intake: Arc<dyn Intake>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let terms = ArcSwap::from_pointee(terms);
+        Self { admissions, intake, clock, terms, refusals: PacedLog::default() }
+    }
+
+    /// The terms in force.
+    pub fn terms(&self) -> Arc<AcceptTerms> {
+        self.terms.load_full()
+    }
+
+    /// Uses other terms from now on.
+    pub fn reload(&self, terms: AcceptTerms) {
+        self.terms.store(Arc::new(terms));
+    }
+
+    /// How many recipients a message of this sender may have under its policy, if that says. Asks no store.
+    pub fn most_recipients(
+        &self,
+        identity: &Identity,
+        client: IpAddr,
+        sender: Option<&Address>,
+    ) -> Option<usize> {
+        let terms = self.terms();
+        policy::most_recipients(&self.admissions.engine, terms.policy.as_deref()?, identity, client, sender)
+    }
+
+    fn refuse(&self, refusal: NotAccepted, submission: &Submission) -> NotAccepted {
+        if let Some(held_back) = self.refusals.admit(self.clock.now()) {
+            tracing::info!(
+                component = "relay",
+                correlation = &*refusal.correlation,
+                tenant = &*submission.identity.tenant,
+                user = submission.identity.user.as_deref(),
+                api_key = submission.identity.api_key.as_deref(),
+                client = %submission.client,
+                sender = submission.sender.as_ref().map_or("", |sender| &sender.text),
+                recipients = submission.recipients.len(),
+                reason = %refusal.reason,
+                held_back,
+                "message refused"
+            );
+        }
+        refusal
+    }
+}
+
+impl AcceptTerms {
+    /// Defaults: no policy, 50 MiB, 1,000 recipients.
+    pub fn new(hostname: impl Into<String>) -> Self {
+        Self { hostname: hostname.into(), policy: None, max_size: 50 << 20, max_recipients: 1_000 }
+    }
+}
+
+impl Acceptance {
+    /// Asks whether a message may come, of about this size if that is known, and takes what it costs.
+    pub async fn begin(
+        doors: &Arc<Acceptances>,
+        submission: Submission,
+        size: Option<u64>,
+    ) -> Result<Self, NotAccepted> {
+        let mut submission = submission;
+        let terms = doors.terms();
+        let id = fresh_id(doors.clock.now());
+        let correlation = match &submission.correlation {
+            Some(given) => Arc::from(&**given),
+            None => Arc::from(format!("{:032x}", id.0)),
+        };
+        let begun = admit(doors, &terms, &mut submission, &correlation, size).await;
+        let (incoming, taken) = begun.map_err(|reason| {
+            doors.refuse(NotAccepted { correlation: Arc::clone(&correlation), reason }, &submission)
+        })?;
+        let additions = trace::additions(&terms.hostname, &submission, id, doors.clock.now());
+        Ok(Self {
+            doors: Arc::clone(doors),
+            submission,
+            id,
+            correlation,
+            incoming: Some(incoming),
+            taken,
+            checker: TextChecker::new(terms.max_size),
+            header: HeaderRewriter::new(additions),
+            out: Vec::new(),
+            size: 0,
+        })
+    }
+
+    /// The id that the message will have.
+    pub fn id(&self) -> MessageId {
+        self.id
+    }
+
+    /// Says what was submitted under the idempotency key, for a door that knows it only when the text is complete.
+    pub fn set_digest(&mut self, digest: [u8; 32]) {
+        if let Some(idempotency) = &mut self.submission.idempotency {
+            idempotency.digest = digest;
+        }
+    }
+
+    /// Takes the next piece of the text. After an error nothing of the text is kept: [`Acceptance::abandon`] it.
+    pub async fn write(&mut self, piece: &[u8]) -> Result<(), NotAccepted> {
+        let written = self.take(piece).await;
+        written.map_err(|reason| self.give_up(reason))
+    }
+
+    /// Puts the message into the queue. Once this answers, the message survives a crash, and so does its charge.
+    pub async fn finish(mut self) -> Result<Accepted, NotAccepted> {
+        match self.conclude().await {
+            Ok(Accepted::Now(id)) => {
+                self.taken.keep();
+                self.log(id);
+                Ok(Accepted::Now(id))
+            }
+            // It was charged when it was accepted.
+            Ok(Accepted::Before(id)) => {
+                self.refund().await;
+                Ok(Accepted::Before(id))
+            }
+            Err(reason) => {
+                let refusal = self.give_up(reason);
+                self.refund().await;
+                Err(refusal)
+            }
+        }
+    }
+
+    /// Gives the message up. Answers when its charge is refunded, unless the store is slow.
+    pub async fn abandon(mut self) {
+        self.incoming = None;
+        self.refund().await;
+    }
+
+    /// Refunds the message's charge. A store that does not take the refund now is asked again later.
+    async fn refund(&mut self) {
+        let _ = timeout(REFUND_PATIENCE, self.taken.refund()).await;
+    }
+
+    /// Gives the text up for this reason.
+    fn give_up(&mut self, reason: RefusalReason) -> NotAccepted {
+        self.incoming = None;
+        let refusal = NotAccepted { correlation: Arc::clone(&self.correlation), reason };
+        self.doors.refuse(refusal, &self.submission)
+    }
+
+    async fn take(&mut self, piece: &[u8]) -> Result<(), RefusalReason> {
+        self.checker.push(piece).map_err(|fault| RefusalReason::Text(TextFault::Data(fault)))?;
+        let pushed = self.header.push(piece, &mut self.out);
+        pushed.map_err(|fault| RefusalReason::Text(TextFault::Header(fault)))?;
+        if self.out.len() >= PIECE { self.store().await } else { Ok(()) }
+    }
+
+    /// Passes to the queue what was collected.
+    async fn store(&mut self) -> Result<(), RefusalReason> {
+        let incoming = self.incoming.as_mut().ok_or(RefusalReason::Failed)?;
+        incoming.write(&self.out).await.map_err(not_stored)?;
+        self.size += self.out.len() as u64;
+        self.out.clear();
+        Ok(())
+    }
+
+    async fn conclude(&mut self) -> Result<Accepted, RefusalReason> {
+        let end = self.checker.finish().map_err(|fault| RefusalReason::Text(TextFault::Data(fault)))?;
+        self.header
+            .push(end, &mut self.out)
+            .map_err(|fault| RefusalReason::Text(TextFault::Header(fault)))?;
+        let finished = self.header.finish(&mut self.out);
+        finished.map_err(|fault| RefusalReason::Text(TextFault::Header(fault)))?;
+        self.store().await?;
+        let incoming = self.incoming.take().ok_or(RefusalReason::Failed)?;
+        incoming.commit(self.envelope()).await.map_err(not_stored)
+    }
+
+    fn envelope(&self) -> Envelope {
+        let Submission { identity, client, sender, recipients, account, priority, report, .. } =
+            &self.submission;
+        let has_utf8_address = sender.as_ref().is_some_and(Address::needs_utf8)
+            || recipients.iter().any(|recipient| !recipient.address.is_ascii());
+        let owned = |name: &Option<Arc<str>>| name.as_deref().map(str::to_owned);
+        Envelope {
+            id: self.id,
+            tenant: identity.tenant.as_ref().to_owned(),
+            account: account.clone(),
+            priority: *priority,
+            sender: sender.as_ref().map(|sender| sender.text.clone()),
+            recipients: recipients.clone(),
+            accepted: self.doors.clock.now(),
+            needs: Needs {
+                eight_bit: self.checker.is_eight_bit(),
+                utf8: has_utf8_address || self.submission.utf8 && self.header.is_eight_bit(),
+            },
+            report: report.clone(),
+            message_id: self.header.message_id().map(str::to_owned),
+            origin: Origin {
+                client: Some(*client),
+                user: owned(&identity.user),
+                api_key: owned(&identity.api_key),
+            },
+            idempotency: self.submission.idempotency.clone(),
+        }
+    }
+
+    fn log(&self, id: MessageId) {
+        let Submission { identity, client, sender, recipients, via, .. } = &self.submission;
+        tracing::info!(
+            component = "relay",
+            message = %format_args!("{:032x}", id.0),
+            correlation = &*self.correlation,
+            tenant = &*identity.tenant,
+            user = identity.user.as_deref(),
+            api_key = identity.api_key.as_deref(),
+            %client,
+            protocol = &*via.protocol,
+            sender = sender.as_ref().map_or("", |sender| &sender.text),
+            recipients = recipients.len(),
+            size = self.size,
+            message_id = self.header.message_id(),
+            "message accepted"
+        );
+    }
+}
+
+/// Checks a submission, finds room for it, and takes what it costs.
+async fn admit(
+    doors: &Acceptances,
+    terms: &AcceptTerms,
+    submission: &mut Submission,
+    correlation: &str,
+    size: Option<u64>,
+) -> Result<(Box<dyn Incoming>, Taken), RefusalReason> {
+    check(terms, submission, size)?;
+    // Room is asked for first: what cannot be stored takes nothing.
+    let incoming = doors.intake.begin(size).await.map_err(not_stored)?;
+    if let Some(idempotency) = &mut submission.idempotency {
+        // A repeated submission adds no message, so it costs nothing, even where the limit is used up.
+        let known = doors.intake.remembers(&idempotency.scope, &idempotency.key).await;
+        idempotency.repeated = known.map_err(not_stored)?;
+        if idempotency.repeated {
+            return Ok((incoming, Taken::default()));
+        }
+    }
+    let taken = policy::take(&doors.admissions, terms.policy.as_deref(), submission, correlation).await?;
+    Ok((incoming, taken))
+}
+
+/// Checks everything about a submission that needs no store.
+fn check(terms: &AcceptTerms, submission: &mut Submission, size: Option<u64>) -> Result<(), RefusalReason> {
+    if let Some(sender) = &submission.sender
+        && !submission.identity.may_send_as(sender)
+    {
+        return Err(RefusalReason::SenderNotAllowed { domain: sender.domain.clone() });
+    }
+    let mut seen = HashSet::new();
+    submission.recipients.retain(|recipient| seen.insert(recipient.address.clone()));
+    if submission.recipients.is_empty() {
+        return Err(RefusalReason::NoRecipients);
+    }
+    if submission.recipients.len() > terms.max_recipients {
+        return Err(RefusalReason::TooManyRecipients { most: terms.max_recipients });
+    }
+    if size.is_some_and(|size| size > terms.max_size) {
+        return Err(RefusalReason::Text(TextFault::Data(crate::session::data::DataFault::TooLarge)));
+    }
+    Ok(())
+}
+
+/// A unique id that sorts by time.
+pub(crate) fn fresh_id(now: Timestamp) -> MessageId {
+    let random = getrandom::u64().expect("the system gives random numbers");
+    MessageId(u128::from(now.as_micros()) << 64 | u128::from(random))
+}

@@ -1,0 +1,184 @@
+//! Where messages and connections meet the engine.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use tollgate_core::{Attempt, Decision, Limit, Mistake, Origin, Policy, Ticket, When};
+use tollgate_engine::admit::{Holds, Unsettled};
+use tollgate_engine::{Admission, Admissions, Engine, Fault, NotAdmitted, Taken, Terms};
+
+use super::{Limited, RefusalReason, Submission};
+use crate::session::Identity;
+use crate::session::address::Address;
+
+/// The longest key that a client is shown.
+const MOST_KEY: usize = 100;
+const RECIPIENTS: &str = "recipients";
+
+/// What the engine is asked.
+pub(crate) struct Question<'q> {
+    /// The policy; without one only the blocklist is asked.
+    pub(crate) policy: Option<&'q str>,
+    /// The id that log and journal name.
+    pub(crate) correlation: &'q str,
+    /// Whether the charge is kept if nothing else is said.
+    pub(crate) unsettled: Unsettled,
+    /// All fields that are known.
+    pub(crate) fields: &'q [(&'static str, &'q str)],
+}
+
+/// Takes what a message costs. That is refunded unless it is kept.
+pub(super) async fn take(
+    admissions: &Admissions,
+    policy: Option<&str>,
+    submission: &Submission,
+    correlation: &str,
+) -> Result<Taken, RefusalReason> {
+    let Submission { identity, client, sender, recipients, .. } = submission;
+    let known = Known::new(identity, *client, sender.as_ref(), recipients.len());
+    let fields = known.fields();
+    let question = Question { policy, correlation, unsettled: Unsettled::Refund, fields: &fields };
+    ask(admissions, &question).await
+}
+
+/// Asks the engine.
+pub(crate) async fn ask(admissions: &Admissions, question: &Question<'_>) -> Result<Taken, RefusalReason> {
+    let Question { policy, correlation, unsettled, fields } = *question;
+    let engine = &admissions.engine;
+    // Entries about fields that the policy does not use hold as well.
+    if let Some(listing) = engine.bars(fields) {
+        engine.tell_barred(&listing, correlation);
+        return Err(RefusalReason::Blocked { passing: listing.until.is_some() });
+    }
+    let Some(policy) = policy else { return Ok(Taken::default()) };
+    let admitting = {
+        let pinned = admissions.pin();
+        let found = pinned.policies.find(policy).map_err(|mistake| misconfigured(&mistake))?;
+        let wanted = engine.wanted();
+        let listed =
+            |field: &str| wanted.iter().flat_map(|wanted| wanted.iter()).any(|name| **name == *field);
+        let fields = fields_for(found, fields, listed);
+        let attempt = Attempt { policy, fields: &fields, cost: 1, id: None };
+        let terms =
+            Terms { holds: Holds::ByTaken, unsettled, correlation: Some(correlation), ..Terms::default() };
+        let see = |engine: &Engine, decision: &Decision<'_>| {
+            (!decision.allowed()).then(|| refusal(engine, decision))
+        };
+        pinned.admit(&attempt, terms, see)
+    };
+    match admitting.await {
+        Ok(Admission { seen: None, taken, .. }) => Ok(taken),
+        Ok(Admission { seen: Some(refusal), .. }) => Err(refusal),
+        Err(NotAdmitted::Fault(Fault::Mistake(Mistake::NoRuleApplies { .. }))) => Ok(Taken::default()),
+        Err(NotAdmitted::Fault(Fault::Mistake(mistake))) => Err(misconfigured(&mistake)),
+        Err(fault) => {
+            tracing::error!(component = "relay", %fault, "the store cannot decide");
+            Err(RefusalReason::Outage)
+        }
+    }
+}
+
+/// The fields that a policy wants, or that are wanted besides. The engine derives some from others where the configuration
+/// says so; these are left to it.
+fn fields_for<'f>(
+    policy: &Policy,
+    fields: &[(&'static str, &'f str)],
+    wanted: impl Fn(&str) -> bool,
+) -> Vec<(&'static str, &'f str)> {
+    let is_wanted = |field: &str| policy.fields().any(|name| name == field) || wanted(field);
+    let is_derived = |field: &str| policy.derived().any(|(derived, _)| derived == field);
+    fields.iter().copied().filter(|(name, _)| is_wanted(name) && !is_derived(name)).collect()
+}
+
+/// How many recipients a message may have under a policy. Asks no store.
+pub(super) fn most_recipients(
+    engine: &Engine,
+    policy: &str,
+    identity: &Identity,
+    client: IpAddr,
+    sender: Option<&Address>,
+) -> Option<usize> {
+    let pinned = engine.pin();
+    if !pinned.policies.enabled {
+        return None;
+    }
+    let policy = pinned.policies.find(policy).ok()?;
+    let known = Known::new(identity, client, sender, 1);
+    let fields = fields_for(policy, &known.fields(), |_| false);
+    let attempt = Attempt { policy: &policy.name, fields: &fields, cost: 1, id: None };
+    let charges = policy.charges(&attempt, Ticket(0)).ok()?;
+    let bounds = charges.iter().filter_map(|charge| {
+        let rule = policy.rule(charge.plan.rule()).filter(|rule| !rule.observes())?;
+        let counts = rule.count.as_deref() == Some(RECIPIENTS);
+        let bound = |limit: &Limit| match limit.per_attempt() {
+            Some(bound) => (**bound.field() == *RECIPIENTS).then(|| bound.max()),
+            None => counts.then(|| limit.capacity()),
+        };
+        charge.plan.limits().iter().filter_map(bound).min()
+    });
+    bounds.min().map(|most| usize::try_from(most).unwrap_or(usize::MAX))
+}
+
+/// A message as policies and the blocklist know it.
+struct Known<'m> {
+    client: String,
+    recipients: String,
+    identity: &'m Identity,
+    sender: Option<&'m Address>,
+}
+
+impl<'m> Known<'m> {
+    fn new(identity: &'m Identity, client: IpAddr, sender: Option<&'m Address>, recipients: usize) -> Self {
+        Self { client: client.to_string(), recipients: recipients.to_string(), identity, sender }
+    }
+
+    /// All fields that the message has. The null sender has neither address nor domain, so that rules over senders do
+    /// not apply to it.
+    fn fields(&self) -> Vec<(&'static str, &str)> {
+        let identity = self.identity;
+        let domain = self.sender.map(|sender| &*sender.domain);
+        let fields = [
+            ("ip", Some(&*self.client)),
+            ("client_ip", Some(&*self.client)),
+            ("sender", self.sender.map(|sender| &*sender.text)),
+            ("domain", domain),
+            ("sender_domain", domain),
+            ("user", identity.user.as_deref()),
+            ("api_key", identity.api_key.as_deref()),
+            ("tenant", Some(&*identity.tenant)),
+            (RECIPIENTS, Some(&*self.recipients)),
+        ];
+        fields.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+    }
+}
+
+/// Why a decision refuses an attempt.
+fn refusal(engine: &Engine, decision: &Decision<'_>) -> RefusalReason {
+    if let Some(listing) = decision.barred() {
+        return RefusalReason::Blocked { passing: listing.until.is_some() };
+    }
+    if matches!(decision.origin, Origin::Outage(_)) {
+        return RefusalReason::Outage;
+    }
+    let Some(line) = decision.denied_by() else { return RefusalReason::Outage };
+    let (limit, bounds_count) = match decision.binding() {
+        None => (String::new(), false),
+        Some((limit, _)) => {
+            let counts_too_many = line.rule.count.is_some() && line.cost > limit.capacity();
+            (limit.to_string(), limit.per_attempt().is_some() || counts_too_many)
+        }
+    };
+    let shown = || engine.shown_key(line.rule, line.key).chars().take(MOST_KEY).collect();
+    RefusalReason::Limited(Limited {
+        rule: Arc::clone(&line.rule.name),
+        key: (!line.rule.by.is_empty()).then(shown),
+        limit,
+        retry_secs: decision.wait().map(|wait| wait.as_secs_ceil().max(1)),
+        never_fits: decision.retry == When::Never && bounds_count,
+    })
+}
+
+fn misconfigured(mistake: &Mistake) -> RefusalReason {
+    tracing::error!(component = "relay", %mistake, "the policy of the relay cannot be used");
+    RefusalReason::Misconfigured
+}

@@ -1,0 +1,115 @@
+//! Why a message is not accepted.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::message::IntakeError;
+use crate::session::TextFault;
+
+/// Why a message is not accepted. Nothing was added, and nothing stays charged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotAccepted {
+    /// The id that the client is told, and that log and journal name.
+    pub correlation: Arc<str>,
+    /// The reason.
+    pub reason: RefusalReason,
+}
+
+/// The reason why a message, or a connection, is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RefusalReason {
+    /// A limit is exceeded.
+    Limited(Limited),
+    /// An entry of the blocklist bars the client.
+    Blocked {
+        /// Whether the entry ends by itself.
+        passing: bool,
+    },
+    /// The store cannot decide.
+    Outage,
+    /// The configured policy and the policies in force do not fit.
+    Misconfigured,
+    /// The client may not send as this domain.
+    SenderNotAllowed {
+        /// The sender's domain.
+        domain: String,
+    },
+    /// There are no recipients.
+    NoRecipients,
+    /// There are more recipients than the relay takes in one message.
+    TooManyRecipients {
+        /// The most that it takes.
+        most: usize,
+    },
+    /// The text is too large, malformed or in a loop.
+    Text(TextFault),
+    /// The queue or its disk is full.
+    Full,
+    /// The queue failed.
+    Failed,
+    /// Another message was submitted under the same idempotency key.
+    Conflict,
+}
+
+/// A limit that is exceeded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limited {
+    /// The rule.
+    pub rule: Arc<str>,
+    /// The key, as it may be shown; `None` if the rule counts all together.
+    pub key: Option<String>,
+    /// The limit in the words of the configuration.
+    pub limit: String,
+    /// After how many seconds the client may try again, if that is known.
+    pub retry_secs: Option<u64>,
+    /// Whether the message has more recipients than the limit ever allows. No waiting helps; splitting does.
+    pub never_fits: bool,
+}
+
+/// Why the queue did not keep a message.
+pub(super) fn not_stored(error: IntakeError) -> RefusalReason {
+    match error {
+        IntakeError::Full => RefusalReason::Full,
+        IntakeError::Conflict => RefusalReason::Conflict,
+        IntakeError::Failed { .. } => {
+            tracing::error!(component = "relay", %error, "a message was not stored");
+            RefusalReason::Failed
+        }
+    }
+}
+
+impl fmt::Display for RefusalReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Limited(limited) => limited.fmt(f),
+            Self::Blocked { .. } => f.write_str("blocked"),
+            Self::Outage => f.write_str("the store cannot decide"),
+            Self::Misconfigured => f.write_str("the policy of the relay cannot be used"),
+            Self::SenderNotAllowed { domain } => write!(f, "the client may not send as {domain}"),
+            Self::NoRecipients => f.write_str("no recipients"),
+            Self::TooManyRecipients { most } => write!(f, "more than {most} recipients"),
+            Self::Text(fault) => fault.fmt(f),
+            Self::Full => f.write_str("the queue is full"),
+            Self::Failed => f.write_str("the queue failed"),
+            Self::Conflict => f.write_str("another message was submitted under the same idempotency key"),
+        }
+    }
+}
+
+impl fmt::Display for Limited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rule, key, limit, .. } = self;
+        match key {
+            Some(key) => write!(f, "{rule} {key}, {limit}"),
+            None => write!(f, "{rule}, {limit}"),
+        }
+    }
+}
+
+impl fmt::Display for NotAccepted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the message was not accepted: {} ({})", self.reason, self.correlation)
+    }
+}
+
+impl std::error::Error for NotAccepted {}

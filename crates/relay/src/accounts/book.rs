@@ -1,0 +1,327 @@
+//! Accounts that can be changed while the relay runs: each is a record of the store, which all nodes follow.
+//!
+//! An account of the configuration beats a record of the same name, and only the configuration changes it. Its
+//! passwords are sealed with a key that the operator provides, so that the store alone does not reveal them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tollgate_core::Limit;
+use tollgate_engine::receipt::Seal;
+use tollgate_engine::{ChangeFault, Engine};
+
+use super::draft::{AccountDraft, AccountView, Existing, Put, Secret, SecretKey, Source, check_name};
+use super::fault::AccountFault;
+use super::record::{Recorded, SealedLogin, seal};
+use super::{Account, Accounts};
+use crate::sender::Sender;
+
+/// How often a change is tried again because another one was faster.
+const TRIES: usize = 4;
+/// All accounts: those of the configuration and those of the store's records.
+pub struct AccountBook {
+    engine: Arc<Engine>,
+    sender: Arc<Sender>,
+    accounts: Arc<Accounts>,
+    seal: Option<Seal>,
+    configured: Mutex<BTreeMap<Name, Account>>,
+    /// The records that the log was told about, because they cannot be used.
+    told: Mutex<BTreeSet<String>>,
+    /// Held while an account changes, so that its limits and its record agree.
+    changing: tokio::sync::Mutex<()>,
+}
+
+/// Tenant and id.
+type Name = (String, String);
+
+impl AccountBook {
+    /// A book over the engine's records, which changes `accounts`. Without a key no password can be set.
+    pub fn new(
+        engine: Arc<Engine>,
+        sender: Arc<Sender>,
+        accounts: Arc<Accounts>,
+        key: Option<&SecretKey>,
+    ) -> Self {
+        Self {
+            engine,
+            sender,
+            accounts,
+            seal: key.map(|SecretKey(key)| Seal::new(*key)),
+            configured: Mutex::default(),
+            told: Mutex::default(),
+            changing: tokio::sync::Mutex::new(()),
+        }
+    }
+
+    /// Follows the records until `stop` is there.
+    pub async fn run(&self, stop: impl Future<Output = ()> + Send) {
+        let mut changed = self.engine.watch_account_records();
+        tokio::pin!(stop);
+        loop {
+            changed.mark_unchanged();
+            self.apply();
+            tokio::select! {
+                () = &mut stop => return,
+                changed = changed.changed() => if changed.is_err() { return },
+            }
+        }
+    }
+
+    /// Replaces the accounts of the configuration.
+    pub fn configure(&self, accounts: impl IntoIterator<Item = Account>) {
+        let name = |account: &Account| (account.tenant.clone(), account.id.clone());
+        *self.configured.lock() = accounts.into_iter().map(|account| (name(&account), account)).collect();
+        self.apply();
+    }
+
+    /// Makes the accounts that mail is sent through those of the configuration and the records.
+    fn apply(&self) {
+        let configured = self.configured.lock();
+        let mut wanted = configured.clone();
+        let mut told = self.told.lock();
+        let mut unusable = BTreeSet::new();
+        for (record, bytes) in self.engine.account_records() {
+            let read = named(&record).zip(Recorded::read(&bytes));
+            let problem = match read {
+                None => Some("another version wrote it, or it is damaged"),
+                Some(((tenant, id), _)) if configured.contains_key(&(tenant.to_owned(), id.to_owned())) => {
+                    Some("the configuration has an account of this name")
+                }
+                Some(((tenant, id), recorded)) => {
+                    let account = recorded.account(tenant, id, self.seal.as_ref());
+                    let problem = account.is_none().then_some(
+                        "its password does not open: set the `secret_key` of the relay that it was sealed with, or set the password again",
+                    );
+                    wanted.extend(account.map(|account| ((tenant.to_owned(), id.to_owned()), account)));
+                    problem
+                }
+            };
+            if let Some(why) = problem {
+                if !told.contains(&record) {
+                    tracing::warn!(
+                        component = "relay",
+                        account = record,
+                        why,
+                        "the record of an account is not used"
+                    );
+                }
+                unusable.insert(record);
+            }
+        }
+        *told = unusable;
+        drop((configured, told));
+        self.replace(wanted);
+    }
+
+    fn replace(&self, mut wanted: BTreeMap<Name, Account>) {
+        let mut tenants = BTreeSet::new();
+        for known in self.accounts.all() {
+            match wanted.remove(&(known.tenant.clone(), known.id.clone())) {
+                Some(same) if same == *known => {}
+                Some(other) => {
+                    self.accounts.put(other);
+                    tenants.insert(known.tenant.clone());
+                }
+                None => drop(self.accounts.remove(&known.tenant, &known.id)),
+            }
+        }
+        for account in wanted.into_values() {
+            tenants.insert(account.tenant.clone());
+            self.accounts.put(account);
+        }
+        tenants.iter().for_each(|tenant| self.sender.reconsider(tenant));
+    }
+
+    /// Every account in the order of tenant and id, after one of them, at most so many; only those of a tenant if
+    /// one is named.
+    pub fn list(&self, tenant: Option<&str>, after: Option<(&str, &str)>, most: usize) -> Vec<AccountView> {
+        let mut names: BTreeSet<Name> = self.configured.lock().keys().cloned().collect();
+        let records = self.engine.account_records();
+        let recorded = records.iter().filter_map(|(record, _)| named(record));
+        names.extend(recorded.map(|(tenant, id)| (tenant.to_owned(), id.to_owned())));
+        let wanted = |(own, id): &&Name| {
+            tenant.is_none_or(|tenant| tenant == own) && after.is_none_or(|after| (&**own, &**id) > after)
+        };
+        let names: Vec<Name> = names.iter().filter(wanted).take(most).cloned().collect();
+        names.iter().filter_map(|(tenant, id)| self.view(tenant, id)).collect()
+    }
+
+    /// One account.
+    pub fn view(&self, tenant: &str, id: &str) -> Option<AccountView> {
+        let name = (tenant.to_owned(), id.to_owned());
+        let configured = self.configured.lock().get(&name).cloned();
+        if let Some(account) = configured {
+            return Some(self.shown(&account, Source::Configuration));
+        }
+        let recorded = Recorded::read(&self.engine.account_record(&record(tenant, id))?)?;
+        if let Some(account) = recorded.account(tenant, id, self.seal.as_ref()) {
+            return Some(AccountView { limits: recorded.limits, ..self.shown(&account, Source::Api) });
+        }
+        Some(AccountView {
+            tenant: tenant.to_owned(),
+            id: id.to_owned(),
+            host: recorded.host,
+            port: recorded.port,
+            tls: recorded.tls,
+            user: recorded.login.map(|login| login.user),
+            limits: recorded.limits,
+            on_limit: recorded.on_limit,
+            priority: recorded.priority,
+            source: Source::Api,
+            paused: None,
+            usable: false,
+        })
+    }
+
+    fn shown(&self, account: &Account, source: Source) -> AccountView {
+        let destination = &account.destination;
+        AccountView {
+            tenant: account.tenant.clone(),
+            id: account.id.clone(),
+            host: destination.host.clone(),
+            port: destination.port,
+            tls: destination.tls,
+            user: destination.login.as_ref().map(|login| login.user.clone()),
+            limits: self.sender.limits().of_account(&account.tenant, &account.id),
+            on_limit: account.on_limit,
+            priority: account.priority,
+            source,
+            paused: self.sender.paused(account),
+            usable: true,
+        }
+    }
+
+    /// Writes an account, with its limits. It is used from now on, on all nodes.
+    pub async fn put(&self, draft: AccountDraft, existing: Existing) -> Result<Put, AccountFault> {
+        draft.check()?;
+        let (record, name) = (record(&draft.tenant, &draft.id), draft.name());
+        self.refuse_configured(&draft.tenant, &draft.id)?;
+        let _alone = self.changing.lock().await;
+        self.engine.refresh_account_records().await?;
+        for _ in 0..TRIES {
+            let before = self.engine.account_record(&record);
+            match (existing, &before) {
+                (Existing::Refuse, Some(_)) => return Err(AccountFault::Exists { name }),
+                (Existing::Require, None) => return Err(AccountFault::Unknown { name }),
+                _ => {}
+            }
+            let after = self.recorded(&draft, before.as_deref().and_then(Recorded::read))?;
+            // The limits are there before the account is used, and never after.
+            self.set_limits(&draft.tenant, &draft.id, after.limits.clone()).await?;
+            let is_new = before.is_none();
+            if self.engine.swap_account_record(&record, before, Some(after.write())).await? {
+                self.apply();
+                // Limits may have changed though the account has not.
+                self.sender.reconsider(&draft.tenant);
+                return Ok(if is_new { Put::Created } else { Put::Replaced });
+            }
+        }
+        self.restore_limits(&draft.tenant, &draft.id).await?;
+        Err(AccountFault::Contended { name })
+    }
+
+    /// Removes an account with its limits. Its messages wait for another one.
+    pub async fn remove(&self, tenant: &str, id: &str) -> Result<(), AccountFault> {
+        let (record, name) = (record(tenant, id), format!("{tenant}/{id}"));
+        let _alone = self.changing.lock().await;
+        self.engine.refresh_account_records().await?;
+        for _ in 0..TRIES {
+            let Some(before) = self.engine.account_record(&record) else {
+                self.refuse_configured(tenant, id)?;
+                return Err(AccountFault::Unknown { name });
+            };
+            if self.engine.swap_account_record(&record, Some(before), None).await? {
+                self.apply();
+                return self.reset_limits(tenant, id).await;
+            }
+        }
+        Err(AccountFault::Contended { name })
+    }
+
+    fn refuse_configured(&self, tenant: &str, id: &str) -> Result<(), AccountFault> {
+        match self.configured.lock().contains_key(&(tenant.to_owned(), id.to_owned())) {
+            true => Err(AccountFault::Configured { name: format!("{tenant}/{id}") }),
+            false => Ok(()),
+        }
+    }
+
+    /// What is recorded of an account.
+    fn recorded(&self, draft: &AccountDraft, before: Option<Recorded>) -> Result<Recorded, AccountFault> {
+        let login = match (&draft.user, &draft.password) {
+            (None, _) => None,
+            (Some(user), Some(Secret(password))) => {
+                let key = self.seal.as_ref().ok_or(AccountFault::NoKey)?;
+                let password = seal(key, &draft.tenant, &draft.id, password);
+                Some(SealedLogin { user: user.clone(), password })
+            }
+            (Some(user), None) => Some(kept(draft, user, before)?),
+        };
+        Ok(Recorded {
+            host: draft.host.clone(),
+            port: draft.port,
+            tls: draft.tls,
+            login,
+            limits: draft.limits.clone(),
+            on_limit: draft.on_limit,
+            priority: draft.priority,
+        })
+    }
+
+    async fn set_limits(&self, tenant: &str, id: &str, limits: Vec<Limit>) -> Result<(), AccountFault> {
+        let unlimited = limits.is_empty();
+        match self.sender.limits().set_account(tenant, id, limits).await {
+            // Without the rule every account is unlimited.
+            Err(ChangeFault::Unknown { .. }) if unlimited => Ok(()),
+            Err(ChangeFault::Unknown { .. }) => Err(AccountFault::NoRule),
+            Err(ChangeFault::Store(error)) => Err(error.into()),
+            Err(fault) => Err(AccountFault::Limits(fault)),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    async fn reset_limits(&self, tenant: &str, id: &str) -> Result<(), AccountFault> {
+        match self.sender.limits().reset_account(tenant, id).await {
+            Ok(()) | Err(ChangeFault::Unknown { .. }) => Ok(()),
+            Err(ChangeFault::Store(error)) => Err(error.into()),
+            Err(fault) => Err(AccountFault::Limits(fault)),
+        }
+    }
+
+    /// Sets the limits again that the record has, after others changed it meanwhile.
+    async fn restore_limits(&self, tenant: &str, id: &str) -> Result<(), AccountFault> {
+        match self.engine.account_record(&record(tenant, id)).as_deref().and_then(Recorded::read) {
+            Some(recorded) => self.set_limits(tenant, id, recorded.limits).await,
+            None => self.reset_limits(tenant, id).await,
+        }
+    }
+}
+
+/// The login that an account keeps. Only for the same server: to another one, a password would be revealed.
+fn kept(draft: &AccountDraft, user: &str, before: Option<Recorded>) -> Result<SealedLogin, AccountFault> {
+    let same =
+        |before: &Recorded| (&before.host, before.port, before.tls) == (&draft.host, draft.port, draft.tls);
+    let login = before.filter(same).and_then(|before| before.login).filter(|login| login.user == user);
+    login.ok_or_else(|| AccountFault::Invalid {
+        reason: "`user` needs `password`, unless host, port, TLS and user stay as they are".to_owned(),
+    })
+}
+
+/// The name of an account's record.
+fn record(tenant: &str, id: &str) -> String {
+    format!("account/{tenant}/{id}")
+}
+
+/// Tenant and id of a record.
+fn named(record: &str) -> Option<(&str, &str)> {
+    let (tenant, id) = record.strip_prefix("account/")?.split_once('/')?;
+    (check_name("tenant", tenant).is_ok() && check_name("id", id).is_ok()).then_some((tenant, id))
+}
+
+impl fmt::Debug for AccountBook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AccountBook").field("accounts", &self.accounts).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,275 @@
+//! What the relay counts, and what it shows of the queue and the lanes.
+//!
+//! Labels are rules and accounts by their configured names. Both are capped: beyond the bound, values are counted
+//! under `other`. Senders, recipients and domains are never labels.
+
+mod show;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::RwLock;
+use tollgate_core::Span;
+
+/// How many accounts have series of their own.
+const MOST_ACCOUNTS: usize = 1_000;
+/// How many levels have series of their own.
+const MOST_LEVELS: usize = 200;
+/// The label of what is beyond a bound.
+const OTHER: &str = "other";
+
+/// The upper bounds of the delivery latencies that are told apart, in milliseconds.
+const BOUNDS: [u64; 15] = [
+    50,
+    100,
+    250,
+    500,
+    1_000,
+    5_000,
+    15_000,
+    60_000,
+    300_000,
+    900_000,
+    3_600_000,
+    14_400_000,
+    43_200_000,
+    86_400_000,
+    432_000_000,
+];
+
+/// Everything that the relay counts. Clones count into the same counters.
+#[derive(Clone, Default)]
+pub struct RelayMeters(Arc<Counts>);
+
+#[derive(Default)]
+struct Counts {
+    accepted: AtomicU64,
+    rejected: Labelled<Arc<str>, AtomicU64>,
+    accounts: Labelled<AccountLabel, AccountCounts>,
+    retried: AtomicU64,
+    reported: AtomicU64,
+    latency: Latency,
+    source: RwLock<Option<Source>>,
+}
+
+/// Says how things are at the moment.
+type Source = Box<dyn Fn() -> Levels + Send + Sync>;
+
+/// An account as a label. The account is empty for mail that goes directly to the recipients' hosts.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AccountLabel {
+    /// Whose account it is.
+    pub tenant: Arc<str>,
+    /// Its name.
+    pub account: Arc<str>,
+}
+
+/// What is counted about one account.
+#[derive(Default)]
+struct AccountCounts {
+    sent: AtomicU64,
+    bounced: AtomicU64,
+    rate_limited: AtomicU64,
+}
+
+/// How things are at the moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Levels {
+    /// How many messages wait.
+    pub messages: u64,
+    /// For how long the oldest of them has waited.
+    pub oldest: Span,
+    /// How many items are in flight.
+    pub in_flight: u32,
+    /// How many lanes there are.
+    pub lanes: usize,
+    /// How many of them sleep, by cause.
+    pub sleeping: BTreeMap<&'static str, usize>,
+    /// How many items wait for a limit, by account.
+    pub deferred: BTreeMap<AccountLabel, u64>,
+}
+
+/// Counters by label, of which there is a bounded number.
+struct Labelled<L, C> {
+    known: RwLock<BTreeMap<L, Arc<C>>>,
+}
+
+/// How long deliveries took.
+#[derive(Default)]
+struct Latency {
+    /// One for each of [`BOUNDS`], and one for what takes longer.
+    slots: [AtomicU64; BOUNDS.len() + 1],
+    /// In microseconds.
+    total: AtomicU64,
+}
+
+impl RelayMeters {
+    /// Meters at zero.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Counts a message that was accepted, at any door.
+    pub fn accepted(&self) {
+        raise(&self.0.accepted, 1);
+    }
+
+    /// Counts a connection or a message that was refused, by the rule that refused it or another fixed word, such as
+    /// `blocklist` or `queue_full`.
+    pub fn rejected(&self, level: &str) {
+        let (label, other) = (Arc::from(level), || Arc::from(OTHER));
+        raise(&self.0.rejected.of(label, MOST_LEVELS, other), 1);
+    }
+
+    /// Counts recipients for whom the next hop took a message.
+    pub fn sent(&self, tenant: &str, account: &str, recipients: u64) {
+        raise(&self.account(tenant, account).sent, recipients);
+    }
+
+    /// Counts recipients that failed for good.
+    pub fn bounced(&self, tenant: &str, account: &str, recipients: u64) {
+        raise(&self.account(tenant, account).bounced, recipients);
+    }
+
+    /// Counts an item that a limit did not allow.
+    pub fn rate_limited(&self, tenant: &str, account: &str) {
+        raise(&self.account(tenant, account).rate_limited, 1);
+    }
+
+    /// Counts an attempt that failed and is made again.
+    pub fn retried(&self) {
+        raise(&self.0.retried, 1);
+    }
+
+    /// Counts a delivery report.
+    pub fn reported(&self) {
+        raise(&self.0.reported, 1);
+    }
+
+    /// Counts how long it took from the acceptance of a message until the next hop took it.
+    pub fn delivered_after(&self, span: Span) {
+        let millis = span.as_micros() / 1_000;
+        let slot = BOUNDS.iter().position(|bound| millis <= *bound).unwrap_or(BOUNDS.len());
+        raise(&self.0.latency.slots[slot], 1);
+        raise(&self.0.latency.total, span.as_micros());
+    }
+
+    /// Shows levels from this source.
+    pub fn watch(&self, source: impl Fn() -> Levels + Send + Sync + 'static) {
+        *self.0.source.write() = Some(Box::new(source));
+    }
+
+    fn account(&self, tenant: &str, account: &str) -> Arc<AccountCounts> {
+        let label = AccountLabel { tenant: tenant.into(), account: account.into() };
+        self.0.accounts.of(label, MOST_ACCOUNTS, AccountLabel::other)
+    }
+}
+
+impl AccountLabel {
+    fn other() -> Self {
+        Self { tenant: OTHER.into(), account: OTHER.into() }
+    }
+}
+
+impl<L: Ord, C: Default> Labelled<L, C> {
+    /// The counter of a label, or the one that labels beyond the bound share.
+    fn of(&self, label: L, most: usize, other: impl FnOnce() -> L) -> Arc<C> {
+        if let Some(known) = self.known.read().get(&label) {
+            return Arc::clone(known);
+        }
+        let mut known = self.known.write();
+        let label = if known.len() < most || known.contains_key(&label) { label } else { other() };
+        Arc::clone(known.entry(label).or_default())
+    }
+}
+
+impl<L, C> Default for Labelled<L, C> {
+    fn default() -> Self {
+        Self { known: RwLock::default() }
+    }
+}
+
+fn raise(counter: &AtomicU64, by: u64) {
+    counter.fetch_add(by, Ordering::Relaxed);
+}
+
+impl fmt::Debug for RelayMeters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RelayMeters").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::encoding::text::encode;
+    use prometheus_client::registry::Registry;
+
+    use super::*;
+
+    fn page(meters: &RelayMeters) -> String {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(meters.clone()));
+        let mut page = String::new();
+        encode(&mut page, &registry).expect("writing to a string cannot fail");
+        page
+    }
+
+    #[test]
+    fn everything_that_is_counted_is_shown() {
+        let meters = RelayMeters::new();
+        meters.accepted();
+        meters.rejected("sender");
+        meters.sent("acme", "main", 3);
+        meters.bounced("acme", "main", 2);
+        meters.rate_limited("acme", "main");
+        meters.retried();
+        meters.reported();
+        meters.delivered_after(Span::from_millis(60));
+        let label = AccountLabel { tenant: "acme".into(), account: "main".into() };
+        meters.watch(move || Levels {
+            messages: 7,
+            oldest: Span::from_secs(90),
+            in_flight: 2,
+            lanes: 5,
+            sleeping: BTreeMap::from([("limit", 3)]),
+            deferred: BTreeMap::from([(label.clone(), 4)]),
+        });
+        let page = page(&meters);
+        let of_account = r#"{tenant="acme",account="main"}"#;
+        for line in [
+            "tollgate_relay_accepted_total 1".to_owned(),
+            r#"tollgate_relay_rejected_total{level="sender"} 1"#.to_owned(),
+            format!("tollgate_relay_sent_total{of_account} 3"),
+            format!("tollgate_relay_bounced_total{of_account} 2"),
+            format!("tollgate_relay_rate_limited_total{of_account} 1"),
+            "tollgate_relay_retried_total 1".to_owned(),
+            "tollgate_relay_reported_total 1".to_owned(),
+            r#"tollgate_relay_delivery_seconds_bucket{le="0.05"} 0"#.to_owned(),
+            r#"tollgate_relay_delivery_seconds_bucket{le="0.1"} 1"#.to_owned(),
+            "tollgate_relay_queue_messages 7".to_owned(),
+            "tollgate_relay_queue_oldest_seconds 90".to_owned(),
+            "tollgate_relay_in_flight 2".to_owned(),
+            "tollgate_relay_lanes 5".to_owned(),
+            r#"tollgate_relay_sleeping_lanes{cause="limit"} 3"#.to_owned(),
+            format!("tollgate_relay_deferred{of_account} 4"),
+        ] {
+            assert!(page.lines().any(|known| known.starts_with(&line)), "{line} is missing in\n{page}");
+        }
+    }
+
+    #[test]
+    fn labels_are_bounded() {
+        let meters = RelayMeters::new();
+        for number in 0..3_000 {
+            meters.sent(&format!("tenant {number}"), "main", 1);
+            meters.rejected(&format!("level {number}"));
+        }
+        let page = page(&meters);
+        let lines = |name: &str| page.lines().filter(|line| line.starts_with(name)).count();
+        assert_eq!(lines("tollgate_relay_sent_total{"), MOST_ACCOUNTS + 1);
+        assert_eq!(lines("tollgate_relay_rejected_total{"), MOST_LEVELS + 1);
+        assert!(page.contains(r#"tollgate_relay_sent_total{tenant="other",account="other"} 2000"#), "{page}");
+    }
+}

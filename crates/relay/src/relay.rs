@@ -1,0 +1,314 @@
+//! The assembled relay: queue, SMTP server, sender and accounts, started, reloaded and ended as one.
+//!
+//! Absent on purpose: configuration files (the program turns them into [`RelaySettings`]), and the tasks of the engine:
+//! the program that runs a relay also runs `Leases::run` and `Engine::tend`.
+
+mod settings;
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hickory_resolver::net::NetError;
+use parking_lot::Mutex;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tollgate_core::Clock;
+use tollgate_engine::Admissions;
+
+pub use settings::{DirectSettings, RelaySettings};
+
+use crate::accounts::{AccountBook, Accounts};
+use crate::client::{Client, ClientOptions, authorities};
+use crate::direct::Direct;
+use crate::limits::Limits;
+use crate::queue::disk::{Directory, Disk};
+use crate::queue::{OpenError, Opened, Queue};
+use crate::sender::{Sender, SenderParts};
+use crate::server::{Kind, Parts, Server};
+
+/// What a relay works with.
+#[derive(Clone)]
+pub struct RelayParts {
+    /// The engine and the leases.
+    pub admissions: Admissions,
+    /// The wall clock of queue, server and sender.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// A relay that runs.
+pub struct Relay {
+    queue: Queue,
+    server: Server,
+    sender: Arc<Sender>,
+    accounts: Arc<Accounts>,
+    book: Arc<AccountBook>,
+    /// The settings in force. Those that need a restart are as they were at the start.
+    settings: Mutex<RelaySettings>,
+    sending: Mutex<Option<Sending>>,
+}
+
+/// The task that sends.
+struct Sending {
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+/// Why a relay does not start.
+#[derive(Debug)]
+pub enum StartError {
+    /// The directory of the queue cannot be used: another process has it, or the system refuses.
+    Directory {
+        /// The directory.
+        directory: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// The queue cannot be opened. Nothing in it was changed.
+    Queue {
+        /// The directory.
+        directory: PathBuf,
+        /// Why.
+        error: OpenError,
+    },
+    /// The certificate authorities for accounts cannot be used.
+    Authorities(String),
+    /// The name servers of the system cannot be found.
+    Resolver(NetError),
+    /// Opening the queue was cut off: the program ends.
+    CutOff,
+}
+
+/// How many damaged entries are logged one by one.
+const MOST_TOLD: usize = 20;
+/// How long closing the queue may take: what it acknowledged is on disk already.
+const MOST_CLOSING: Duration = Duration::from_secs(5);
+
+impl Relay {
+    /// Opens the queue and begins to send. It listens nowhere yet.
+    pub async fn start(settings: RelaySettings, parts: RelayParts) -> Result<Self, StartError> {
+        let RelayParts { admissions, clock } = parts;
+        let client = Client::new(client_options(&settings)?);
+        let direct = settings.direct.as_ref().map(|direct| resolver(&settings, direct)).transpose()?;
+        let (queue, opened) = open(&settings, Arc::clone(&clock)).await?;
+        tell(&settings.directory, &opened);
+        let accounts = Arc::new(Accounts::default());
+        let intake = Arc::new(queue.clone());
+        let sender = Arc::new(Sender::new(SenderParts {
+            queue: queue.clone(),
+            client,
+            limits: Limits::new(Arc::clone(&admissions.engine), &settings.deliver),
+            accounts: Arc::clone(&accounts),
+            direct,
+            clock: Arc::clone(&clock),
+            retry: settings.retry.clone(),
+            lanes: settings.lanes.clone(),
+            most_recipients: settings.most_recipients,
+        }));
+        let engine = Arc::clone(&admissions.engine);
+        let server = Server::new(settings.server.clone(), Parts { admissions, intake, clock });
+        let book = AccountBook::new(
+            engine,
+            Arc::clone(&sender),
+            Arc::clone(&accounts),
+            settings.secret_key.as_ref(),
+        );
+        let book = Arc::new(book);
+        book.configure(settings.accounts.iter().cloned());
+        let sending = Some(Sending::start(&sender, &book, opened));
+        let settings = Mutex::new(settings);
+        Ok(Self { queue, server, sender, accounts, book, settings, sending: Mutex::new(sending) })
+    }
+
+    /// Accepts connections until the relay ends.
+    pub fn listen(&self, listener: TcpListener, kind: Kind) {
+        let server = self.server.clone();
+        tokio::spawn(async move { server.listen(listener, kind).await });
+    }
+
+    /// The messages that wait.
+    pub fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    /// What hands them on.
+    pub fn sender(&self) -> &Arc<Sender> {
+        &self.sender
+    }
+
+    /// Where they are handed on.
+    pub fn accounts(&self) -> &Arc<Accounts> {
+        &self.accounts
+    }
+
+    /// What accepts them.
+    pub fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// The accounts of the settings and those that were made at run time.
+    pub fn book(&self) -> &Arc<AccountBook> {
+        &self.book
+    }
+
+    /// Why mail is not accepted or sent, if something is broken that a restart may mend.
+    pub fn fault(&self) -> Option<String> {
+        if let Err(error) = self.queue.list(None, 0) {
+            return Some(error.to_string());
+        }
+        let stopped = self.sending.lock().as_ref().is_none_or(|sending| sending.task.is_finished());
+        stopped.then(|| "the sender has stopped".to_owned())
+    }
+
+    /// Puts other settings in force: connections that come from now on use those of the server, and accounts that
+    /// changed are used at once. Accounts that were added at run time stay. Answers the settings that have changed and
+    /// stay as they were until the next start.
+    pub fn reload(&self, new: RelaySettings) -> Vec<&'static str> {
+        let mut current = self.settings.lock();
+        let waits = current.needing_a_restart(&new);
+        self.server.reload(new.server.clone());
+        self.book.configure(new.accounts.iter().cloned());
+        current.server = new.server;
+        current.accounts = new.accounts;
+        waits
+    }
+
+    /// Stops listening and sending, lets messages that are under way arrive, and cuts what is left after `patience`.
+    /// A delivery that is cut keeps its slots, and is retried and marked after the next start.
+    pub async fn end(&self, patience: Duration) {
+        let sending = self.sending.lock().take();
+        let sender_ends = async {
+            if let Some(sending) = sending {
+                sending.end(patience).await;
+            }
+        };
+        // The server is told first: nothing new comes while the rest ends.
+        tokio::join!(self.server.end(patience), sender_ends);
+    }
+
+    /// Closes the queue, if no other part of the program uses the relay any more. Call it after [`Relay::end`].
+    pub async fn close(relay: Arc<Self>) {
+        let closing = tokio::task::spawn_blocking(move || drop(relay));
+        let _ = tokio::time::timeout(MOST_CLOSING, closing).await;
+    }
+}
+
+impl Sending {
+    fn start(sender: &Arc<Sender>, book: &Arc<AccountBook>, opened: Opened) -> Self {
+        let (stop, stopped) = oneshot::channel::<()>();
+        let (sender, book) = (Arc::clone(sender), Arc::clone(book));
+        let run = async move {
+            // A relay that is dropped stops, too.
+            let sending = sender.run(opened, async move { drop(stopped.await) });
+            tokio::select! {
+                () = sending => {}
+                () = book.run(std::future::pending()) => {}
+            }
+        };
+        Self { stop, task: tokio::spawn(run) }
+    }
+
+    async fn end(self, patience: Duration) {
+        let Self { stop, mut task } = self;
+        let _ = stop.send(());
+        match tokio::time::timeout(patience, &mut task).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::error!(component = "relay", %error, "the sender failed"),
+            Err(_) => {
+                tracing::warn!(
+                    component = "relay",
+                    "deliveries in flight are cut; they are retried after the next start, and may arrive twice"
+                );
+                task.abort();
+                let _ = task.await;
+            }
+        }
+    }
+}
+
+fn client_options(settings: &RelaySettings) -> Result<ClientOptions, StartError> {
+    Ok(ClientOptions {
+        hostname: settings.server.hostname.clone(),
+        tls: authorities(settings.authorities.as_deref()).map_err(StartError::Authorities)?,
+        timeouts: settings.timeouts.clone(),
+        per_destination: settings.per_destination,
+        per_connection: settings.per_connection,
+        idle: settings.idle,
+    })
+}
+
+fn resolver(settings: &RelaySettings, direct: &DirectSettings) -> Result<Direct, StartError> {
+    let hostname = &settings.server.hostname;
+    let made = match direct.name_server {
+        None => Direct::new(hostname),
+        Some(name_server) => Direct::with(hostname, name_server, direct.port),
+    };
+    made.map_err(StartError::Resolver)
+}
+
+/// Opens the queue, which may take long if it is large.
+async fn open(settings: &RelaySettings, clock: Arc<dyn Clock>) -> Result<(Queue, Opened), StartError> {
+    let (directory, options) = (settings.directory.clone(), settings.queue.clone());
+    let opening = tokio::task::spawn_blocking(move || {
+        let disk = match Directory::open(&directory) {
+            Ok(disk) => Arc::new(disk) as Arc<dyn Disk>,
+            Err(error) => return Err(StartError::Directory { directory, error }),
+        };
+        Queue::open(disk, clock, options).map_err(|error| StartError::Queue { directory, error })
+    });
+    opening.await.map_err(|_| StartError::CutOff)?
+}
+
+/// Logs what was found in the queue.
+fn tell(directory: &Path, opened: &Opened) {
+    let queue = directory.display();
+    if let Some(aside) = &opened.set_aside {
+        let to = aside.display();
+        tracing::error!(component = "relay", %queue, %to, "the queue is damaged and was set aside; messages that waited in it are not sent");
+    }
+    for damage in opened.damaged.iter().take(MOST_TOLD) {
+        let (table, item, message) = (damage.table, damage.item, format!("{:032x}", damage.message.0));
+        tracing::error!(component = "relay", %queue, table, message, item, "a damaged entry of the queue was put in quarantine");
+    }
+    let untold = opened.damaged.len().saturating_sub(MOST_TOLD);
+    if untold > 0 {
+        tracing::error!(component = "relay", %queue, entries = untold, "more damaged entries of the queue were put in quarantine");
+    }
+    let uncertain = opened.possible_duplicates.len();
+    if uncertain > 0 {
+        tracing::warn!(component = "relay", %queue, deliveries = uncertain, "deliveries were in flight when the last process ended; they are retried, and may arrive twice");
+    }
+    tracing::info!(component = "relay", %queue, messages = opened.messages, "the queue is open");
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Directory { directory, error } => {
+                write!(f, "the queue's directory {} cannot be used: {error}", directory.display())
+            }
+            Self::Queue { directory, error } => {
+                write!(f, "the queue in {} cannot be opened: {error}", directory.display())
+            }
+            Self::Authorities(reason) => f.write_str(reason),
+            Self::Resolver(error) => {
+                write!(f, "direct delivery needs a name server, and the system's cannot be found: {error}")
+            }
+            Self::CutOff => f.write_str("opening the queue was cut off"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+impl fmt::Debug for Relay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Relay")
+            .field("queue", &self.queue)
+            .field("sender", &self.sender)
+            .finish_non_exhaustive()
+    }
+}

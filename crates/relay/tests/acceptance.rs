@@ -1,0 +1,162 @@
+//! Accepting a message without any door: who is charged for what, and what is kept.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+mod support;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use support::{Stand, by_recipients, policies, rule};
+use tollgate_relay::acceptance::{Acceptance, Limited, NotAccepted, RefusalReason, Submission, Via};
+use tollgate_relay::lanes::Priority;
+use tollgate_relay::message::{Accepted, Idempotency, Notify, Recipient, ReportWish};
+use tollgate_relay::session::address::Address;
+use tollgate_relay::session::data::DataFault;
+use tollgate_relay::session::headers::HeaderFault;
+use tollgate_relay::session::{Identity, TextFault};
+
+const TEXT: &[u8] = b"Subject: test\r\nMessage-ID: <one@x.test>\r\n\r\ntext\r\n";
+
+fn submission(recipients: &[&str]) -> Submission {
+    let recipient = |address: &&str| {
+        let Address { text, domain } = Address::read(address).unwrap();
+        Recipient { address: text, domain, notify: Notify::default(), original: None }
+    };
+    Submission {
+        identity: Identity {
+            user: None,
+            api_key: Some("ci".into()),
+            tenant: "acme".into(),
+            senders: Arc::new(["x.test".to_owned()]),
+        },
+        client: IpAddr::from([192, 0, 2, 1]),
+        sender: Address::read("a@x.test"),
+        recipients: recipients.iter().map(recipient).collect(),
+        account: Some("primary".to_owned()),
+        priority: Priority::High,
+        utf8: false,
+        report: ReportWish::default(),
+        idempotency: None,
+        via: Via { client_name: None, protocol: "HTTP".to_owned() },
+        correlation: None,
+    }
+}
+
+fn named(key: &str, digest: u8) -> Submission {
+    let (scope, key) = ("ci".to_owned(), key.to_owned());
+    let idempotency = Some(Idempotency { scope, key, digest: [digest; 32], repeated: false });
+    Submission { idempotency, ..submission(&["b@y.test"]) }
+}
+
+fn submit(stand: &Stand, submission: Submission, text: &[u8]) -> Result<Accepted, NotAccepted> {
+    stand.runtime.block_on(async {
+        let mut acceptance = Acceptance::begin(&stand.doors, submission, None).await?;
+        for piece in text.chunks(7) {
+            if let Err(refusal) = acceptance.write(piece).await {
+                acceptance.abandon().await;
+                return Err(refusal);
+            }
+        }
+        acceptance.finish().await
+    })
+}
+
+fn reason(result: Result<Accepted, NotAccepted>) -> RefusalReason {
+    result.unwrap_err().reason
+}
+
+/// A stand that allows so many messages of an API key.
+fn stand(limit: &str) -> Stand {
+    Stand::new(policies(vec![rule("api_key", &["api_key"], &[limit])], &[("accept", &["api_key"])]), |_| {})
+}
+
+#[test]
+fn a_message_is_kept_with_all_that_is_known_of_it() {
+    let stand = stand("1/hour");
+    let Ok(Accepted::Now(id)) = submit(&stand, submission(&["b@y.test", "c@z.test", "b@y.test"]), TEXT)
+    else {
+        panic!("it is accepted")
+    };
+    let (envelope, text) = stand.intake.only();
+    assert_eq!((envelope.id, &*envelope.tenant, envelope.account.as_deref()), (id, "acme", Some("primary")));
+    assert_eq!((envelope.priority, envelope.recipients.len()), (Priority::High, 2), "one copy for each");
+    assert_eq!(envelope.message_id.as_deref(), Some("<one@x.test>"));
+    assert_eq!(envelope.origin.api_key.as_deref(), Some("ci"));
+    assert_eq!(envelope.origin.client, Some(IpAddr::from([192, 0, 2, 1])));
+    assert!(
+        text.starts_with("Received: from unknown ([192.0.2.1])\r\n\tby relay.test with HTTP id "),
+        "{text}"
+    );
+    // The API key is a level of its own.
+    let refusal = submit(&stand, submission(&["b@y.test"]), TEXT).unwrap_err();
+    let limited = Limited {
+        rule: "api_key".into(),
+        key: Some("ci".to_owned()),
+        limit: "1/hour".to_owned(),
+        retry_secs: Some(3_600),
+        never_fits: false,
+    };
+    assert_eq!(refusal.reason, RefusalReason::Limited(limited));
+    let journal = stand.engine.journal.latest(10);
+    assert_eq!(journal[0].correlation.as_deref(), Some(&*refusal.correlation), "the journal names its id");
+}
+
+#[test]
+fn a_repeated_submission_costs_nothing_and_passes_a_limit_that_is_used_up() {
+    let stand = stand("2/hour");
+    let left = || stand.left("accept", &[("api_key", "ci")])[0];
+    let Ok(Accepted::Now(first)) = submit(&stand, named("n", 1), TEXT) else { panic!("it is accepted") };
+    assert_eq!(left(), 1);
+    assert_eq!(submit(&stand, named("n", 1), TEXT), Ok(Accepted::Before(first)));
+    assert_eq!(left(), 1, "nothing was added, so nothing is charged");
+    assert_eq!(reason(submit(&stand, named("n", 2), TEXT)), RefusalReason::Conflict);
+    assert_eq!(left(), 1);
+    submit(&stand, named("other", 1), TEXT).unwrap();
+    assert_eq!(left(), 0);
+    assert_eq!(submit(&stand, named("n", 1), TEXT), Ok(Accepted::Before(first)), "the limit is used up");
+    assert_eq!(stand.intake.count(), 2);
+}
+
+#[test]
+fn a_message_that_does_not_come_in_costs_nothing() {
+    let rules = vec![by_recipients("sender", &["sender"], &["10/hour"])];
+    let stand = Stand::new(policies(rules, &[("accept", &["sender"])]), |settings| {
+        (settings.terms.max_size, settings.terms.max_recipients) = (1_000, 3);
+    });
+    let text = |fault| RefusalReason::Text(fault);
+    let to = |count: usize| {
+        let addresses: Vec<String> = (0..count).map(|number| format!("{number}@y.test")).collect();
+        submission(&addresses.iter().map(|address| &**address).collect::<Vec<_>>())
+    };
+    let bare = text(TextFault::Data(DataFault::BareLineEnd));
+    assert_eq!(reason(submit(&stand, to(1), b"a: b\r\n\r\nbare\nlf\r\n")), bare);
+    assert_eq!(reason(submit(&stand, to(1), b"a: b\r\n\r\nbare cr\r")), bare);
+    assert_eq!(reason(submit(&stand, to(1), b"a: b\r\n\r\nx\0\r\n")), text(TextFault::Data(DataFault::Nul)));
+    let large = text(TextFault::Data(DataFault::TooLarge));
+    assert_eq!(reason(submit(&stand, to(1), &[b'x'; 1_001])), large);
+    let mut looping = b"Received: x\r\n".repeat(101);
+    looping.extend_from_slice(b"\r\n");
+    let terms =
+        tollgate_relay::acceptance::AcceptTerms { max_size: 10_000, ..(*stand.doors.terms()).clone() };
+    stand.doors.reload(terms);
+    assert_eq!(reason(submit(&stand, to(1), &looping)), text(TextFault::Header(HeaderFault::Loop)));
+    assert_eq!(reason(submit(&stand, to(0), TEXT)), RefusalReason::NoRecipients);
+    assert_eq!(reason(submit(&stand, to(4), TEXT)), RefusalReason::TooManyRecipients { most: 3 });
+    let foreign = Submission { sender: Address::read("a@evil.test"), ..to(1) };
+    let domain = "evil.test".to_owned();
+    assert_eq!(reason(submit(&stand, foreign, TEXT)), RefusalReason::SenderNotAllowed { domain });
+    for fails in [support::intake::Fails::FullAtOnce, support::intake::Fails::FullLater] {
+        stand.intake.fail(fails);
+        assert_eq!(reason(submit(&stand, to(2), TEXT)), RefusalReason::Full, "{fails:?}");
+    }
+    stand.intake.fail(support::intake::Fails::AtCommit);
+    assert_eq!(reason(submit(&stand, to(2), TEXT)), RefusalReason::Failed);
+    stand.intake.fail(support::intake::Fails::Never);
+    assert_eq!(stand.left("accept", &[("sender", "a@x.test")]), [10]);
+    assert_eq!((stand.intake.count(), stand.intake.begun_and_open().1), (0, 0));
+    // A text without a line end at its end gets one.
+    submit(&stand, to(2), b"Subject: x\r\n\r\nlast line").unwrap();
+    assert!(stand.intake.only().1.ends_with("\r\n\r\nlast line\r\n"));
+    assert_eq!(stand.left("accept", &[("sender", "a@x.test")]), [8]);
+}
