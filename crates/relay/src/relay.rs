@@ -21,6 +21,7 @@ use tollgate_engine::Admissions;
 
 pub use settings::{DirectSettings, RelaySettings};
 
+use crate::acceptance::{AcceptTerms, Acceptances};
 use crate::accounts::{AccountBook, Accounts};
 use crate::client::{Client, ClientOptions, authorities};
 use crate::direct::Direct;
@@ -28,7 +29,7 @@ use crate::limits::Limits;
 use crate::queue::disk::{Directory, Disk};
 use crate::queue::{OpenError, Opened, Queue};
 use crate::sender::{Sender, SenderParts};
-use crate::server::{Kind, Parts, Server};
+use crate::server::{Kind, Server};
 
 /// What a relay works with.
 #[derive(Clone)]
@@ -42,6 +43,7 @@ pub struct RelayParts {
 /// A relay that runs.
 pub struct Relay {
     queue: Queue,
+    acceptances: Arc<Acceptances>,
     server: Server,
     sender: Arc<Sender>,
     accounts: Arc<Accounts>,
@@ -109,7 +111,8 @@ impl Relay {
             most_recipients: settings.most_recipients,
         }));
         let engine = Arc::clone(&admissions.engine);
-        let server = Server::new(settings.server.clone(), Parts { admissions, intake, clock });
+        let acceptances = Arc::new(Acceptances::new(settings.accept.clone(), admissions, intake, clock));
+        let server = Server::new(settings.server.clone(), Arc::clone(&acceptances));
         let book = AccountBook::new(
             engine,
             Arc::clone(&sender),
@@ -118,9 +121,9 @@ impl Relay {
         );
         let book = Arc::new(book);
         book.configure(settings.accounts.iter().cloned());
-        let sending = Some(Sending::start(&sender, &book, opened));
+        let sending = Mutex::new(Some(Sending::start(&sender, &book, opened)));
         let settings = Mutex::new(settings);
-        Ok(Self { queue, server, sender, accounts, book, settings, sending: Mutex::new(sending) })
+        Ok(Self { queue, acceptances, server, sender, accounts, book, settings, sending })
     }
 
     /// Accepts connections until the relay ends.
@@ -144,7 +147,12 @@ impl Relay {
         &self.accounts
     }
 
-    /// What accepts them.
+    /// What every door accepts them with.
+    pub fn acceptances(&self) -> &Arc<Acceptances> {
+        &self.acceptances
+    }
+
+    /// What accepts them over SMTP.
     pub fn server(&self) -> &Server {
         &self.server
     }
@@ -169,8 +177,12 @@ impl Relay {
     pub fn reload(&self, new: RelaySettings) -> Vec<&'static str> {
         let mut current = self.settings.lock();
         let waits = current.needing_a_restart(&new);
+        // The name stays as it was until the next start, like everywhere else.
+        let hostname = current.accept.hostname.clone();
+        self.acceptances.reload(AcceptTerms { hostname, ..new.accept.clone() });
         self.server.reload(new.server.clone());
         self.book.configure(new.accounts.iter().cloned());
+        current.accept = AcceptTerms { hostname: current.accept.hostname.clone(), ..new.accept };
         current.server = new.server;
         current.accounts = new.accounts;
         waits
@@ -231,7 +243,7 @@ impl Sending {
 
 fn client_options(settings: &RelaySettings) -> Result<ClientOptions, StartError> {
     Ok(ClientOptions {
-        hostname: settings.server.hostname.clone(),
+        hostname: settings.accept.hostname.clone(),
         tls: authorities(settings.authorities.as_deref()).map_err(StartError::Authorities)?,
         timeouts: settings.timeouts.clone(),
         per_destination: settings.per_destination,
@@ -241,7 +253,7 @@ fn client_options(settings: &RelaySettings) -> Result<ClientOptions, StartError>
 }
 
 fn resolver(settings: &RelaySettings, direct: &DirectSettings) -> Result<Direct, StartError> {
-    let hostname = &settings.server.hostname;
+    let hostname = &settings.accept.hostname;
     let made = match direct.name_server {
         None => Direct::new(hostname),
         Some(name_server) => Direct::with(hostname, name_server, direct.port),

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::acceptance::AcceptTerms;
 use crate::accounts::{Account, SecretKey};
 use crate::client::Timeouts;
 use crate::lanes::{LaneOptions, Retry};
@@ -14,7 +15,9 @@ use crate::server::Settings;
 /// The settings of a relay.
 #[derive(Clone, Debug)]
 pub struct RelaySettings {
-    /// How mail is accepted. The relay's name is in here.
+    /// The terms on which every door accepts mail. The relay's name is in here.
+    pub accept: AcceptTerms,
+    /// How the SMTP server behaves.
     pub server: Settings,
     /// Where the queue is.
     pub directory: PathBuf,
@@ -59,7 +62,8 @@ impl RelaySettings {
     /// Defaults, with a queue in this directory. No client may send yet, and there are no accounts.
     pub fn new(hostname: &str, directory: impl Into<PathBuf>) -> Self {
         Self {
-            server: Settings::new(hostname),
+            accept: AcceptTerms::new(hostname),
+            server: Settings::default(),
             directory: directory.into(),
             queue: QueueOptions { hostname: hostname.to_owned(), ..QueueOptions::default() },
             accounts: Vec::new(),
@@ -90,7 +94,7 @@ impl RelaySettings {
             (settings.directory.clone(), max_messages, min_free, history, history_messages)
         };
         let changed = [
-            ("relay.hostname", self.server.hostname != other.server.hostname),
+            ("relay.hostname", self.accept.hostname != other.accept.hostname),
             ("relay.queue", queue(self) != queue(other)),
             ("relay.secret_key", self.secret_key != other.secret_key),
             ("relay.deliver", self.deliver != other.deliver),
