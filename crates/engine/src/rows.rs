@@ -10,11 +10,12 @@ use std::sync::Arc;
 
 use tollgate_core::rows::{Exceeded, RowsToCount};
 use tollgate_core::{
-    Decision, OnOutage, Origin, Outcome, Reason, RowSource, RowsError, Rule, Span, StoreError,
+    Attempt, Decision, Line, OnOutage, Origin, Outcome, Reason, RowSource, RowsError, Rule, Span, StoreError,
+    Timestamp,
 };
 
 use crate::admit::{Unsettled, at_first_poll};
-use crate::engine::{Aim, Engine};
+use crate::engine::{Aim, Engine, Fault, Snapshot};
 use crate::log_limiter::PacedLog;
 use crate::receipt::Home;
 use crate::taken::{Pending, Refund};
@@ -22,10 +23,15 @@ use recent::Recent;
 
 pub use meter::RowMeters;
 
+/// How long an attempt looks before it takes after rows have denied one at the same key.
+const LOOKS_FIRST: Span = Span::from_secs(1);
+
 /// What an engine counts rows with.
 pub(crate) struct Rows {
     source: Option<Arc<dyn RowSource>>,
     recent: Recent,
+    /// The keys at which rows have just denied an attempt.
+    denied: Recent,
     log: PacedLog,
     meters: RowMeters,
 }
@@ -41,6 +47,7 @@ impl Rows {
         Self {
             source: None,
             recent: Recent::default(),
+            denied: Recent::default(),
             log: PacedLog::default(),
             meters: RowMeters::default(),
         }
@@ -60,8 +67,72 @@ impl Engine {
         &self.rows.meters
     }
 
+    /// Decides an attempt whose policy counts rows, and whose charges are not empty.
+    pub(crate) async fn decide_with_rows<'a>(
+        &self,
+        aim: Aim,
+        pinned: &'a Snapshot,
+        attempt: &Attempt<'a>,
+        decision: &mut Decision<'a>,
+    ) -> Result<(), Fault> {
+        let ticket = decision.charges.ticket;
+        if self.looks_first(aim, decision) {
+            self.settle_and_count(Aim::Peek, pinned, attempt, decision).await?;
+            if !decision.allowed() {
+                return Ok(());
+            }
+            self.open(pinned, attempt, ticket, decision)?;
+        }
+        self.settle_and_count(aim, pinned, attempt, decision).await
+    }
+
+    async fn settle_and_count<'a>(
+        &self,
+        aim: Aim,
+        pinned: &'a Snapshot,
+        attempt: &Attempt<'a>,
+        decision: &mut Decision<'a>,
+    ) -> Result<(), Fault> {
+        if let Some(shared) = &self.shared {
+            self.decide_shared(shared, aim, pinned, attempt, decision).await?;
+        } else {
+            let Decision { charges, outcome, .. } = &mut *decision;
+            self.settle(&*self.store, aim, charges, outcome).await.map_err(Fault::Store)?;
+            decision.conclude(Origin::Store);
+        }
+        if decision.outcome.allowed {
+            self.count_rows(aim, decision).await;
+        }
+        Ok(())
+    }
+
+    /// Whether rows have just denied an attempt at a key of this decision. Then it looks before it takes:
+    /// attempts that are made again and again would deny each other by their reservations, although there
+    /// is room for one of them.
+    fn looks_first(&self, aim: Aim, decision: &Decision<'_>) -> bool {
+        let now = self.steady_now();
+        let denied =
+            |line: &Line<'_>| self.rows.denied.recall(&line.rule.name, line.key, LOOKS_FIRST, now).is_some();
+        aim == Aim::Take && decision.lines().any(|line| line.rule.rows.is_some() && denied(&line))
+    }
+
+    fn steady_now(&self) -> Timestamp {
+        Timestamp::from_micros(self.stopwatch.delta_as_nanos(0, self.stopwatch.raw()) / 1_000)
+    }
+
+    /// Remembers whether rows denied an attempt at this key.
+    fn note_rows(&self, ask: &RowsToCount, rows: u64, is_denied: bool, decision: &Decision<'_>) {
+        let Some(line) = decision.lines().nth(ask.charge) else { return };
+        let rule = Arc::clone(&line.rule.name);
+        if is_denied {
+            self.rows.denied.remember(rule, line.key, rows, self.steady_now());
+        } else {
+            self.rows.denied.forget(rule, line.key);
+        }
+    }
+
     /// Counts the rows that the rules of a decision ask for, and weighs it again.
-    pub(crate) async fn count_rows(&self, aim: Aim, decision: &mut Decision<'_>) {
+    async fn count_rows(&self, aim: Aim, decision: &mut Decision<'_>) {
         let asked = decision.rows_to_count();
         if asked.is_empty() {
             return;
@@ -70,8 +141,15 @@ impl Engine {
         let mut degraded = false;
         for ask in &asked {
             match self.rows_for(aim, ask, decision).await {
-                Ok(rows) if decision.add_rows(ask.charge, rows) => break,
-                Ok(_) => {}
+                Ok(rows) => {
+                    let is_denied = decision.add_rows(ask.charge, rows);
+                    if is_denied || aim == Aim::Take {
+                        self.note_rows(ask, rows, is_denied, decision);
+                    }
+                    if is_denied {
+                        break;
+                    }
+                }
                 Err(error) if self.denies_uncounted(ask, &error, decision) => {
                     decision.refuse(ask.charge, Reason::Uncounted, decision.outcome.now);
                     self.note_uncounted(aim, decision);
@@ -174,6 +252,7 @@ impl<'e> Reserved<'e> {
     async fn refund(&mut self, is_owed: impl Fn(usize) -> bool) {
         let Some(pending) = &mut self.pending else { return };
         pending.retain(is_owed);
+        pending.quieten();
         let engine = self.engine;
         if engine.is_far(pending.home()) {
             if let Some(pending) = self.pending.take() {

@@ -392,7 +392,7 @@ impl SharedStore {
     }
 
     /// Something may have been freed by what these charges stand for, unless it was kept.
-    fn freed(&self, charges: &Charges<'_>) {
+    pub(crate) fn freed(&self, charges: &Charges<'_>) {
         for charge in charges.iter().filter(|charge| charge.frees()) {
             self.denied.free(charge.plan, charges.key(charge));
         }

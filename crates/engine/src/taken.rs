@@ -50,6 +50,15 @@ pub(crate) struct Pending {
     at: Timestamp,
     home: Home,
     charged: SmallVec<[Charged; 1]>,
+    wakes: Wakes,
+}
+
+/// Whether a refund wakes attempts that wait for its keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wakes {
+    Waiting,
+    /// It was taken a moment ago and never used, so nothing has become free.
+    Nobody,
 }
 
 /// One charge.
@@ -146,12 +155,23 @@ impl Pending {
             })
             .collect();
         let (ticket, at) = (decision.charges.ticket, decision.outcome.now);
-        (!charged.is_empty()).then(|| Self { ticket, at, home: Home::of(decision), charged })
+        (!charged.is_empty()).then(|| Self {
+            ticket,
+            at,
+            home: Home::of(decision),
+            charged,
+            wakes: Wakes::Waiting,
+        })
     }
 
     /// Leaves the charges that are not at these places of their decision as they are.
     pub(crate) fn retain(&mut self, is_owed: impl Fn(usize) -> bool) {
         self.charged.retain(|charged| is_owed(charged.place));
+    }
+
+    /// Wakes no attempt when it is refunded: one that waits would ask again at once, and so without end.
+    pub(crate) fn quieten(&mut self) {
+        self.wakes = Wakes::Nobody;
     }
 
     /// Where it was taken.
@@ -184,7 +204,7 @@ impl<E: Deref<Target = Engine>> Refund<E> {
         let pinned = engine.pin();
         let charges = pending.charges(&pinned.policies);
         let refunded = engine.ask(engine.store.refund(&charges, pending.at)).await;
-        engine.freed(&charges);
+        engine.refunded(pending, &charges);
         drop(charges);
         // What is damaged cannot be refunded later either.
         if refunded.as_ref().err().is_none_or(|error| !error.is_passing()) {
@@ -223,8 +243,19 @@ impl Engine {
         let pinned = self.pin();
         let charges = pending.charges(pinned.policies_of(pending.home));
         let refunded = self.own_store(pending.home).refund(&charges, pending.at).await;
-        self.freed(&charges);
+        self.refunded(pending, &charges);
         refunded.map(|_: Refunded| ())
+    }
+}
+
+impl Engine {
+    /// Notes what a refund has freed.
+    fn refunded(&self, pending: &Pending, charges: &Charges<'_>) {
+        match (pending.wakes, &self.shared) {
+            (Wakes::Waiting, _) => self.freed(charges),
+            (Wakes::Nobody, Some(shared)) => shared.freed(charges),
+            (Wakes::Nobody, None) => {}
+        }
     }
 }
 

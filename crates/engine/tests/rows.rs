@@ -133,15 +133,26 @@ fn rows_that_cannot_be_counted_do_what_the_rule_says() {
 
 #[test]
 fn a_remembered_count_denies_and_never_allows() {
-    let market = Market::new(deals(Span::from_secs(5)), [Ok(10), Ok(3), Ok(4), Ok(10)]);
+    let market = Market::new(deals(Span::from_secs(5)), [Ok(10), Ok(3), Ok(3), Ok(4), Ok(10)]);
     assert!(!market.is_allowed("d1"));
     assert!(!market.is_allowed("d2"), "as a moment ago");
     assert_eq!(market.asked(), 1);
     market.stand.clock.advance(Span::from_secs(5));
     assert!(market.is_allowed("d3") && market.is_allowed("d4"));
-    assert_eq!(market.asked(), 3, "each attempt that is allowed has counted");
+    assert_eq!(market.asked(), 4, "each has counted after it reserved, and the first before that too");
     assert!(!market.is_allowed("d5"));
-    assert_eq!(market.asked(), 4);
+    assert_eq!(market.asked(), 5);
+}
+
+#[test]
+fn after_a_denial_by_rows_an_attempt_looks_before_it_reserves() {
+    let market = Market::new(deals(Span::ZERO), [Ok(10)]);
+    assert!(!market.is_allowed("d1"));
+    let attempt = Attempt { policy: "create", fields: &FIELDS, cost: 1, id: Some("d2") };
+    let admissions = admissions(&market.stand.engine);
+    let mut admit = Box::pin(admissions.pin().admit(&attempt, Terms::default(), |_, _| ()));
+    assert!(block_on(poll_once(&mut admit)).is_none(), "the database has not answered");
+    assert_eq!(market.left(), [100, 10], "it is in nobody's way");
 }
 
 #[test]

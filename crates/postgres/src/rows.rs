@@ -76,7 +76,14 @@ impl RowSource for Databases {
             };
             let deadline = Instant::now() + Duration::from_micros(rows.timeout.as_micros());
             let counting = count(&lines, &rows.query, values, deadline);
-            timeout_at(deadline, counting).await.unwrap_or(Err(RowsError::TimedOut))
+            match timeout_at(deadline, counting).await {
+                Ok(counted) => counted,
+                Err(_) => {
+                    // The server would have given up first, so it cannot be reached.
+                    lines.close_idle();
+                    Err(RowsError::TimedOut)
+                }
+            }
         })
     }
 }
@@ -89,7 +96,8 @@ async fn count(
     deadline: Instant,
 ) -> Result<u64, RowsError> {
     let line = lines.line().await?;
-    let (counted, usable) = query::count(line.client(), query, values, deadline).await;
+    let values: Vec<Option<&str>> = values.iter().map(|value| Some(&**value)).collect();
+    let (counted, usable) = query::count(line.client(), query, &values, deadline).await;
     if usable {
         line.give_back();
     }

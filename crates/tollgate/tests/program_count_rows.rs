@@ -4,14 +4,16 @@
 
 mod market_rows;
 mod program;
+mod upstream;
 
 use std::thread;
 use std::time::Duration;
 
 use market_rows::{Shop, confirm, hold};
-use program::{Home, Server, pause, text};
+use program::{Home, Server, pause, text, wait_until};
 use serde_json::{Value, json};
-use tollgate_testbed::Server as Redis;
+use tollgate_testbed::{Pgbouncer, Server as Redis};
+use upstream::Upstream;
 
 const NEGOTIATION: &str = "6e2d9a1e-7f0a-4d6c-9a54-0c8a3f1b2d11";
 
@@ -158,6 +160,80 @@ fn values_are_bound_and_never_a_part_of_the_query() {
 }
 
 #[test]
+fn an_attempt_that_may_wait_passes_when_a_reservation_ends_and_counts_seldom() {
+    let shop = Shop::open();
+    shop.postgres.sql("INSERT INTO deals SELECT 'd' || n, 'acme', 1 FROM generate_series(1, 9) n");
+    let rules = "rules: { a: { by: advertiser, on_exceed: wait 1m, count_rows: { in: shop, query: 'SELECT count(*) FROM deals WHERE advertiser = $1', at_most: 10, timeout: 10s } } }
+policies: { p: [a] }";
+    let server = shop.home_with("memory", rules).start();
+    let fields = json!({ "advertiser": "acme" });
+    hold(&server, "p", &fields, "first").ok();
+    thread::scope(|scope| {
+        let body = json!({ "policy": "p", "fields": fields, "id": "second" });
+        let waiting = scope.spawn({
+            let server = &server;
+            move || server.post("/api/v1/acquire", &body)
+        });
+        let waits = || server.get("/metrics").text().contains("tollgate_paced_waiting{policy=\"p\"} 1");
+        wait_until("the second waits", waits);
+        confirm(&server, "a", "acme", "first");
+        waiting.join().unwrap().ok();
+    });
+    let page = server.get("/metrics");
+    let counts = page
+        .text()
+        .lines()
+        .find_map(|line| line.strip_prefix("tollgate_row_counts_total{database=\"shop\",result=\"ok\"} "));
+    let counts: u64 = counts.unwrap().parse().unwrap();
+    assert!(counts < 50, "it counts when something has changed, and not all the time: {counts}");
+}
+
+#[test]
+fn at_the_gateway_a_reservation_lasts_until_the_upstream_has_answered() {
+    let shop = std::sync::Arc::new(Shop::open());
+    let own = std::sync::Arc::clone(&shop);
+    let upstream = Upstream::answering(move |_| {
+        own.postgres.sql("INSERT INTO deals SELECT 'd' || count(*), 'acme', 1 FROM deals");
+        201
+    });
+    let rules = format!(
+        "rules: {{ all_deals: {{ code: MAX_DEALS, count_rows: {{ in: shop, query: SELECT count(*) FROM deals, at_most: 3, timeout: 10s }} }} }}
+policies: {{ create: [all_deals] }}
+gateway:
+  listen: 127.0.0.1:0
+  upstreams: {{ app: {} }}
+  routes: {{ deals: {{ upstream: app, policy: create }} }}
+",
+        upstream.address
+    );
+    let server = shop.home_with("memory", &rules).start();
+    let held = || server.get("/api/v1/holds/all_deals/all_deals").ok()["held"].clone();
+    for _ in 0..3 {
+        assert_eq!(server.gateway().ask("POST", "/deals", &[], None).status, 201);
+        wait_until("it is confirmed", || held() == 0);
+    }
+    let denied = server.gateway().ask("POST", "/deals", &[], None);
+    assert_eq!((denied.status, &denied.json()["code"]), (429, &json!("MAX_DEALS")), "{}", denied.text());
+    assert_eq!((shop.rows("deals"), held()), (3, json!(0)));
+}
+
+#[test]
+fn rows_are_counted_behind_a_pooler_with_one_connection() {
+    let shop = Shop::open();
+    let pooler = Pgbouncer::start(&shop.postgres, 1);
+    let server = shop.home_through(&pooler.url()).start();
+    thread::scope(|scope| {
+        for number in 0..20 {
+            let server = &server;
+            scope.spawn(move || {
+                let fields = json!({ "user": "ada", "advertiser": format!("a{number}") });
+                hold(server, "deals.create", &fields, "d1").ok();
+            });
+        }
+    });
+}
+
+#[test]
 fn the_doctor_looks_at_the_role_and_at_the_queries() {
     let shop = Shop::open();
     let home = shop.home("memory");
@@ -166,14 +242,17 @@ fn the_doctor_looks_at_the_role_and_at_the_queries() {
     let words = text(&output.stdout);
     assert!(output.status.success(), "{words}");
     assert!(words.contains("shop: reader can change no table"), "{words}");
-    assert!(words.contains("shop: the query of active_deals selects one whole number"), "{words}");
+    assert!(words.contains("shop: the query of active_deals counts"), "{words}");
     shop.postgres.sql("GRANT INSERT ON deals TO reader; REVOKE SELECT ON offers FROM reader");
     let output = doctor(&home);
     let words = text(&output.stdout);
     assert_eq!(output.status.code(), Some(2), "{words}");
     assert!(words.contains("shop: reader can change 1 table") && words.contains("GRANT SELECT"), "{words}");
-    assert!(words.contains("the query of counter_offers cannot be run"), "{words}");
+    assert!(
+        words.contains("the query of counter_offers: the database refuses the query: permission denied"),
+        "{words}"
+    );
     let rules = "rules: { a: { by: b, count_rows: { in: shop, query: 'SELECT $1::text', at_most: 1 } } }\npolicies: { p: [a] }";
     let output = doctor(&shop.home_with("memory", rules));
-    assert!(text(&output.stdout).contains("the query of a selects (text)"), "{}", text(&output.stdout));
+    assert!(text(&output.stdout).contains("the query must select one whole number, as `SELECT count(*)` does, and selected a value of type text"), "{}", text(&output.stdout));
 }

@@ -103,6 +103,8 @@ impl Engine {
         self.open(pinned, attempt, ticket, decision)?;
         if decision.charges.is_empty() {
             allow_unless_barred(decision);
+        } else if decision.policy().counts_rows() {
+            Box::pin(self.decide_with_rows(manner.aim(), pinned, attempt, decision)).await?;
         } else if let Some(shared) = &self.shared {
             // Boxed, so that the future of what is decided in this process stays small.
             Box::pin(self.decide_shared(shared, manner.aim(), pinned, attempt, decision)).await?;
@@ -110,9 +112,6 @@ impl Engine {
             let Decision { charges, outcome, .. } = &mut *decision;
             self.settle(&*self.store, manner.aim(), charges, outcome).await.map_err(Fault::Store)?;
             decision.conclude(Origin::Store);
-        }
-        if decision.outcome.allowed && decision.policy().counts_rows() {
-            Box::pin(self.count_rows(manner.aim(), decision)).await;
         }
         if manner.may_wait() {
             decision.let_wait();
@@ -128,7 +127,7 @@ impl Engine {
     }
 
     /// Begins a decision: bars the attempt if it is on the blocklist, or works out its charges.
-    fn open<'a>(
+    pub(crate) fn open<'a>(
         &self,
         pinned: &'a Snapshot,
         attempt: &Attempt<'a>,

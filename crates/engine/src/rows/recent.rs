@@ -25,6 +25,13 @@ impl Recent {
         (at <= now && now.since(at) < cache).then_some(rows)
     }
 
+    pub(super) fn forget(&self, rule: Arc<str>, key: &str) {
+        let mut known = self.0.lock();
+        if !known.is_empty() {
+            known.remove(&(rule, key.into()));
+        }
+    }
+
     pub(super) fn remember(&self, rule: Arc<str>, key: &str, rows: u64, now: Timestamp) {
         let mut known = self.0.lock();
         if known.len() >= MOST {

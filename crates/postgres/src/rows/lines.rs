@@ -89,6 +89,11 @@ impl Lines {
         idle.pop()
     }
 
+    /// Closes the connections that are not in use: what is wrong with one is probably wrong with all.
+    pub(super) fn close_idle(&self) {
+        self.idle.lock().clear();
+    }
+
     async fn connect(&self) -> Result<Open, RowsError> {
         let server = self.settings.connecting();
         let connecting = async {

@@ -18,13 +18,13 @@ const MOST_SAID: usize = 300;
 /// The value of a field. The server finds out from the query which type it is to have, and reads it as it
 /// reads a quoted value.
 #[derive(Debug)]
-struct Value<'v>(&'v str);
+struct Value<'v>(Option<&'v str>);
 
 /// Counts, and answers whether the connection can be used again.
 pub(super) async fn count(
     client: &Client,
     query: &str,
-    values: &[String],
+    values: &[Option<&str>],
     deadline: Instant,
 ) -> (Result<u64, RowsError>, bool) {
     // The server gives up first, and so the connection need not be closed.
@@ -50,7 +50,7 @@ pub(super) async fn count(
 
 enum Step<'s> {
     Plain(&'s str),
-    Count(&'s str, &'s [String]),
+    Count(&'s str, &'s [Option<&'s str>]),
 }
 
 type Answered = Result<Result<u64, RowsError>, tokio_postgres::Error>;
@@ -64,8 +64,8 @@ impl Step<'_> {
     }
 }
 
-async fn ask(client: &Client, query: &str, values: &[String]) -> Answered {
-    let values: Vec<Value<'_>> = values.iter().map(|value| Value(value)).collect();
+async fn ask(client: &Client, query: &str, values: &[Option<&str>]) -> Answered {
+    let values: Vec<Value<'_>> = values.iter().map(|value| Value(*value)).collect();
     let values = values.iter().map(|value| (value as &(dyn ToSql + Sync), Type::UNKNOWN));
     let mut rows = pin!(client.query_typed_raw(query, values).await?);
     let first = rows.next().await.transpose()?;
@@ -122,7 +122,8 @@ pub(super) fn meaning(error: &tokio_postgres::Error) -> RowsError {
 
 impl ToSql for Value<'_> {
     fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
-        out.extend_from_slice(self.0.as_bytes());
+        let Some(text) = self.0 else { return Ok(IsNull::Yes) };
+        out.extend_from_slice(text.as_bytes());
         Ok(IsNull::No)
     }
 

@@ -86,15 +86,22 @@ impl Shop {
     }
 
     pub fn home_with(&self, store: &str, rules: &str) -> Home {
-        Home::with(&format!(
-            "store: {store}\ndatabases: {{ shop: {{ url_env: SHOP_DATABASE_URL }} }}\n{rules}"
-        ))
-        .variable("SHOP_DATABASE_URL", &self.url())
+        home_at(&self.url(), store, rules)
+    }
+
+    /// A node that reaches the tables another way.
+    pub fn home_through(&self, url: &str) -> Home {
+        home_at(url, "memory", RULES)
     }
 
     pub fn rows(&self, table: &str) -> u64 {
         self.postgres.sql(&format!("SELECT count(*) FROM {table}")).parse().unwrap()
     }
+}
+
+fn home_at(url: &str, store: &str, rules: &str) -> Home {
+    let databases = "databases: { shop: { url_env: SHOP_DATABASE_URL } }";
+    Home::with(&format!("store: {store}\n{databases}\n{rules}")).variable("SHOP_DATABASE_URL", url)
 }
 
 /// Asks for a place.
