@@ -4,7 +4,7 @@
 //! the other one. CPU time is what the kernel counted for the proxy's threads.
 
 mod load;
-mod servers;
+pub mod servers;
 
 use std::net::TcpStream;
 use std::time::Duration;

@@ -16,6 +16,7 @@ mod memory;
 mod nodes;
 mod pacer;
 mod postgres;
+mod relay;
 mod rounds;
 mod shared;
 mod threads;
@@ -35,8 +36,22 @@ fn main() {
         return nodes::be_one(settings);
     }
     let only = arguments.first();
-    let sections: [(&str, fn()); 12] =
-        [("decide", decide::run), ("ladder", ladder::run), ("lists", lists::run), ("levels", levels::run), ("threads", threads::run), ("memory", memory::run), ("flush", flush::run), ("http", http::run), ("redis", shared::run), ("postgres", postgres::run), ("pacer", pacer::run), ("gateway", gateway::run)];
+    let sections: [(&str, fn()); 14] = [
+        ("decide", decide::run),
+        ("ladder", ladder::run),
+        ("lists", lists::run),
+        ("levels", levels::run),
+        ("threads", threads::run),
+        ("memory", memory::run),
+        ("flush", flush::run),
+        ("http", http::run),
+        ("redis", shared::run),
+        ("postgres", postgres::run),
+        ("pacer", pacer::run),
+        ("gateway", gateway::run),
+        ("relay", relay::run),
+        ("relay-million", relay::run_million),
+    ];
     println!("| what | measured | beside | ratio | bound |\n| --- | --- | --- | --- | --- |");
     for (name, run) in sections {
         if only.is_none_or(|only| only == name) {

@@ -80,7 +80,15 @@ pub fn run(count: usize, load: Load<'_>) -> Figures {
 fn start(number: usize, load: Load<'_>) -> Child {
     let Load { url, callers, rules, keys, most } = load;
     Command::new(std::env::current_exe().expect("this program"))
-        .args([NODE, url, &callers.to_string(), rules, &keys.to_string(), &most.to_string(), &number.to_string()])
+        .args([
+            NODE,
+            url,
+            &callers.to_string(),
+            rules,
+            &keys.to_string(),
+            &most.to_string(),
+            &number.to_string(),
+        ])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -90,7 +98,8 @@ fn start(number: usize, load: Load<'_>) -> Child {
 /// Is a node, with these arguments.
 pub fn be_one(arguments: &[String]) {
     let [url, callers, rules, keys, most, number] = arguments else { panic!("a node has six arguments") };
-    let [callers, keys, most, number] = [callers, keys, most, number].map(|text| text.parse::<u64>().expect("a number"));
+    let [callers, keys, most, number] =
+        [callers, keys, most, number].map(|text| text.parse::<u64>().expect("a number"));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let store = runtime.block_on(connect(url));
     let plans = plans(rules);

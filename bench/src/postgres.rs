@@ -137,7 +137,8 @@ fn log(server: &Postgres, mode: &Mode) {
          UPDATE tollgate.counter SET seq = 20001 WHERE rule = 'full'",
     );
     server.sql("VACUUM ANALYZE tollgate.entry");
-    let one = |rules: &str| nodes::run(1, Load { url: &url, callers: 1, rules, keys: 1, most: 2_000 }).at(0.5);
+    let one =
+        |rules: &str| nodes::run(1, Load { url: &url, callers: 1, rules, keys: 1, most: 2_000 }).at(0.5);
     // Each round has a log of its own that begins empty.
     let empty: Vec<f64> = (0..ROUNDS).map(|round| one(&format!("empty{round}"))).collect();
     let long: Vec<f64> = (0..ROUNDS).map(|_| one("full")).collect();
@@ -161,10 +162,9 @@ fn denied(server: &Postgres, mode: &Mode) {
     let asked = 2_000 * usize::try_from(seconds()).expect("a few");
     let times = measure(
         ROUNDS,
-        &mut [
-            &mut || decide_many(&runtime, &engine, "api", asked),
-            &mut || decide_many(&runtime, &engine, "narrow", asked * 100),
-        ],
+        &mut [&mut || decide_many(&runtime, &engine, "api", asked), &mut || {
+            decide_many(&runtime, &engine, "narrow", asked * 100)
+        }],
     );
     let rate = |at: usize| format!("{:.0}/s", 1e9 / times.nanos(at));
     let what = format!("PostgreSQL, {}: denied again, 50 callers", mode.name);
@@ -174,13 +174,25 @@ fn denied(server: &Postgres, mode: &Mode) {
 fn rate_line(what: &str, mode: &Mode, own: &[f64], upsert: &[f64], bound: &str) {
     let (rate, beside) = (median(own.to_vec()), median(upsert.to_vec()));
     let what = format!("PostgreSQL, {}: {what}", mode.name);
-    line(&what, &format!("{rate:.0}/s"), &format!("pgbench, upsert {beside:.0}/s"), ratio(own, upsert), bound);
+    line(
+        &what,
+        &format!("{rate:.0}/s"),
+        &format!("pgbench, upsert {beside:.0}/s"),
+        ratio(own, upsert),
+        bound,
+    );
 }
 
 fn p50_line(what: &str, mode: &Mode, own: &[f64], upsert: &[f64], bound: &str) {
     let (time, beside) = (median(own.to_vec()), median(upsert.to_vec()));
     let what = format!("PostgreSQL, {}: {what}", mode.name);
-    line(&what, &format!("{time:.0} µs"), &format!("pgbench, upsert {beside:.0} µs"), ratio(own, upsert), bound);
+    line(
+        &what,
+        &format!("{time:.0} µs"),
+        &format!("pgbench, upsert {beside:.0} µs"),
+        ratio(own, upsert),
+        bound,
+    );
 }
 
 /// What pgbench measured.
@@ -191,6 +203,14 @@ struct Bench {
 }
 
 fn pgbench(server: &Postgres, sql: &str, clients: usize, keys: u64) -> Bench {
+    // On a busy machine connecting may take longer than a short run.
+    let mut tries =
+        [1, 4, 16].into_iter().map(|times| pgbench_for(seconds() * times, server, sql, clients, keys));
+    tries.find_map(|bench| bench).expect("pgbench makes a transaction")
+}
+
+/// What pgbench measured within this time; `None` if it made no transaction.
+fn pgbench_for(seconds: u64, server: &Postgres, sql: &str, clients: usize, keys: u64) -> Option<Bench> {
     let directory = std::env::temp_dir().join(format!("tollgate-bench-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("a directory");
     let script = directory.join("script.sql");
@@ -198,16 +218,17 @@ fn pgbench(server: &Postgres, sql: &str, clients: usize, keys: u64) -> Bench {
     let output = Command::new("pgbench")
         .current_dir(&directory)
         .args(["-n", "-M", "extended", "-h", "127.0.0.1", "-U", "postgres", "-p", &server.port().to_string()])
-        .args(["-c", &clients.to_string(), "-j", "1", "-T", &seconds().to_string(), "--log", "-f"])
+        .args(["-c", &clients.to_string(), "-j", "1", "-T", &seconds.to_string(), "--log", "-f"])
         .args([&*script.to_string_lossy(), "postgres"])
         .output()
         .expect("pgbench, of Debian's postgresql-contrib");
+    assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8_lossy(&output.stdout);
-    let tps = text.lines().find_map(|line| line.strip_prefix("tps = ")).unwrap_or_else(|| panic!("{output:?}"));
-    let per_second = tps.split(' ').next().and_then(|number| number.parse().ok()).expect("a number");
-    let p50 = median(latencies(&directory));
+    let tps = text.lines().find_map(|line| line.strip_prefix("tps = "));
+    let per_second = tps.and_then(|tps| tps.split(' ').next()?.parse().ok());
+    let micros = latencies(&directory);
     std::fs::remove_dir_all(&directory).expect("our directory");
-    Bench { per_second, p50 }
+    per_second.filter(|_| !micros.is_empty()).map(|per_second| Bench { per_second, p50: median(micros) })
 }
 
 /// How long each transaction took, in microseconds: the third column of pgbench's log.
@@ -215,6 +236,7 @@ fn latencies(directory: &Path) -> Vec<f64> {
     let files = std::fs::read_dir(directory).expect("our directory").flatten();
     let logs = files.filter(|file| file.file_name().to_string_lossy().starts_with("pgbench_log"));
     let texts: Vec<String> = logs.map(|log| std::fs::read_to_string(log.path()).expect("a log")).collect();
-    let column = |line: &str| line.split(' ').nth(2).and_then(|number| number.parse().ok()).expect("a number");
+    let column =
+        |line: &str| line.split(' ').nth(2).and_then(|number| number.parse().ok()).expect("a number");
     texts.iter().flat_map(|text| text.lines().map(column)).collect()
 }

@@ -35,21 +35,38 @@ impl Running {
 
     /// Resident memory, in bytes.
     pub fn memory(&self) -> u64 {
+        self.status("VmRSS:")
+    }
+
+    /// The most memory that was resident, in bytes.
+    pub fn peak_memory(&self) -> u64 {
+        self.status("VmHWM:")
+    }
+
+    fn status(&self, name: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it has memory");
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("it has memory");
         line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
     }
 
-    fn start(mut command: Command, port: u16, directory: PathBuf) -> Self {
+    /// Starts a server, and waits until it listens.
+    pub fn start(mut command: Command, port: u16, directory: PathBuf) -> Self {
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it is installed");
         let server = Self { child, port, directory };
-        for _ in 0..500 {
+        for _ in 0..6_000 {
             if TcpStream::connect(("127.0.0.1", port)).is_ok() {
                 return server;
             }
             std::thread::sleep(Duration::from_millis(10));
         }
         panic!("it does not listen on {port}");
+    }
+}
+
+impl Running {
+    /// Ends it, and keeps its directory.
+    pub fn stop(mut self) -> PathBuf {
+        std::mem::take(&mut self.directory)
     }
 }
 
@@ -61,11 +78,13 @@ impl Drop for Running {
     }
 }
 
-fn free_port() -> u16 {
+/// A port that nobody listens on.
+pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port()
 }
 
-fn scratch(name: &str) -> PathBuf {
+/// A directory that ends with its server.
+pub fn scratch(name: &str) -> PathBuf {
     let directory = std::env::temp_dir().join(format!("tollgate-bench-{}-{name}", std::process::id()));
     std::fs::create_dir_all(directory.join("logs")).expect("a directory");
     directory
@@ -89,6 +108,14 @@ http {{ access_log off; keepalive_requests 1000000000; {http} }}\n"
     let mut command = on_core(core, "nginx");
     command.args(["-p", directory.to_str().expect("a plain path"), "-c", "nginx.conf", "-e", "stderr"]);
     Running::start(command, port, directory)
+}
+
+/// Builds the program as packages do. Answers where it is.
+pub fn build() -> String {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+    let built = Command::new("cargo").args(["build", "--profile", "dist", "-p", "tollgate"]).current_dir(root).status();
+    assert!(built.is_ok_and(|status| status.success()), "the program is built");
+    format!("{root}/target/dist/tollgate")
 }
 
 impl Upstream {
@@ -117,9 +144,7 @@ server {{ listen 127.0.0.1:{port};
 
 impl Tollgate {
     pub fn start(upstream: u16) -> Self {
-        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
-        let built = Command::new("cargo").args(["build", "--profile", "dist", "-p", "tollgate"]).current_dir(root).status();
-        assert!(built.is_ok_and(|status| status.success()), "the program is built");
+        let program = build();
         let (port, api) = (free_port(), free_port());
         let config = format!(
             "listen: {{ http: 127.0.0.1:{api} }}
@@ -146,7 +171,7 @@ gateway:
         let directory = scratch("tollgate");
         let file = directory.join("tollgate.yaml");
         std::fs::write(&file, config).expect("our own directory");
-        let mut command = on_core("0", &format!("{root}/target/dist/tollgate"));
+        let mut command = on_core("0", &program);
         command.args(["serve", "--config", file.to_str().expect("a plain path")]);
         Self(Running::start(command, port, directory))
     }

@@ -294,6 +294,21 @@ impl<'a> Charges<'a> {
         }
     }
 
+    /// Undoes a take whose answer never came, where the state keeps its ticket. Plain counts stay: they
+    /// cannot tell whether it was made.
+    pub fn retract(&self, states: &mut [State], now: Timestamp) {
+        let mut draft = self.draft_unchecked(now);
+        let mut states = states.iter_mut();
+        for charge in &self.list {
+            draft.cost = charge.cost;
+            for (limit, state) in charge.plan.limits().iter().zip(&mut states) {
+                if limit.keeps_tickets() {
+                    limit.refund(state, &draft, Refund { taken_at: now, amount: charge.cost });
+                }
+            }
+        }
+    }
+
     /// How long after the take none of these charges counts any more. With a ladder they are then too old for
     /// a refund: an attempt that was reported must not end twice.
     pub fn ages_out(&self) -> Option<Span> {

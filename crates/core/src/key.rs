@@ -15,7 +15,6 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::charge::KeyText;
 use crate::derived::Derivation;
-use crate::net::text;
 pub(crate) use crate::policy::same;
 
 /// The longest value a field may have, in bytes.
@@ -158,7 +157,7 @@ impl FieldKind {
         match self {
             Self::Text => true,
             // The parser accepts only one spelling of an IPv4 address.
-            Self::Ip { v4: 32, .. } => text::read_v4(value).is_some(),
+            Self::Ip { v4: 32, .. } => value.parse::<Ipv4Addr>().is_ok(),
             Self::Ip { .. } => false,
             Self::Domain => domain::is_plain(value.as_bytes()),
             Self::Address => mailbox::is_plain(value),
@@ -254,7 +253,7 @@ fn write_ip(value: &str, v4: u8, v6: u8, out: &mut KeyText) -> Result<(), ValueE
         Some((bare, prefix)) => (bare, Some(prefix.parse::<u8>().map_err(|_| ValueError::NotAnIp)?)),
         None => (value, None),
     };
-    let address = text::read(bare).ok_or(ValueError::NotAnIp)?;
+    let address: IpAddr = bare.parse().map_err(|_| ValueError::NotAnIp)?;
     let (network, kept, whole) = match address.to_canonical() {
         IpAddr::V4(address) => {
             let mask = u32::MAX.checked_shl(32 - u32::from(v4)).unwrap_or(0);
@@ -272,11 +271,23 @@ fn write_ip(value: &str, v4: u8, v6: u8, out: &mut KeyText) -> Result<(), ValueE
     Ok(())
 }
 
+/// Appends what a value prints.
+fn write_text(value: impl core::fmt::Display, out: &mut KeyText) {
+    struct Bytes<'k>(&'k mut KeyText);
+    impl core::fmt::Write for Bytes<'_> {
+        fn write_str(&mut self, text: &str) -> core::fmt::Result {
+            self.0.extend_from_slice(text.as_bytes());
+            Ok(())
+        }
+    }
+    let _ = core::fmt::Write::write_fmt(&mut Bytes(out), format_args!("{value}"));
+}
+
 fn write_network(address: IpAddr, prefix: u8, whole: u8, out: &mut KeyText) {
-    text::write(address, out);
+    write_text(address, out);
     if prefix != whole {
         out.push(b'/');
-        text::write_number(prefix, out);
+        write_text(prefix, out);
     }
 }
 

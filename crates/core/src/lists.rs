@@ -86,8 +86,8 @@ pub enum Change {
 /// All entries, indexed for fast lookup.
 #[derive(Clone, Debug, Default)]
 pub struct Lists {
-    /// Recent changes, including removals; all other entries set at run time; configured entries. Earlier layers
-    /// take precedence.
+    /// Recent changes, including removals; all other entries set at run time; configured entries. Earlier
+    /// layers take precedence.
     layers: [Arc<Table>; 3],
     /// The fields that hold addresses.
     addresses: Arc<[Arc<str>]>,

@@ -1,7 +1,5 @@
 //! Networks: an address and the length of its prefix. A single address is a network of one.
 
-pub(crate) mod text;
-
 use alloc::format;
 use alloc::string::String;
 use core::fmt;
@@ -78,9 +76,8 @@ impl Net {
 
 /// The address at the start of a field's value, if there is one.
 pub(crate) fn address_of(value: &str) -> Option<IpAddr> {
-    // Nearly all values are plain addresses.
-    let address = text::read(value).or_else(|| text::read(value.split_once('/')?.0));
-    address.map(|address| address.to_canonical())
+    let bare = value.split_once('/').map_or(value, |(bare, _)| bare);
+    bare.parse().ok().map(|address: IpAddr| address.to_canonical())
 }
 
 /// How many bits an address has.

@@ -56,7 +56,7 @@ pub struct Policy {
     steps: Box<[RuleStep]>,
     observes: bool,
     lets_wait: bool,
-    counts_answers: bool,
+    counts_outcomes: bool,
     counts_rows: bool,
     holding: Holding,
     number: usize,
@@ -265,7 +265,7 @@ impl Policy {
         }
         let observes = rules.iter().any(|rule| rule.observes());
         let lets_wait = rules.iter().any(|rule| matches!(rule.on_exceed, OnExceed::Wait(_)));
-        let counts_answers = rules.iter().any(|rule| rule.count_when.is_some());
+        let counts_outcomes = rules.iter().any(|rule| rule.count_when.is_some());
         let counts_rows = rules.iter().any(|rule| rule.rows.is_some());
         Self {
             name,
@@ -277,7 +277,7 @@ impl Policy {
             steps,
             observes,
             lets_wait,
-            counts_answers,
+            counts_outcomes,
             counts_rows,
             holding,
             number: 0,
@@ -315,8 +315,8 @@ impl Policy {
     }
 
     /// Whether any rule has `count_when`.
-    pub fn counts_answers(&self) -> bool {
-        self.counts_answers
+    pub fn counts_outcomes(&self) -> bool {
+        self.counts_outcomes
     }
 
     /// Whether some rule counts rows.

@@ -18,7 +18,7 @@ use core::pin::Pin;
 
 use crate::charge::Charges;
 use crate::decision::Decision;
-use crate::limit::{InFlight, Limit};
+use crate::limit::{Holding, InFlight, Limit};
 use crate::outage::OnOutage;
 use crate::plan::{Plan, PlanError};
 use crate::reading::{Reading, When};
@@ -117,8 +117,8 @@ impl Rule {
     /// The first of these limits that a rule which counts rows cannot have: it needs holds that end by
     /// themselves, and nothing else.
     pub fn unfit_for_rows<'l>(&self, limits: &'l [Limit]) -> Option<&'l Limit> {
-        let fits = |limit: &Limit| matches!(limit, Limit::InFlight(holds) if holds.lease().is_some());
-        self.rows.as_ref().and_then(|_| limits.iter().find(|limit| !fits(limit)))
+        let unfit = |limit: &&Limit| limit.holding() != Holding::ForATime;
+        self.rows.as_ref().and_then(|_| limits.iter().find(unfit))
     }
 }
 
@@ -151,8 +151,10 @@ impl Plan {
 
     fn read_with_rows(&self, readings: &mut [Reading], rows: u64, cost: u64, own: Own) {
         for (limit, reading) in self.limits().iter().zip(readings) {
-            if let Limit::InFlight(limit) = limit {
-                *reading = limit.with_rows(*reading, rows, cost, own);
+            match limit {
+                Limit::InFlight(limit) => *reading = limit.with_rows(*reading, rows, cost, own),
+                Limit::Window(_) | Limit::Calendar(_) | Limit::Sliding(_) | Limit::Slotted(_) => {}
+                Limit::Bucket(_) | Limit::Ladder(_) | Limit::Total(_) | Limit::PerAttempt(_) => {}
             }
         }
     }

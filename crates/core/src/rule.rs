@@ -13,9 +13,9 @@ use crate::code::Code;
 use crate::key::{self, FieldKind, Presence};
 use crate::limit::Limit;
 use crate::outage::OnOutage;
+use crate::outcome_class::OutcomeClasses;
 use crate::plan::{Plan, PlanError};
 use crate::rows::RowCount;
-use crate::statuses::Statuses;
 use crate::time::Span;
 
 /// A named set of limits for one kind of key.
@@ -39,10 +39,10 @@ pub struct Rule {
     pub ban: Option<Banning>,
     /// The field whose number an attempt costs at this rule; without one the attempt's own cost counts.
     pub count: Option<Arc<str>>,
-    /// The statuses of responses whose attempts count; `None` means all. An attempt is charged at first, and
-    /// refunded if its response has another status.
-    pub count_when: Option<Statuses>,
-    /// Which rows of the application count beside what it holds.
+    /// The outcomes whose attempts count; `None` means all. An attempt is charged at first, and refunded if it
+    /// ends otherwise.
+    pub count_when: Option<OutcomeClasses>,
+    /// The rows of the application that count beside its holds.
     pub rows: Option<Arc<RowCount>>,
     /// A disabled rule charges nothing.
     pub enabled: bool,

@@ -41,8 +41,12 @@ pub trait Store: Send + Sync {
 
     /// Undoes a take that got no answer, as far as its entries have the ticket: entries of logs, failures and
     /// holds. Plain counts stay.
-    fn retract<'a>(&'a self, charges: &'a Charges<'_>) -> Answer<'a, ()> {
-        let _ = charges;
+    fn retract<'a>(&'a self, charges: &'a Charges<'_>) -> Answer<'a, ()>;
+
+    /// Is ready when everything that was taken so far survives a crash of this process. A store that keeps
+    /// counters only in memory promises nothing and is ready at once; so is one whose server has its own
+    /// settings for that.
+    fn durable(&self) -> Answer<'_, ()> {
         Answer::ready(Ok(()))
     }
 
@@ -232,13 +236,13 @@ impl HoldsOrder<'_> {
 /// The result of an order about holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HoldsReport {
-    /// Whether the id to renew or release was held; for several ids, whether all were. For a claim, whether all
-    /// ids are held now.
+    /// Whether the id to renew or release was held; for several ids, whether all were. For a claim, whether
+    /// all ids are held now.
     pub found: bool,
     /// The store's time.
     pub now: Timestamp,
-    /// Holds by id: all of them for a list or a replacement; otherwise those of the named ids that were renewed,
-    /// released or claimed.
+    /// Holds by id: all of them for a list or a replacement; otherwise those of the named ids that were
+    /// renewed, released or claimed.
     pub holds: Vec<(String, Hold)>,
 }
 

@@ -220,6 +220,19 @@ fn a_policy_lets_wait_if_one_of_its_rules_does() {
 }
 
 #[test]
+fn of_two_deferrals_of_the_same_length_the_first_one_says_how() {
+    let [exact, aligned] =
+        [false, true].map(|aligned| OnExceed::Defer(Deferral { aligned, jitter: span(0) }));
+    let after = When::After(span(5));
+    let moment = |order: [OnExceed; 2]| {
+        let policy = policy_of(&order);
+        decide(&policy, &[after, after], Ticket(1)).verdict
+    };
+    assert_eq!(moment([exact, aligned]), Verdict::Defer(at(5)));
+    assert_ne!(moment([aligned, exact]), Verdict::Defer(at(5)), "aligned to the next boundary");
+}
+
+#[test]
 fn the_rule_that_determines_the_time_is_known_if_another_one_is_named() {
     let after = |micros| When::After(span(micros));
     let policy = policy_of(&[OnExceed::Reject, OnExceed::Reject, OnExceed::Observe]);

@@ -36,6 +36,7 @@ mod refund;
 mod routes;
 mod shown;
 mod status;
+mod submit;
 mod view;
 mod waiting;
 
@@ -173,6 +174,7 @@ fn all() -> Vec<Endpoint> {
         consumers::endpoints(),
         accounts::endpoints(),
         messages::endpoints(),
+        submit::endpoints(),
         view::endpoints(),
         status::endpoints(),
     ];

@@ -9,10 +9,11 @@ use std::sync::Arc;
 use door::{Door, StoreKind, rule};
 use serde_json::{Value, json};
 use tollgate_core::{Policies, Policy, Rule};
+use tollgate_web::Statuses;
 
 fn guarded() -> Door {
     let guesses = Rule {
-        count_when: Some("[401, 403]".parse().unwrap()),
+        count_when: Some("[401, 403]".parse::<Statuses>().unwrap().classes()),
         ..rule("guesses", &["account"], &["5/hour"])
     };
     let rules: Vec<Arc<Rule>> = [guesses, rule("all", &[], &["50/hour"])].map(Arc::new).into();

@@ -1,5 +1,5 @@
-//! The records of accounts of the mail relay: by name, and not read here. Whoever sends mail is told when they
-//! have changed, on this node or on another one.
+//! The account records of the mail relay, by name. The engine does not interpret them. Watchers are notified
+//! when records change, on this node or on another one.
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -13,7 +13,7 @@ use crate::named_records::NamedRecords;
 /// All records of accounts.
 pub(crate) struct AccountRecords {
     records: Mutex<NamedRecords>,
-    /// How often they have changed.
+    /// Counts the changes.
     changed: watch::Sender<u64>,
 }
 
@@ -28,7 +28,7 @@ impl AccountRecords {
         self.records.lock().followed.version()
     }
 
-    /// Applies what has changed, and tells those who watch.
+    /// Applies changes and notifies the watchers.
     pub(crate) fn follow(&self, known: Option<u64>, changes: &Changes) -> Entries {
         let entries = {
             let mut records = self.records.lock();
@@ -55,18 +55,18 @@ impl Engine {
         self.accounts.records.lock().at(name).map(<[u8]>::to_vec)
     }
 
-    /// Tells when records of accounts have changed.
+    /// Returns a receiver that is notified when account records change.
     pub fn watch_account_records(&self) -> watch::Receiver<u64> {
         self.accounts.changed.subscribe()
     }
 
-    /// Learns what other nodes have changed in the records of accounts.
+    /// Reads what other nodes have changed in the account records.
     pub async fn refresh_account_records(&self) -> Result<(), StoreError> {
         self.ask(self.follow(Namespace::Accounts, Extent::News)).await
     }
 
-    /// Writes the record of an account, or removes it, if it still is as expected. Answers whether it was; if
-    /// not, what it is now is known.
+    /// Writes or removes the record of an account, if it still is as expected. Returns whether it was; if
+    /// not, the engine knows the current record afterwards.
     pub async fn swap_account_record(
         &self,
         name: &str,

@@ -1,8 +1,9 @@
 //! The one way in for every door: an attempt and its terms go in, an admission comes out.
 //!
-//! Waiting, holds, counting by outcome and refunds live behind it. An admission is ready when [`Pinned::admit`]
-//! returns if the counters are in this process, no rows are counted and nobody has to wait, and nothing is allocated for it
-//! then. Otherwise it is a future that owns everything it needs; dropped, it gives its place back.
+//! Waiting, holds, counting by outcome and refunds live behind it. If the counters are in this process,
+//! no rows are counted and the attempt need not wait, the admission is ready when [`Pinned::admit`] returns, without an allocation.
+//! Otherwise it is a future that owns everything it needs. A caller that drops the future gives up its place
+//! in the queue.
 
 use std::future::Future;
 use std::ops::Deref;
@@ -24,13 +25,13 @@ use crate::taken::Taken;
 pub struct Admissions {
     /// Decides.
     pub engine: Arc<Engine>,
-    /// Lets attempts wait whose rules, or whose callers, let them; without it none does.
+    /// Lets attempts wait if their rules or their callers allow it. Without a pacer no attempt waits.
     pub pacer: Option<Pacer>,
-    /// Keeps what attempts hold for as long as something lasts here.
+    /// Keeps the holds of attempts alive while the connection or task in this process lasts.
     pub leases: Arc<Leases>,
 }
 
-/// The policies in force, held still: for one attempt, a batch, or all that a request asks.
+/// The policies in force, pinned for one attempt, a batch, or all checks of one request.
 pub struct Pinned<'e> {
     admissions: &'e Admissions,
     snapshot: Guard<Arc<Snapshot>>,
@@ -39,25 +40,25 @@ pub struct Pinned<'e> {
 /// How an attempt is admitted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Terms<'t> {
-    /// Whether anything is taken.
+    /// Whether the attempt takes units or only peeks.
     pub look: Look,
     /// Whether it may wait.
     pub wait: Wait,
-    /// Who ends what it holds.
+    /// Which side releases its holds.
     pub holds: Holds,
-    /// What becomes of what was taken if nobody tells how the attempt ended.
+    /// What happens to the taken units if the caller never reports how the attempt ended.
     pub unsettled: Unsettled,
     /// The id by which the caller knows the attempt, if it sent one.
     pub correlation: Option<&'t str>,
 }
 
-/// Whether anything is taken.
+/// Whether an attempt takes units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Look {
-    /// Everything is taken, or nothing.
+    /// The attempt takes everything it asks for, or nothing.
     #[default]
     Take,
-    /// Nothing is taken.
+    /// The attempt takes nothing.
     Peek,
 }
 
@@ -67,56 +68,57 @@ pub enum Wait {
     /// It may not.
     #[default]
     No,
-    /// It may as long as the rules say that it exceeds.
+    /// It may, within the wait that the exceeded rules allow.
     AsRulesSay,
-    /// It goes to the queue, and waits at most so long.
+    /// It goes to the queue and waits at most this long.
     AtMost {
         /// The longest that its caller waits.
         span: Span,
-        /// Who has a higher one goes first.
+        /// Attempts of higher priority go first.
         priority: i8,
     },
 }
 
-/// Who ends what an attempt holds.
+/// Which side releases the holds of an attempt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Holds {
-    /// The caller, by the id that it brought.
+    /// The caller, by the id that it sent.
     #[default]
     ByCaller,
-    /// [`Taken`]: they last as long as it does, under an id of their own.
+    /// [`Taken`] releases them when it is dropped. They have an id of their own.
     ByTaken,
 }
 
-/// What becomes of what was taken if [`Taken`] is dropped unsettled. What was held ends in any case.
+/// What happens to the taken units if [`Taken`] is dropped unsettled. Holds end in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unsettled {
-    /// It stays counted.
+    /// They stay counted.
     #[default]
     Keep,
-    /// It is refunded.
+    /// They are refunded.
     Refund,
 }
 
 /// An admission, ready or to come. Either way it can be awaited.
 pub enum Admit<T> {
-    /// Here it is; taken out when it was awaited.
+    /// The admission; `None` after it was awaited.
     Ready(Option<Admitted<T>>),
-    /// It comes. Dropped, it gives its place back, and what was taken for it.
+    /// The admission is not ready yet. If the caller drops it, the attempt leaves the queue, and what it took
+    /// is refunded.
     Later(Pin<Box<dyn Future<Output = Admitted<T>> + Send>>),
 }
 
-/// What came of an attempt.
+/// The result of an attempt.
 pub type Admitted<T> = Result<Admission<T>, NotAdmitted>;
 
-/// A decision, which may be a refusal, and what was taken by it.
+/// A decision, which may be a refusal, and what the attempt took.
 #[derive(Debug)]
 pub struct Admission<T> {
     /// How long it waited.
     pub waited: Span,
-    /// What the door made of the decision, at the moment it was made.
+    /// What the door's `see` returned for the decision.
     pub seen: T,
-    /// What was taken.
+    /// What the attempt took.
     pub taken: Taken,
 }
 
@@ -127,24 +129,24 @@ pub enum NotAdmitted {
     TooLate {
         /// How long it waited.
         waited: Span,
-        /// How much longer it would have to wait, as far as the queue before it tells: never less.
+        /// How much longer it would have to wait, judging by the queue before it: a lower bound.
         wait: Span,
-        /// What it is too late for.
+        /// Which bound it exceeds.
         bound: Bound,
     },
-    /// Too many wait already.
+    /// Too many attempts are waiting already.
     Full {
-        /// How many: for the same keys, or in all.
+        /// How many are waiting: for the same keys, or in total.
         waiting: usize,
     },
-    /// The process, or the runtime that lets attempts wait, ends.
+    /// The process, or the runtime that lets attempts wait, is shutting down.
     Ended,
-    /// It cannot be decided at all.
+    /// The attempt cannot be decided at all.
     Fault(Fault),
 }
 
 impl Admissions {
-    /// Holds the policies in force still.
+    /// Pins the policies in force.
     #[inline]
     pub fn pin(&self) -> Pinned<'_> {
         Pinned { admissions: self, snapshot: self.engine.pin() }
@@ -152,15 +154,15 @@ impl Admissions {
 }
 
 impl Pinned<'_> {
-    /// Admits an attempt. The door says by `see` what it makes of the decision: here if it is ready, and
-    /// else in another task.
+    /// Admits an attempt. `see` turns the decision into the door's own result. It runs in this call if the
+    /// decision is ready, and otherwise in another task.
     pub fn admit<T, F>(&self, attempt: &Attempt<'_>, terms: Terms<'_>, see: F) -> Admit<T>
     where
         T: Send + 'static,
         F: FnOnce(&Engine, &Decision<'_>) -> T + Send + 'static,
     {
         let Admissions { engine, pacer, leases } = self.admissions;
-        // An unknown policy is a mistake that deciding tells.
+        // Deciding reports an unknown policy.
         let policy = || self.snapshot.policies.find(attempt.policy).ok();
         let holds = terms.holds == Holds::ByTaken && policy().is_some_and(Policy::holds);
         let id = holds.then(|| leases.fresh_id());
@@ -200,7 +202,7 @@ impl Pinned<'_> {
     }
 }
 
-/// Admits an attempt over a store that takes its time.
+/// Admits an attempt over a store that does not answer at once.
 async fn admit_in_time<T, F>(
     engine: &Arc<Engine>,
     pacer: Option<Pacer>,
@@ -244,7 +246,7 @@ where
     }
 }
 
-/// What a pacer is asked.
+/// The attempt in the form that a pacer accepts.
 fn ask<'a>(attempt: &Attempt<'a>, wait: Wait, correlation: Option<&'a str>) -> Ask<'a> {
     let (max_wait, priority) = match wait {
         Wait::No | Wait::AsRulesSay => (None, 0),
@@ -253,10 +255,10 @@ fn ask<'a>(attempt: &Attempt<'a>, wait: Wait, correlation: Option<&'a str>) -> A
     Ask { attempt: *attempt, max_wait, priority, correlation }
 }
 
-/// What a door makes of a decision, and what the terms make of it.
+/// The door's `see`, and the terms that apply to the decision.
 struct Seeing<F> {
     see: F,
-    /// Who keeps what the attempt holds, if that lasts as long as what was taken.
+    /// Keeps the attempt's holds for as long as [`Taken`] lives, if [`Holds::ByTaken`].
     leases: Option<Arc<Leases>>,
     unsettled: Unsettled,
 }

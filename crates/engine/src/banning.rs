@@ -1,11 +1,14 @@
-//! Bans by rules: whoever a rule keeps denying is put on the blocklist.
+//! Bans by rules: a key that a rule keeps denying is put on the blocklist.
 //!
-//! A denial is only noted when it is decided, whether the store denied or this node remembered that it
-//! had. Whoever tends the engine counts what was noted, in the store like any other attempt, so that all
-//! nodes count together; and bans. A decision waits for none of this.
 //!
-//! What is noted is bounded: beyond [`MOST_NOTED`] keys between two rounds, denials are not counted, and a
-//! meter says so. A count whose answer is lost is lost too, so nobody is banned for what was counted twice.
+//! A decision only records its denial, whether the store denied the attempt or this node's denial cache did.
+//! The periodic task counts the recorded denials in the store like any other attempt, so that all nodes count
+//! together, and bans. No decision waits for this.
+//!
+//!
+//! The recorded denials are bounded: beyond [`MOST_NOTED`] keys between two rounds, denials are not counted,
+//! and a metric counts those. If the reply to a count is lost, the count is not repeated, so no key is banned
+//! for denials that were counted twice.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -24,7 +27,7 @@ use crate::journal::Entry;
 use crate::lists::ListFault;
 use crate::ticket;
 
-/// Denials that nobody has counted yet.
+/// Denials that are recorded and not counted yet.
 pub(crate) struct Denials {
     shards: [Mutex<HashMap<Spotted, Noted>>; SHARDS],
     hasher: RandomState,
@@ -37,15 +40,15 @@ struct Spotted {
     key: Box<str>,
 }
 
-/// What was noted there.
+/// The denials recorded for it.
 #[derive(Clone, Debug)]
 struct Noted {
     denials: u64,
-    /// The policy of the last one.
+    /// The policy of the last denial.
     policy: Arc<str>,
 }
 
-/// A ban that is to be.
+/// A ban to be set.
 struct Ban<'r> {
     listing: Arc<Listing>,
     rule: &'r Rule,
@@ -54,9 +57,9 @@ struct Ban<'r> {
 }
 
 const SHARDS: usize = 16;
-/// The most keys at which denials are noted between two rounds.
+/// The most keys for which denials are recorded between two rounds.
 pub(crate) const MOST_NOTED: usize = 16_384;
-/// The most keys that are counted in one round; the rest waits for the next.
+/// The most keys that are counted in one round. The others wait for the next round.
 const MOST_COUNTED: usize = 512;
 
 impl Denials {
@@ -64,7 +67,7 @@ impl Denials {
         Self { shards: Default::default(), hasher: RandomState::new() }
     }
 
-    /// Notes denials at a key. Answers whether there was room.
+    /// Records denials of a key. Returns whether there was room.
     fn note(&self, counter: Spotted, denials: u64, policy: &Arc<str>) -> bool {
         let shard = &self.shards[self.hasher.hash_one(&counter) as usize % SHARDS];
         let mut noted = shard.lock();
@@ -77,16 +80,16 @@ impl Denials {
         true
     }
 
-    /// Takes out what was noted.
+    /// Takes out all recorded denials.
     fn take(&self) -> Vec<(Spotted, Noted)> {
         self.shards.iter().flat_map(|shard| std::mem::take(&mut *shard.lock())).collect()
     }
 }
 
 impl Engine {
-    /// Notes a denial at every rule that was exceeded and bans.
+    /// Records a denial for every exceeded rule that bans.
     pub(crate) fn note_denial(&self, decision: &Decision<'_>) {
-        // Whoever is denied by a share of a limit, or without one, has not exceeded the limit.
+        // A denial by a node's share of a limit, or without a limit, does not exceed the limit itself.
         if decision.verdict != Verdict::Deny || decision.origin != Origin::Store {
             return;
         }
@@ -101,7 +104,7 @@ impl Engine {
         }
     }
 
-    /// Counts the denials that were noted, and bans.
+    /// Counts the recorded denials, and bans.
     pub(crate) async fn count_denials(&self) {
         let mut noted = self.denials.take().into_iter();
         let pinned = self.pin();
@@ -123,12 +126,12 @@ impl Engine {
         }
     }
 
-    /// Forgets the denials that were noted: the store cannot be used, and they would be counted too late.
+    /// Drops the recorded denials: the store cannot be used, and they would be counted too late.
     pub(crate) fn forget_denials(&self) {
         self.denials.take();
     }
 
-    /// Counts denials at a key. Answers whether they are as many as it takes; then counting begins anew.
+    /// Counts denials of a key. Returns whether they reach the rule's threshold; counting starts over then.
     async fn exceeds(&self, banning: Banning, counter: &Spotted, denials: u64) -> bool {
         let Some(limit) = banning.limit() else { return true };
         let plan = Plan::new(format!("{}~denials", counter.rule).into(), vec![limit]);
@@ -146,7 +149,7 @@ impl Engine {
         true
     }
 
-    /// The entry that bans a key, unless it is barred already or on the allowlist.
+    /// The entry that bans a key; `None` if the key is already blocked or is on the allowlist.
     fn ban_of(&self, rule: &Rule, banning: Banning, key: &str) -> Option<Arc<Listing>> {
         let target = Target::of_key(rule, key)?;
         let now = self.store_time();
@@ -175,7 +178,7 @@ impl Engine {
         }
     }
 
-    /// Tells of a ban: the log, the journal and a meter.
+    /// Reports a ban to the log, the journal and a metric.
     fn tell_ban(&self, ban: &Ban<'_>) {
         let Ban { listing, rule, key, policy } = ban;
         let lasts = listing.until.map_or(Span::ZERO, |until| until.since(listing.since));
@@ -201,12 +204,13 @@ impl Engine {
     }
 }
 
-/// When a rule bans. One whose keys are secret does not: the lists can be read.
+/// When a rule bans. A rule with secret keys never bans, because the lists can be read.
 fn banning_of(rule: &Rule) -> Option<Banning> {
     rule.ban.filter(|_| !rule.secret)
 }
 
-/// The entry that bans a key, which lasts longer if the same rule did before and it is not forgotten.
+/// The entry that bans a key. It lasts longer if the same rule banned the key before and that ban is still
+/// remembered.
 fn grown(rule: &Rule, banning: Banning, target: Target, before: Option<&Listing>, now: Timestamp) -> Listing {
     let author = Author::Rule((&*rule.name).into());
     let remembered = before.filter(|before| {

@@ -1,5 +1,5 @@
-//! Whether the shared store is asked at all: a state machine without a clock, a lock or luck of its
-//! own. Time and chance are arguments.
+//! Whether the shared store is called at all: a state machine without clock, lock or randomness. Time and
+//! randomness are arguments.
 //!
 //! Closed, every attempt asks the store. The breaker opens after three failures with no success between
 //! them, or at once when the store cannot be reached. Open, only probes ask, one at a time. It closes
@@ -10,11 +10,11 @@
 
 use tollgate_core::{Reason, Span, Timestamp};
 
-/// The state of the way to the store.
+/// The state of the circuit breaker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Breaker {
     state: State,
-    /// How often it has opened or closed: what was asked before says nothing about after.
+    /// How often it has opened or closed. Results of calls begun before a change are ignored after it.
     turn: u64,
     /// How often in a row it opened again soon after it had closed.
     flaps: u32,
@@ -41,23 +41,23 @@ enum Probe {
     InFlight,
 }
 
-/// Successful probes with no failure between them.
+/// Consecutive successful probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Run {
     probes: u32,
     since: Timestamp,
 }
 
-/// Leave to ask the store, for as long as the breaker does not turn.
+/// Permission to call the store, valid until the breaker opens or closes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pass(pub(crate) u64);
 
-/// How the breaker turned.
+/// How the breaker changed state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turned {
-    /// The store is no longer asked.
+    /// The store is no longer called.
     Opened(Reason),
-    /// The store is asked again, after so long.
+    /// The store is called again, after an outage of this length.
     Closed(Span),
 }
 
@@ -77,12 +77,12 @@ impl Breaker {
     /// The longest that probes must go on succeeding.
     pub const MOST_HOLD_OFF: Span = Span::from_secs(60);
 
-    /// A breaker that lets every attempt ask.
+    /// A breaker that lets every attempt call the store.
     pub fn closed() -> Self {
         Self { state: State::Closed { failures: 0, since: None }, turn: 0, flaps: 0 }
     }
 
-    /// Leave to ask the store; `None` while it is open.
+    /// Permission to call the store; `None` while the breaker is open.
     pub fn pass(&self) -> Option<Pass> {
         matches!(self.state, State::Closed { .. }).then_some(Pass(self.turn))
     }
@@ -92,7 +92,7 @@ impl Breaker {
         self.turn
     }
 
-    /// Whether a success would be news.
+    /// Whether a success would change the breaker's state.
     pub fn strained(&self) -> bool {
         matches!(self.state, State::Closed { failures: 1.., .. })
     }
@@ -115,14 +115,14 @@ impl Breaker {
         }
     }
 
-    /// The store answered a caller that had leave to ask.
+    /// The store answered a caller that had a pass.
     pub fn succeeded(&mut self, pass: Pass) {
         if let (State::Closed { failures, .. }, true) = (&mut self.state, pass.0 == self.turn) {
             *failures = 0;
         }
     }
 
-    /// The store failed a caller that had leave to ask. `chance` is any number.
+    /// The store failed a caller that had a pass. `chance` is a random number.
     pub fn failed(&mut self, pass: Pass, reason: Reason, now: Timestamp, chance: u64) -> Option<Turned> {
         let State::Closed { failures, since } = &mut self.state else { return None };
         if pass.0 != self.turn {
@@ -139,7 +139,7 @@ impl Breaker {
         Some(Turned::Opened(reason))
     }
 
-    /// Begins a probe, if it is time for one and none is in flight. The caller says how it ended.
+    /// Begins a probe, if one is due and none is in flight. The caller reports how it ended.
     pub fn begin_probe(&mut self, now: Timestamp) -> bool {
         match &mut self.state {
             State::Open { probe, .. } if *probe <= Probe::Due(now) => {
@@ -161,7 +161,7 @@ impl Breaker {
         }
     }
 
-    /// The probe in flight was answered. `chance` is any number.
+    /// The probe in flight succeeded. `chance` is a random number.
     pub fn probe_succeeded(&mut self, now: Timestamp, chance: u64) -> Option<Turned> {
         let (closes, hold_off) = (self.would_close(now), self.hold_off());
         let State::Open { since, probe, run, .. } = &mut self.state else { return None };
@@ -176,13 +176,13 @@ impl Breaker {
         }
         let run = run.get_or_insert(Run { probes: 0, since: now });
         run.probes = run.probes.saturating_add(1).min(Self::PROBES);
-        // A flapping store is watched at the ordinary pace; a clean outage ends soon.
+        // Probes of a flapping store keep the ordinary interval. After a clean outage they come sooner.
         let due = if hold_off == Span::ZERO { now + Self::CONFIRM_IN } else { next(now, chance) };
         *probe = Probe::Due(due);
         None
     }
 
-    /// The probe in flight failed, or was given up. `chance` is any number.
+    /// The probe in flight failed or was abandoned. `chance` is a random number.
     pub fn probe_failed(&mut self, now: Timestamp, chance: u64) {
         if let State::Open { probe: probe @ Probe::InFlight, run, .. } = &mut self.state {
             *probe = Probe::Due(next(now, chance));
@@ -191,7 +191,7 @@ impl Breaker {
     }
 }
 
-/// When to probe next: nodes that lost a store together do not come back to it together.
+/// When to probe next. It is random, so that nodes that lost a store together do not return to it together.
 fn next(now: Timestamp, chance: u64) -> Timestamp {
     let half = Breaker::PROBE_WITHIN.as_micros() / 2;
     now + Span::from_micros(half + chance % (half + 1))

@@ -1,5 +1,5 @@
-//! The way to the shared store: who may ask it, what its answers say about it, and the lines in the log
-//! that tell when it went, what its server said about that, and when it came back.
+//! The circuit breaker of the shared store: which calls may reach the store, what their results say about it,
+//! and the log lines that report when it failed, what its server said, and when it recovered.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,21 +9,21 @@ use tollgate_core::{Clock, Reason, Span, StoreError, Timestamp};
 
 use crate::breaker::{Breaker, Pass, Turned};
 
-/// A breaker that many ask at once.
+/// A breaker that many threads use at once.
 pub(crate) struct BreakerGate {
     breaker: Mutex<Breaker>,
-    /// What everybody needs to know of the breaker, without the lock: its turn, whether a success
-    /// would be news, whether it is open.
+    /// The breaker's state, readable without the lock: its generation, whether a success would change its
+    /// state, whether it is open.
     face: AtomicU64,
-    /// How many decisions did without the store, ever, and how many when the breaker opened.
+    /// How many decisions were made without the store: in total, and when the breaker opened.
     degraded: AtomicU64,
     degraded_before: AtomicU64,
-    /// What the latest failure said, while the gate is shut.
+    /// The latest failure, while the breaker is open.
     cause: Mutex<Option<StoreError>>,
     clock: Arc<dyn Clock>,
 }
 
-/// A probe in flight. One that is dropped unanswered has failed.
+/// A probe in flight. A probe that is dropped without a result has failed.
 pub(crate) struct Probing<'g> {
     gate: &'g BreakerGate,
     ended: bool,
@@ -48,29 +48,29 @@ impl BreakerGate {
         self.clock.now()
     }
 
-    /// Leave to ask the store.
+    /// Permission to call the store.
     #[inline]
     pub(crate) fn pass(&self) -> Option<Pass> {
         let face = self.face.load(Ordering::Acquire);
         (face & OPEN == 0).then_some(Pass(face >> 2))
     }
 
-    /// Since when the store is not asked, and why.
+    /// Since when the store is not called, and why.
     pub(crate) fn outage(&self) -> Option<(Timestamp, Reason)> {
         self.breaker.lock().outage()
     }
 
-    /// Why the store is not asked, in words.
+    /// Why the store is not called, in words.
     pub(crate) fn cause(&self) -> Option<String> {
         self.cause.lock().as_ref().map(StoreError::to_string)
     }
 
-    /// Whether the store failed whoever asked last.
+    /// Whether the latest call to the store failed.
     pub(crate) fn is_strained(&self) -> bool {
         self.face.load(Ordering::Relaxed) & STRAINED != 0
     }
 
-    /// Takes note of what came of asking. An error that is about one call or one key is an answer.
+    /// Records the result of a call. An error that concerns one call or one key counts as an answer.
     pub(crate) fn note<T>(&self, pass: Pass, answer: &Result<T, StoreError>) {
         match answer {
             Err(error) if error.is_outage() => self.failed(pass, error),
@@ -97,26 +97,26 @@ impl BreakerGate {
         }
     }
 
-    /// Takes the store for gone at once, whatever was the matter with it.
+    /// Opens the breaker at once, whatever the error is.
     pub(crate) fn shut(&self, error: &StoreError) {
         while let Some(pass) = self.pass() {
             self.failed(pass, error);
         }
     }
 
-    /// Counts a decision that did without the store.
+    /// Counts a decision made without the store.
     pub(crate) fn note_degraded(&self) {
         self.degraded.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Begins a probe, if the gate is shut, it is time for one, and none is in flight.
+    /// Begins a probe, if the breaker is open, one is due, and none is in flight.
     pub(crate) fn probe(&self) -> Option<Probing<'_>> {
         let now = self.now();
         let begun = self.breaker.lock().begin_probe(now);
         begun.then(|| Probing { gate: self, ended: false })
     }
 
-    /// Changes the breaker, and shows everybody.
+    /// Changes the breaker, and publishes its state.
     fn turn(&self, change: impl FnOnce(&mut Breaker) -> Option<Turned>) -> Option<Turned> {
         let mut breaker = self.breaker.lock();
         let turned = change(&mut breaker);
@@ -128,27 +128,27 @@ impl BreakerGate {
 }
 
 impl Probing<'_> {
-    /// Whether the store is asked again if this probe succeeds.
+    /// Whether the breaker closes if this probe succeeds.
     pub(crate) fn is_last(&self) -> bool {
         self.gate.breaker.lock().would_close(self.gate.now())
     }
 
-    /// The store failed, and this is why. What its server said is logged when it says it first: most
-    /// outages begin with a connection that was closed, which explains nothing.
+    /// Records why the probe failed. What the server said is logged the first time: most outages begin with a
+    /// closed connection, which explains nothing.
     pub(crate) fn failed(self, error: StoreError) {
         let mut cause = self.gate.cause.lock();
         let is_news = matches!(error, StoreError::Refused { .. }) && cause.as_ref() != Some(&error);
         if is_news {
             tracing::warn!(component = "store", %error, "the store is still down");
         }
-        // What the server said is worth more than that it cannot be reached any more.
+        // A refusal by the server explains more than a connection that cannot be made.
         if is_news || !matches!(*cause, Some(StoreError::Refused { .. })) {
             *cause = Some(error);
         }
     }
 
-    /// The store answered. If this is the last probe, all that was missed is known, and the store is asked
-    /// again.
+    /// The store answered. After the last probe this node has read every change it missed, and the breaker
+    /// closes.
     pub(crate) fn succeeded(mut self) {
         self.ended = true;
         let gate = self.gate;

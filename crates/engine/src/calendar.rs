@@ -1,4 +1,4 @@
-//! Where the boundaries of the calendar fall, in any time zone, through every change of the clocks.
+//! The boundaries of calendar periods, in any time zone, across daylight-saving changes.
 
 use arc_swap::ArcSwap;
 use jiff::civil::Weekday;
@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use tollgate_core::limit::{Page, Period, Unit};
 use tollgate_core::{Charges, Timestamp};
 
-/// The pages of the calendar that are in use, turned when the store's time has left them.
+/// The calendar pages in use. They are replaced when the store's time leaves them.
 #[derive(Default)]
 pub struct Calendars {
     pages: ArcSwap<SmallVec<[Page; 4]>>,
@@ -20,7 +20,7 @@ pub fn zone_exists(name: &str) -> bool {
 }
 
 impl Calendars {
-    /// Gives the charges the pages they need, as far as they are known.
+    /// Gives the charges the pages they need, as far as they are cached.
     #[inline]
     pub(crate) fn fill(&self, charges: &mut Charges<'_>) {
         if charges.by_calendar() {
@@ -34,7 +34,7 @@ impl Calendars {
         charges.calendar = wanted.cloned().collect();
     }
 
-    /// Turns to the pages around a moment.
+    /// Replaces the pages by those around a moment.
     pub(crate) fn turn(&self, charges: &Charges<'_>, now: Timestamp) {
         let fresh: SmallVec<[Page; 4]> = charges.periods().map(|period| page(period, now)).collect();
         self.pages.rcu(|known| {

@@ -1,5 +1,5 @@
-//! What is known of the shared store beside whether it answers: what it cannot be relied on for, and
-//! whether the records in it are there and can be read. Every change is a line in the log.
+//! The condition of a shared store that answers: what it cannot be relied on for, and whether its records are
+//! there and readable. Every change is logged.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,7 +12,7 @@ use tollgate_core::{Reason, Span, StoreError, Timestamp};
 #[derive(Default)]
 pub(crate) struct Condition {
     impairments: Mutex<Vec<Impairment>>,
-    /// Whether a call was refused for a reason that a probe would tell.
+    /// Whether a call was refused for a reason that a probe would find.
     suspected: AtomicBool,
     probed_at: Mutex<Timestamp>,
     damaged: Mutex<Vec<&'static str>>,
@@ -21,11 +21,11 @@ pub(crate) struct Condition {
     pub(crate) records_damaged: Counter,
 }
 
-/// How often an impaired store is asked whether it still is.
+/// How often an impaired store is probed.
 const PROBE_EVERY: Span = Span::from_secs(1);
 
 impl Condition {
-    /// Takes note of an error that is about one call, so that the next probe comes soon.
+    /// Records an error that concerns one call, so that the next probe comes soon.
     pub(crate) fn note<T>(&self, answer: &Result<T, StoreError>) {
         let told = matches!(
             answer,
@@ -38,7 +38,7 @@ impl Condition {
         }
     }
 
-    /// Whether the store should be probed now, though it answers. If so, it should not for a while.
+    /// Whether the store should be probed now, though it answers. After `true`, returns `false` for a while.
     pub(crate) fn wants_probe(&self, now: Timestamp) -> bool {
         if self.impairments.lock().iter().all(|one| one.kind == ImpairmentKind::Evicting) {
             return self.suspected.swap(false, Ordering::Relaxed);
@@ -51,7 +51,7 @@ impl Condition {
         due
     }
 
-    /// What a probe found, which replaces what the one before it found.
+    /// Stores what a probe found. It replaces what the previous probe found.
     pub(crate) fn learn(&self, found: Vec<Impairment>) {
         let mut known = self.impairments.lock();
         found.iter().filter(|new| !known.contains(new)).for_each(tell_begin);
@@ -69,7 +69,7 @@ impl Condition {
         impairments.iter().find_map(|one| Some((one.kind.reason()?, one.detail.clone())))
     }
 
-    /// Takes note of what came of reading records of one kind.
+    /// Records the result of reading one kind of records.
     pub(crate) fn note_records<T>(&self, which: &'static str, answer: &Result<T, StoreError>) {
         let mut damaged = self.damaged.lock();
         match answer {
@@ -90,14 +90,14 @@ impl Condition {
         }
     }
 
-    /// Takes note of the version of records, which only grows unless they were deleted.
+    /// Checks the version of records, which only grows unless the records were deleted.
     pub(crate) fn note_version(&self, which: &'static str, known: Option<u64>, found: u64) {
         if known.is_some_and(|known| found < known) {
             self.note_missing(which);
         }
     }
 
-    /// Takes note that records are gone without a change that removed them.
+    /// Records that records are gone without a change that removed them.
     pub(crate) fn note_missing(&self, which: &'static str) {
         self.records_missing.inc();
         tracing::error!(
@@ -107,13 +107,13 @@ impl Condition {
         );
     }
 
-    /// Takes note of records that are there and cannot be read.
+    /// Counts records that exist and cannot be read.
     pub(crate) fn note_unreadable(&self, count: usize) {
         self.records_damaged.inc_by(count as u64);
     }
 }
 
-/// Tells the log of an impairment that is new.
+/// Logs the start of an impairment.
 fn tell_begin(Impairment { kind, detail }: &Impairment) {
     let reason = kind.reason().map(Reason::name);
     match kind {
@@ -141,7 +141,7 @@ fn tell_begin(Impairment { kind, detail }: &Impairment) {
     }
 }
 
-/// Tells the log that an impairment has ended.
+/// Logs the end of an impairment.
 fn tell_end(kind: ImpairmentKind) {
     match kind {
         ImpairmentKind::Full => tracing::info!(component = "store", "the store is no longer full"),

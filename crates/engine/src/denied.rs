@@ -1,11 +1,13 @@
-//! What the shared store denied a moment ago, so that whoever keeps knocking is answered here.
+//! A cache of recent denials by the shared store, so that a client that keeps retrying is refused on this
+//! node.
 //!
-//! A denial is remembered until its retry time, and never longer than a second. It answers an attempt
-//! with the same charges and the same cost, or a greater one as far as the readings tell when that
-//! would pass. It never denies what the store would admit: the time counts from before the store was
-//! asked, and whatever may free something on this node ends what it touches. Nor does it tell too short
-//! a time: whatever is taken on this node where the denial came from ends it too. What happens
-//! elsewhere is seen within that second. Keys are known by a keyed hash alone.
+//!
+//! A denial is cached until its retry time, for at most one second. It answers an attempt with the same
+//! charges and the same cost. It also answers a greater cost, if the readings tell when that would pass. The
+//! cache never denies what the store would admit: the time counts from before the store was called, and
+//! whatever may free units on this node invalidates the denials it affects. The retry time is never too
+//! short: units taken on this node at the keys of a denial invalidate it too. Changes made by other nodes
+//! show within the one second. The cache stores only a keyed hash of the keys.
 
 use std::hash::Hasher;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,30 +17,30 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 use smallvec::SmallVec;
 use tollgate_core::{Charges, Decision, Limit, Outcome, Plan, Reading, Span, Timestamp, When};
 
-/// A table of fixed size: a new denial takes the place of an old one.
+/// A table of fixed size: a new denial replaces an old one.
 pub(crate) struct Denied {
     slots: Box<[Mutex<Option<Denial>>]>,
-    /// What has happened at the keys that share a number.
+    /// Changes at the keys that share a number.
     events: Box<[Events]>,
-    /// How often something was freed at any key.
+    /// How often units were freed at any key.
     freed_anywhere: AtomicU64,
     keys: (u64, u64),
 }
 
-/// How often something was freed, and how often something was taken.
+/// How often units were freed, and how often units were taken.
 #[derive(Default)]
 struct Events {
     freed: AtomicU64,
     taken: AtomicU64,
 }
 
-/// An attempt as the table knows it, from before the store was asked.
+/// The fingerprint of an attempt, taken before the store is called.
 #[derive(Clone, Debug)]
 pub(crate) struct Trace {
     print: u128,
-    /// How often something was freed at any of its keys.
+    /// How often units were freed at any of its keys.
     freed: u64,
-    /// How often something was taken at each of its keys.
+    /// How often units were taken at each of its keys.
     taken: SmallVec<[u64; 6]>,
     asked: Timestamp,
 }
@@ -49,18 +51,18 @@ struct Denial {
     freed: u64,
     /// Bit `i` is set if charge `i` was exceeded.
     exceeded: u32,
-    /// How often something was taken at the keys that were exceeded.
+    /// How often units were taken at the exceeded keys.
     taken: u64,
     cost: u64,
-    /// When the answer came: readings age from here, so that no time told is too short.
+    /// When the reply came. Readings age from here, so that no reported time is too short.
     answered: Timestamp,
-    /// Up to when it holds.
+    /// Until when it is valid.
     until: Timestamp,
     now: Timestamp,
     readings: Box<[Reading]>,
 }
 
-/// The longest that a denial is remembered.
+/// The longest that a denial is cached.
 const MOST: Span = Span::from_secs(1);
 const SLOTS: usize = 4_096;
 const NUMBERS: usize = 1_024;
@@ -76,8 +78,8 @@ impl Denied {
         }
     }
 
-    /// What is to be known of an attempt before the store is asked. Under other policies, numbered
-    /// otherwise, it is another attempt.
+    /// The fingerprint of an attempt, taken before the store is called. Another set of policies, with another
+    /// number, gives another fingerprint.
     pub(crate) fn trace(&self, policies: u64, charges: &Charges<'_>, now: Timestamp) -> Trace {
         let mut hasher = SipHasher13::new_with_keys(self.keys.0, self.keys.1);
         hasher.write_u64(policies);
@@ -102,14 +104,14 @@ impl Denied {
         Trace { print: hasher.finish128().as_u128(), freed, taken, asked: now }
     }
 
-    /// Answers an attempt by an earlier denial, if there is one that still holds.
+    /// Answers an attempt from a cached denial, if one is still valid. Returns whether it did.
     pub(crate) fn recall(&self, trace: &Trace, charges: &Charges<'_>, outcome: &mut Outcome) -> bool {
         let slot = self.slot(trace).lock();
         let Some(denial) = &*slot else { return false };
         let same = denial.print == trace.print && denial.freed == trace.freed;
         let holds = same && denial.taken == trace.taken_at(denial.exceeded) && trace.asked < denial.until;
         let same_cost = charges.cost == denial.cost;
-        // Where rules count a field, an attempt of another cost is asked about at the store.
+        // Where rules count a field, the store decides an attempt of another cost.
         let counts_fields = charges.iter().any(|charge| charge.cost != charges.cost);
         if !holds || charges.cost < denial.cost || (counts_fields && !same_cost) {
             return false;
@@ -135,7 +137,7 @@ impl Denied {
         true
     }
 
-    /// Remembers what the store denied.
+    /// Caches a denial by the store.
     pub(crate) fn remember(&self, trace: &Trace, decision: &Decision<'_>, now: Timestamp) {
         let lasts = match decision.retry {
             When::Now => return,
@@ -158,17 +160,17 @@ impl Denied {
         });
     }
 
-    /// Something may have been freed at a key.
+    /// Units may have been freed at a key.
     pub(crate) fn free(&self, plan: &Plan, key: &str) {
         self.events_at(plan, key).freed.fetch_add(1, Ordering::Release);
     }
 
-    /// Something was taken at a key.
+    /// Units were taken at a key.
     pub(crate) fn took(&self, plan: &Plan, key: &str) {
         self.events_at(plan, key).taken.fetch_add(1, Ordering::Release);
     }
 
-    /// Something may have been freed anywhere.
+    /// Units may have been freed at any key.
     pub(crate) fn free_all(&self) {
         self.freed_anywhere.fetch_add(1, Ordering::Release);
     }
@@ -186,7 +188,7 @@ impl Denied {
 }
 
 impl Trace {
-    /// How often something was taken at the keys of these charges.
+    /// How often units were taken at the keys of these charges.
     fn taken_at(&self, charges: u32) -> u64 {
         self.taken
             .iter()
@@ -197,15 +199,14 @@ impl Trace {
     }
 }
 
-/// Text with its length before it, so that no two lists of texts are the same.
+/// Hashes a text with its length before it, so that different lists of texts never hash alike.
 fn write_text(hasher: &mut SipHasher13, text: &str) {
     hasher.write_usize(text.len());
     hasher.write(text.as_bytes());
 }
 
-/// A reading some time later, if nothing happened in between. What is left may be more by then; it is
-/// told as it was, unless it would have been enough. The failures of a ladder stay as they are while
-/// its pause passes.
+/// A reading some time later, if nothing changed in between. What remains may have grown: once the wait is
+/// over, the reading shows at least the cost. The failures of a ladder stay while its pause passes.
 fn aged(limit: &Limit, reading: Reading, elapsed: Span, cost: u64) -> Reading {
     match reading.when {
         When::After(span) if span > elapsed => {
@@ -222,8 +223,8 @@ fn aged(limit: &Limit, reading: Reading, elapsed: Span, cost: u64) -> Reading {
     }
 }
 
-/// When a greater cost than the one that was read for conforms, where a reading tells: where what is
-/// used comes back all at once or not at all.
+/// When a cost greater than the one of the reading conforms. Only readings of limits whose units come back
+/// all at once, or never, tell that.
 fn when(limit: &Limit, reading: Reading, cost: u64, now: Timestamp) -> Option<When> {
     match limit {
         Limit::PerAttempt { .. } => Some(reading.when),
@@ -233,7 +234,7 @@ fn when(limit: &Limit, reading: Reading, cost: u64, now: Timestamp) -> Option<Wh
         Limit::Window(_) | Limit::Calendar(_) => match reading.reset {
             _ if cost <= reading.remaining => Some(When::Now),
             Some(reset) if reset > now => Some(When::After(reset.since(now))),
-            // The window is over, and what the next one holds is the store's to say.
+            // The window is over. Only the store knows what the next one holds.
             _ => None,
         },
         Limit::Total { .. } => Some(if cost <= reading.remaining { When::Now } else { When::Never }),

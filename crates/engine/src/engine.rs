@@ -48,18 +48,18 @@ pub struct Engine {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) records: Arc<dyn Records>,
     pub(crate) shared: Option<SharedStore>,
-    /// Whether the store answers every take at once, and nobody else shares it.
+    /// Whether the store answers every call at once and no other node shares it.
     at_once: bool,
     pub(crate) seals: Seals,
     pub(crate) calendars: Calendars,
     pub(crate) configured: Mutex<Configured>,
-    /// Held while the run-time configuration changes, so that what was checked stays true until it is written.
+    /// Held while the run-time configuration changes, so that checks stay true until the change is written.
     changing: tokio::sync::Mutex<()>,
     pub(crate) pauses: Pauses,
     pub(crate) rows: Rows,
     pub(crate) locks: Mutex<NamedRecords>,
     pub(crate) accounts: AccountRecords,
-    /// What tells whoever waits that something was freed.
+    /// Notifies waiting calls that units were freed.
     pub(crate) wakeups: Wakeups,
     pub(crate) paced_log: PacedLog,
     pub(crate) stopwatch: quanta::Clock,
@@ -68,40 +68,39 @@ pub struct Engine {
     pub(crate) watch: Watch,
     /// The latest decisions.
     pub journal: Journal,
-    /// Who is refused most.
+    /// The keys refused most often.
     pub offenders: Ranking,
-    /// Who asks most: of the decisions that the journal takes down.
+    /// The keys that ask most often, of the decisions that the journal records.
     pub busiest: Ranking,
-    /// What is counted.
+    /// The metrics.
     pub meters: Meters,
 }
 
-/// What an engine is made of.
+/// The parts of an engine.
 pub struct Parts {
     /// Where counters live.
     pub store: Arc<dyn Store>,
-    /// Where run-time changes live, and the secret that receipts are sealed with.
+    /// Where run-time changes are stored, and the secret that seals receipts.
     pub records: Arc<dyn Records>,
-    /// What decides when the store, which others share, cannot be used. A store of this process has
-    /// none: it can always be used.
+    /// Decides when the shared store cannot be used. An in-process store needs none: it can always be used.
     pub fallback: Option<Fallback>,
 }
 
 /// Why there is no decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The caller's mistake; nothing was charged.
+    /// The caller's mistake. Nothing was charged.
     Mistake(Mistake),
     /// The store cannot answer.
     Store(StoreError),
 }
 
-/// How much of what a receipt stands for is given back.
+/// How much of a receipt is refunded.
 #[derive(Clone, Copy, Debug)]
 pub enum RefundPart<'a> {
     /// All of it.
     All,
-    /// A part of it. What is not named stays counted.
+    /// A part of it. Charges that are not named stay counted.
     Some {
         /// How much at each rule that counts the attempt's own cost.
         amount: u64,
@@ -110,19 +109,19 @@ pub enum RefundPart<'a> {
     },
 }
 
-/// Why something was not given back. Nothing was done.
+/// Why a receipt was not refunded. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RefundFault {
-    /// The receipt is not one of ours. The caller's fault.
+    /// Tollgate did not issue the receipt. The caller's fault.
     Forged,
-    /// It is the ticket of a guard, which is finished and not given back. The caller's fault.
+    /// It is the ticket of a guard. A ticket is finished, not refunded. The caller's fault.
     Ticket,
     /// The store cannot answer.
     Store(StoreError),
 }
 
 impl RefundPart<'_> {
-    /// What becomes of the charge of a rule.
+    /// What happens to the charge of a rule.
     fn fate_at(self, rule: &Rule) -> Fate {
         match (self, &rule.count) {
             (Self::All, _) => Fate::Back,
@@ -136,8 +135,8 @@ impl RefundPart<'_> {
 }
 
 impl Engine {
-    /// An engine over these policies, with what was set at run time earlier. With a fallback
-    /// it starts without its store too, and learns them when the store comes back.
+    /// Creates an engine over these policies, with the run-time changes made earlier. With a fallback it
+    /// starts without its store too, and reads them when the store recovers.
     pub async fn start(policies: Policies, parts: Parts) -> Result<Self, StoreError> {
         let engine = Self::new(policies, parts);
         let read = async {
@@ -192,7 +191,7 @@ impl Engine {
         }
     }
 
-    /// The policies in force, held still for as long as somebody decides with them.
+    /// The policies in force, pinned for as long as the caller decides with them.
     #[inline]
     pub fn pin(&self) -> Guard<Arc<Snapshot>> {
         self.current.load()
@@ -205,7 +204,7 @@ impl Engine {
         (!text.is_empty()).then(|| String::from_utf8(text).expect("receipts are text"))
     }
 
-    /// As [`Engine::receipt`], appended to a text that is written already.
+    /// As [`Engine::receipt`], appended to `text`.
     pub fn write_receipt(&self, decision: &Decision<'_>, text: &mut Vec<u8>) {
         if decision.outcome.taken == 0 {
             return;
@@ -219,8 +218,7 @@ impl Engine {
         });
     }
 
-    /// Gives back what a receipt stands for, or a part of it: once. What is not given back then stays
-    /// counted.
+    /// Refunds a receipt, or a part of it: once. What is not refunded stays counted.
     pub async fn refund(
         &self,
         pinned: &Snapshot,
@@ -239,7 +237,7 @@ impl Engine {
         self.refund_each(pinned, &receipt, home, fates).await.map_err(RefundFault::Store)
     }
 
-    /// Gives back what a receipt stands for, each charge in its own way: once.
+    /// Refunds a receipt, each charge in its own way: once.
     pub(crate) async fn refund_each(
         &self,
         pinned: &Snapshot,
@@ -321,13 +319,13 @@ impl Engine {
         Ok(usage)
     }
 
-    /// A rule's key as people may see it.
+    /// A rule's key as operators may see it.
     pub fn shown_key<'k>(&self, rule: &Rule, key: &'k str) -> Cow<'k, str> {
         if rule.secret { Cow::Owned(self.seals.veil(key)) } else { Cow::Borrowed(key) }
     }
 }
 
-/// The rules and keys that a receipt stands for, with the limits that hold there now.
+/// The rules and keys of a receipt, with the limits in force there now.
 fn taken_by<'a>(
     policies: &'a Policies,
     receipt: &'a Receipt,
@@ -339,7 +337,7 @@ fn taken_by<'a>(
 }
 
 impl Fault {
-    /// A store that answers at once, as it says, did not.
+    /// The error for a store that claims to answer at once and did not.
     pub(crate) fn late() -> Self {
         let reason = "it has to be waited for, though it says that it answers at once".to_owned();
         Self::Store(StoreError::Unavailable { reason })

@@ -1,33 +1,33 @@
-//! Following the records: each namespace is a map in the store, and the engine keeps what it knows of each
-//! up to date by asking what has changed. What this node changes it learns in the same way.
+//! Following the records: each namespace is a map in the store, and the engine keeps its copy up to date by
+//! asking what has changed. The node's own changes arrive in the same way.
 
 use tollgate_core::StoreError;
 use tollgate_core::versioned_map::{Changes, Edit, Namespace, Scope};
 
 use crate::engine::Engine;
 
-/// How far one namespace is known.
+/// How much of one namespace this node has read.
 #[derive(Debug, Default)]
 pub(crate) struct Followed {
-    /// The version that is known; `None` if everything has to be read.
+    /// The version that was read; `None` if everything has to be read.
     version: Option<u64>,
-    /// How many more entries the store has than are known here. Names that are no text are not known.
+    /// How many more entries the store has than this node. Entries whose names are not text are skipped here.
     surplus: Option<i64>,
 }
 
 /// How much of a namespace is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
-    /// What has changed since the version that is known.
+    /// What has changed since the version that was read.
     News,
     /// Everything.
     Whole,
 }
 
-/// Whether the store still has the entries that are known.
+/// Whether the store still has the entries that this node knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entries {
-    /// It does, as far as can be told.
+    /// It does, as far as this node can tell.
     Complete,
     /// Some are gone without a change.
     Missing,
@@ -38,8 +38,8 @@ impl Followed {
         self.version
     }
 
-    /// Whether these changes are news; then their version is known. `known` is the version that was known
-    /// when they were asked for: another answer may have come in between.
+    /// Whether these changes are new; their version is recorded then. `known` is the version at the time of
+    /// the request: another reply may have come in between.
     pub(crate) fn accept(&mut self, known: Option<u64>, changes: &Changes) -> bool {
         let news = match changes.scope {
             Scope::All => self.version == known,
@@ -51,11 +51,11 @@ impl Followed {
         news
     }
 
-    /// Compares how many entries the store has with how many are known here, after changes were applied.
-    /// A failover may lose entries without the version telling; then everything is read again.
+    /// Compares the number of entries in the store with the number known here, after changes were applied. A
+    /// failover may lose entries without changing the version; everything is read again then.
     pub(crate) fn check_size(&mut self, changes: &Changes, known: usize) -> Entries {
         if changes.scope == Scope::All {
-            // What changed while all of it was read is not known yet.
+            // Changes made during the read of everything are not known yet.
             self.surplus = None;
             return Entries::Complete;
         }
@@ -69,7 +69,7 @@ impl Followed {
 }
 
 impl Engine {
-    /// Changes records, and learns what is there then. Answers for each edit whether its condition held.
+    /// Changes records, and reads the result. Returns for each edit whether its condition held.
     pub(crate) async fn change_records(
         &self,
         space: Namespace,
@@ -78,14 +78,14 @@ impl Engine {
         let held = self.ask(self.records.change(space, edits)).await?;
         let learned = self.ask(self.follow(space, Extent::News)).await;
         if held.contains(&false) {
-            // The caller tries again, and needs to know from what.
+            // The caller tries again, and needs the current records.
             learned?;
         }
-        // The change is made. If it cannot be read now, it will be.
+        // The change is made. If it cannot be read now, a later read finds it.
         Ok(held)
     }
 
-    /// Learns what has changed in every namespace.
+    /// Reads what has changed in every namespace.
     pub(crate) async fn follow_all(&self) -> Result<(), StoreError> {
         for space in Namespace::ALL {
             self.follow(space, Extent::News).await?;
@@ -93,7 +93,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Learns what has changed in a namespace, or everything in it.
+    /// Reads what has changed in a namespace, or everything in it.
     pub(crate) async fn follow(&self, space: Namespace, extent: Extent) -> Result<(), StoreError> {
         let known = match space {
             Namespace::Config => self.configured.lock().followed.version(),

@@ -1,10 +1,10 @@
 //! Guarding logins: attempts whose outcome is known only later, over policies with ladders.
 //!
-//! An attempt is charged when it begins, as if it had failed, so that guesses made side by side cannot
-//! slip through. When it ends, a success gives it back and clears the ladders that the guard names, a
-//! failure leaves it, and an attempt that was abandoned is given back. One that never ends stays a
-//! failure. The ticket says all that has to be known between the two, so any node that shares the store
-//! can end what another began.
+//! An attempt is charged when it begins, as if it had failed, so that parallel guesses cannot slip through.
+//! When it ends, a success refunds it and clears the ladders that the guard names, a failure leaves the
+//! charge, and an abandoned attempt is refunded. An attempt that never ends stays a failure. The ticket
+//! carries everything needed between the two calls, so any node that shares the store can end what another
+//! began.
 
 mod episode;
 mod locks;
@@ -36,7 +36,7 @@ pub enum Ending {
     Success,
     /// It failed.
     Failure,
-    /// Nobody found out: the caller gave up, or something else broke.
+    /// The outcome is unknown: the caller gave up, or something else broke.
     Abandoned,
 }
 
@@ -45,51 +45,51 @@ pub enum Ending {
 pub struct Begun<'a> {
     /// What was decided, and why.
     pub decision: Decision<'a>,
-    /// What ends it; `None` if it was refused, or nothing was taken.
+    /// Ends the attempt; `None` if it was refused, or took nothing.
     pub ticket: Option<String>,
 }
 
-/// What an attempt has to do.
+/// What the caller must do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Advice {
-    /// Not to come before this long; nothing if it may come at once, or if no time can be told.
+    /// How long to wait before the attempt; zero if it may come at once, or if the wait is unknown.
     pub delay: Span,
-    /// To come with a CAPTCHA.
+    /// Present a CAPTCHA.
     pub captcha: bool,
-    /// When the lock ends, if one keeps it out.
+    /// When the lock ends, if the attempt is locked out.
     pub locked_until: Option<Timestamp>,
-    /// Whoever is concerned should be notified: a step that asks for it was reached just now.
+    /// Notify the user: the attempt just reached a step that asks for it.
     pub notify: bool,
 }
 
-/// What came of ending an attempt.
+/// The result of ending an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finished {
-    /// The guard that it began at. It may be gone by now.
+    /// The guard at which it began. The guard may no longer exist.
     pub guard: String,
-    /// Whether it was ended now, had been before, or is not known any more.
+    /// Whether the attempt was ended now, was ended before, or is unknown.
     pub given: Refunded,
-    /// The locks that its failure made certain, and what else somebody is to be notified of.
+    /// The locks that this failure confirmed, and the other notifications to send.
     pub notices: Vec<Notice>,
 }
 
 /// Why an attempt was not ended. Nothing was done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FinishFault {
-    /// The ticket is not one of ours. The caller's fault.
+    /// Tollgate did not issue the ticket. The caller's fault.
     Forged,
-    /// It is a receipt, which is given back and not finished. The caller's fault.
+    /// It is a receipt. A receipt is refunded, not finished. The caller's fault.
     Receipt,
     /// The store cannot answer.
     Store(StoreError),
 }
 
-/// A ticket that was opened.
+/// A decoded ticket.
 struct Opened {
     receipt: Receipt,
     home: Home,
     guard: String,
-    /// The charges whose ladders are to be looked at if it fails.
+    /// The charges whose ladders are checked if the attempt fails.
     marks: SmallVec<[usize; 2]>,
 }
 
@@ -104,8 +104,8 @@ impl Engine {
         self.begin_guarded_as(pinned, guard, fields, None, None).await
     }
 
-    /// As [`Engine::begin_guarded`], for whoever knows when the attempt is over: what it holds is held
-    /// under this id. The caller knows the attempt by `correlation`, if it sent that.
+    /// As [`Engine::begin_guarded`], for a caller that knows when the attempt is over: its holds have this
+    /// id. `correlation` is the caller's id of the attempt, if it sent one.
     pub async fn begin_guarded_as<'a>(
         &self,
         pinned: &'a Snapshot,
@@ -119,7 +119,7 @@ impl Engine {
         self.decide_as(Manner::Take, pinned, &attempt, &mut decision).await?;
         let ticket = self.ticket(guard, &decision);
         if ticket.is_some() {
-            // Boxed, since few attempts climb to where that matters.
+            // Boxed, since few attempts reach such a step.
             Box::pin(self.reached(guard, &decision)).await;
         }
         let begun = Begun { decision, ticket };
@@ -146,8 +146,7 @@ impl Engine {
         Ok(Finished { guard: opened.guard, given, notices })
     }
 
-    /// Takes note of the steps that an attempt climbs to if it fails, before anybody knows whether it does:
-    /// whom it locks is locked from now on.
+    /// Records the steps that an attempt reaches if it fails, before its outcome is known: a lock begins now.
     async fn reached(&self, guard: &Guard, decision: &Decision<'_>) {
         let home = Home::of(decision);
         for line in decision.lines().filter(|line| line.taken) {
@@ -160,8 +159,8 @@ impl Engine {
         }
     }
 
-    /// Takes note of a failure, and tells whom it concerns: by how high the ladders are now, since others
-    /// may have got in or begun meanwhile.
+    /// Records a failure and sends the notifications. It reads the ladders again, since other attempts may
+    /// have succeeded or begun meanwhile.
     async fn failed(&self, pinned: &Snapshot, opened: &Opened) -> Vec<Notice> {
         self.watch.meters.count(&opened.guard, |counts| &counts.failures);
         let guard = pinned.policies.guard(&opened.guard);
@@ -195,8 +194,8 @@ impl Engine {
         notices
     }
 
-    /// The ticket of an attempt that was let through; `None` if nothing was taken. One that makes
-    /// somebody be locked or notified if it fails is kept in mind.
+    /// The ticket of an allowed attempt; `None` if it took nothing. An attempt whose failure locks or
+    /// notifies is watched.
     fn ticket(&self, guard: &Guard, decision: &Decision<'_>) -> Option<String> {
         if decision.outcome.taken == 0 {
             return None;
@@ -219,7 +218,7 @@ impl Engine {
         Some(text)
     }
 
-    /// What a ticket stands for.
+    /// Decodes a ticket.
     fn opened(&self, ticket: &str) -> Result<Opened, FinishFault> {
         let (mut receipt, home) = match self.seals.open(ticket) {
             Ok((Kind::Ticket, receipt, home)) => (receipt, home),
@@ -235,8 +234,7 @@ impl Engine {
         Ok(Opened { receipt, home, guard, marks: mark::read(&marks) })
     }
 
-    /// Ends attempts that would lock or notify somebody and that nobody has ended for long: they have
-    /// failed.
+    /// Ends overdue attempts whose failure locks or notifies, as failed.
     pub(crate) async fn end_overdue(&self) {
         if self.watch.is_empty() {
             return;
@@ -245,7 +243,7 @@ impl Engine {
         while let Some((ticket, due, text)) = overdue.next() {
             let pinned = self.pin();
             if let Err(FinishFault::Store(_)) = self.finish_guarded(&pinned, &text, Ending::Failure).await {
-                // The store will answer another time.
+                // Try again at the next round.
                 for (ticket, due, text) in overdue.chain([(ticket, due, text)]) {
                     self.watch.keep(ticket, due, &text);
                 }
@@ -255,7 +253,7 @@ impl Engine {
     }
 }
 
-/// What becomes of each charge.
+/// What happens to each charge.
 fn fates(clears: &Clears, taken: &[(&Rule, &Arc<Plan>)], ending: Ending) -> SmallVec<[Fate; 6]> {
     let fate = |clears| match ending {
         Ending::Success if clears => Fate::Clear,
@@ -271,7 +269,7 @@ impl Begun<'_> {
         self.decision.allowed()
     }
 
-    /// What this attempt has to do: wait if it was refused, or bring a CAPTCHA.
+    /// What the caller must do for this attempt: wait if it was refused, or present a CAPTCHA.
     pub fn advice(&self) -> Advice {
         let mut advice = Advice { delay: self.decision.wait().unwrap_or_default(), ..Advice::default() };
         for line in self.decision.lines() {
@@ -285,7 +283,7 @@ impl Begun<'_> {
         advice
     }
 
-    /// What the next attempt has to do if this one fails.
+    /// What the caller must do for the next attempt if this one fails.
     pub fn if_failed(&self) -> Advice {
         let mut advice = self.decision.lines().fold(Advice::default(), |advice, line| {
             line.climbs().fold(advice, |advice, climb| self.after(&line, &climb, advice))
@@ -294,7 +292,7 @@ impl Begun<'_> {
         advice
     }
 
-    /// Adds what one ladder asks of the next attempt. A rule that only observes keeps nobody out.
+    /// Adds what one ladder demands of the next attempt. A rule that only observes locks nothing.
     fn after(&self, line: &Line<'_>, climb: &Climb<'_>, mut advice: Advice) -> Advice {
         let Some(step) = climb.reached() else { return advice };
         advice.captcha |= step.captcha;

@@ -1,8 +1,8 @@
-//! The latest decisions, for people who want to know why.
+//! The latest decisions, for operators.
 //!
-//! Bounded in how many are kept, in how many bytes they take, and in how many are written a second, so that
-//! a flood costs next to nothing. Denials have a budget of their own, so that a flood of allowed attempts does not
-//! drown them.
+//! The journal bounds how many decisions it keeps, how many bytes they take, and how many it writes a second,
+//! so that a flood costs next to nothing. Denials have a budget of their own, so that a flood of allowed
+//! attempts does not displace them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub struct Journal {
     refused: LogLimiter,
 }
 
-/// What is kept, and how many bytes its texts have.
+/// The entries, and the bytes of their texts.
 #[derive(Default)]
 struct Pages {
     entries: VecDeque<Entry>,
@@ -35,43 +35,43 @@ pub struct Entry {
     pub policy: String,
     /// What was decided.
     pub verdict: Verdict,
-    /// How it was reached.
+    /// How the decision was reached.
     pub origin: Origin,
-    /// The rule that is named, if it was not allowed.
+    /// The rule that a refusal names.
     pub rule: Option<String>,
     /// Its code, if it has one.
     pub code: Option<Code>,
     /// The key of that rule, or of the first one that applied.
     pub key: Option<String>,
-    /// Every rule that applied or would have, and its key, as people may see them.
+    /// Every rule that applied or would have, and its key, as operators may see them.
     pub keys: Vec<(Arc<str>, String)>,
-    /// The id by which the caller knows the attempt: its own, or the one that a refusal told it.
+    /// The id by which the caller knows the attempt: its own, or the one that a refusal gave it.
     pub correlation: Option<String>,
-    /// The entry of the blocklist that barred the attempt, or that a ban by the rule made.
+    /// The blocklist entry that blocked the attempt, or that a ban by the rule created.
     pub listing: Option<Arc<Listing>>,
-    /// How much was asked for.
+    /// The cost of the attempt.
     pub cost: u64,
-    /// When to ask again, as the caller was told.
+    /// When to retry, as the caller was told.
     pub retry: When,
-    /// For how long, where this is not a decision but a ban by the rule.
+    /// The length of a ban by the rule, if this is a ban and not a decision.
     pub banned: Option<Span>,
-    /// For how long, where this is not a decision but a lock by a ladder of the rule.
+    /// The length of a lock by a ladder of the rule, if this is a lock and not a decision.
     pub locked: Option<Span>,
 }
 
 const KEPT: usize = 1_000;
-/// The most bytes that the texts of all entries have together. Usual ones are far from it.
+/// The most bytes that the texts of all entries take together. Usual entries take far less.
 const MOST_BYTES: usize = 4 << 20;
 
 impl Entry {
-    /// How many bytes its texts have.
+    /// How many bytes its texts take.
     fn bytes(&self) -> usize {
         let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
         let keys: usize = self.keys.iter().map(|(_, key)| key.len()).sum();
         self.policy.len() + length(&self.rule) + length(&self.key) + length(&self.correlation) + keys
     }
 
-    /// Whether it is about a key, of whatever rule.
+    /// Whether it has this key, of whatever rule.
     pub fn is_about(&self, key: &str) -> bool {
         self.key.as_deref() == Some(key) || self.keys.iter().any(|(_, own)| own == key)
     }
@@ -88,7 +88,7 @@ impl Default for Journal {
 }
 
 impl Journal {
-    /// Writes a decision down, if the pace allows it.
+    /// Records a decision, if the rate allows it.
     #[inline]
     pub(crate) fn record(&self, verdict: Verdict, now: Timestamp, entry: impl FnOnce() -> Entry) {
         let limiter = if verdict == Verdict::Allow { &self.allowed } else { &self.refused };
@@ -113,7 +113,7 @@ impl Journal {
         self.latest_of(most, |_| true)
     }
 
-    /// The latest decisions among those that are wanted, newest first.
+    /// The latest decisions that `wanted` selects, newest first.
     pub fn latest_of(&self, most: usize, wanted: impl Fn(&Entry) -> bool) -> Vec<Entry> {
         self.pages.lock().entries.iter().rev().filter(|entry| wanted(entry)).take(most).cloned().collect()
     }

@@ -1,13 +1,15 @@
-//! Holds that last as long as something in this process does, such as a connection or a request.
+//! Holds that last as long as a connection or a request of this process.
 //!
-//! A hold `at once for 30s` ends by itself unless it is renewed, so that those of a process that was
-//! killed are free again. Whoever has a [`Lease`] has its holds renewed; when it is dropped they are
-//! released: there and then if the counters are in this process, and else by [`Leases::run`], which is
-//! woken. That is done for many in one call: keeping and dropping a lease waits for nobody.
 //!
-//! What is held in the counters of this process, because the store could not be used, is renewed and
-//! released there, and is held in the store instead as soon as that has room. So is what ran out though
-//! it still lasts: after an outage that was longer than the holds were, for one.
+//! A hold `at once for 30s` expires unless it is renewed, so that the holds of a killed process become free
+//! again. Tollgate renews the holds of a [`Lease`], and releases them when it is dropped: at once if the
+//! counters are in this process, and otherwise by [`Leases::run`], which is woken. One call releases many.
+//! Keeping and dropping a lease never block.
+//!
+//!
+//! A hold taken in the counters of this process, because the store could not be used, is renewed and released
+//! there. It moves to the store as soon as that has room. A hold that expired while its lease lives is taken
+//! again in the store too, for example after an outage longer than the hold.
 
 mod chore;
 mod inbox;
@@ -35,61 +37,61 @@ use ledger::{Ledger, Reach};
 
 pub use meter::LeaseMeters;
 
-/// The holds that live things in this process have.
+/// The leases of this process.
 pub struct Leases {
     engine: Arc<Engine>,
     clock: Arc<dyn Clock>,
     inbox: Arc<Inbox>,
     ledger: Mutex<Ledger>,
-    /// What the ids of this process begin with: no other's do.
+    /// The prefix of this process's ids. No other process has it.
     node: u64,
     ids: AtomicU64,
 }
 
-/// Something that lasts, and has its holds for as long. Dropped, they are released.
+/// Keeps holds for as long as it lives. Dropping it releases them.
 #[must_use = "what is dropped is released"]
 pub struct Lease {
     /// `None` if it holds nothing.
     held: Option<(Arc<Inbox>, Arc<Kept>)>,
 }
 
-/// Ready when what a lease held is free for the next, or cannot be released now because the store cannot
-/// be used. Dropped, it is released all the same.
+/// Ready when the holds of a lease are released, or cannot be released now because the store cannot be used.
+/// Dropping this future does not stop the release.
 #[must_use = "whoever does not wait for it need only drop the lease"]
 #[derive(Debug)]
 pub struct Released(Option<oneshot::Receiver<Infallible>>);
 
-/// How often leases are tended.
+/// How often leases are renewed and released.
 const EVERY: Duration = Duration::from_millis(250);
-/// How many places of the store are seen to side by side.
+/// How many keys are handled concurrently.
 const SIDE_BY_SIDE: usize = 32;
 
 impl Leases {
-    /// How many leases are looked after, unless said otherwise.
+    /// How many leases are kept, unless configured otherwise.
     pub const MOST: usize = 1_000_000;
 
-    /// No leases yet. The clock must neither jump nor stand still; when it began does not matter.
+    /// No leases yet. The clock must be monotonic and keep running; its zero does not matter.
     pub fn new(engine: Arc<Engine>, clock: Arc<dyn Clock>) -> Self {
         let inbox = Arc::new(Inbox::new(Arc::clone(&engine), Self::MOST));
         let node = getrandom::u64().expect("the system gives random numbers");
         Self { engine, clock, inbox, ledger: Mutex::default(), node, ids: AtomicU64::new(0) }
     }
 
-    /// Looks after so many leases at most. What is beyond that is not renewed, and released only if the
-    /// counters are in this process: else it runs out by itself.
+    /// Keeps at most this many leases. A lease beyond that is not renewed. Its holds are released only if the
+    /// counters are in this process; otherwise they expire.
     #[must_use]
     pub fn with_most(self, most: usize) -> Self {
         Self { inbox: Arc::new(self.inbox.with_most(most)), ..self }
     }
 
-    /// An id for an attempt whose holds are to be kept: nobody else has it, on this node or another.
+    /// An id for an attempt whose holds are to be kept. It is unique on all nodes.
     pub fn fresh_id(&self) -> String {
         format!("{:016x}-{}", self.node, self.ids.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Keeps what a decision holds under the id it was made with, until the lease is dropped. What that
-    /// id had held before belongs to whoever took it; what two leases hold under one id is released by
-    /// the first of them that is dropped, so an id is best a [fresh](Self::fresh_id) one.
+    /// Keeps the holds of a decision, under the id of its attempt, until the lease is dropped. Holds that the
+    /// id had before belong to the lease that took them. If two leases hold the same key under one id, the
+    /// first that is dropped releases it, so use a [fresh](Self::fresh_id) id.
     pub fn keep(&self, decision: &Decision<'_>, id: &str) -> Lease {
         debug_assert!(decision.charges.id == Some(id), "a hold has the id of its attempt");
         let (charges, taken) = (&decision.charges, decision.outcome.taken);
@@ -113,9 +115,9 @@ impl Leases {
         Lease { held }
     }
 
-    /// Tends the leases for as long as it is polled: four times a second, and whenever one was dropped
-    /// that is still to be released. What is dropped while others are being released is released with the
-    /// next: many that end at the same time are a few calls. By one task, in a tokio runtime.
+    /// Renews and releases holds for as long as it is polled: four times a second, and whenever a dropped
+    /// lease is still to be released. Leases dropped while others are being released go with the next call,
+    /// so many that end at once take few calls. One task polls it, in a tokio runtime.
     pub async fn run(&self) -> Infallible {
         loop {
             self.tend().await;
@@ -126,8 +128,8 @@ impl Leases {
         }
     }
 
-    /// Renews what is due, releases what was dropped, and moves to the store what is held elsewhere. To
-    /// be called four times a second or so, by one task, if [`Leases::run`] is not.
+    /// Renews what is due, releases the holds of dropped leases, and moves local holds to the store. One task
+    /// calls it about four times a second, if none polls [`Leases::run`].
     pub async fn tend(&self) {
         let mut letters = self.inbox.empty();
         let waiting = std::mem::take(&mut letters.waiting);
@@ -136,7 +138,7 @@ impl Leases {
         drop(waiting);
     }
 
-    /// Releases what was dropped, and does nothing else.
+    /// Releases the holds of dropped leases, and does nothing else.
     async fn release(&self) {
         let mut letters = self.inbox.empty();
         let waiting = std::mem::take(&mut letters.waiting);
@@ -150,8 +152,7 @@ impl Leases {
         drop(waiting);
     }
 
-    /// Releases everything, before the process ends. Leases that are dropped afterwards have nothing
-    /// left to release.
+    /// Releases everything before the process ends. Leases dropped afterwards have nothing left to release.
     pub async fn end(&self) {
         {
             let mut ledger = self.ledger.lock();
@@ -162,7 +163,7 @@ impl Leases {
         *self.ledger.lock() = Ledger::default();
     }
 
-    /// What is counted about leases.
+    /// The metrics of leases.
     pub fn meters(&self) -> LeaseMeters {
         LeaseMeters { inbox: Arc::clone(&self.inbox) }
     }
@@ -175,7 +176,7 @@ impl Leases {
         self.see_to(chores).await;
     }
 
-    /// Where anything can be done now.
+    /// The homes that can be used now.
     fn reach(&self) -> Reach {
         if self.engine.is_store_open() { Reach::Everywhere } else { Reach::Local }
     }
@@ -206,8 +207,8 @@ impl Leases {
 }
 
 impl Lease {
-    /// As dropping it, for whoever has to know when that is done. It is at once if the counters are in
-    /// this process; else [`Leases::run`] has to see to it.
+    /// Drops the lease and reports when its holds are released: at once if the counters are in this process,
+    /// and otherwise after [`Leases::run`] has released them.
     pub fn release(mut self) -> Released {
         let Some((inbox, kept)) = self.held.take() else { return Released(None) };
         if inbox.releases_here(&kept) {
@@ -248,7 +249,7 @@ impl std::fmt::Debug for Lease {
     }
 }
 
-/// Waits for all of these at the same time.
+/// Runs these concurrently.
 async fn side_by_side<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
     let mut futures: Vec<_> = futures.into_iter().map(|future| (Box::pin(future), None)).collect();
     poll_fn(|context| {

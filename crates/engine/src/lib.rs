@@ -1,8 +1,8 @@
-//! Decides attempts: finds the policy, asks the store, weighs the answer, and keeps what people need
-//! to see why.
+//! Decides attempts: finds the policy, calls the store, evaluates the reply, and records the decision for
+//! operators.
 //!
-//! The engine gets an `Arc<dyn Store>`; which one it is, it does not know. Absent on purpose:
-//! protocols, configuration files, and clocks that decide anything: the store owns time.
+//! The engine gets an `Arc<dyn Store>` and does not know its type. Absent on purpose: protocols,
+//! configuration files, and clocks that decide anything. The store owns time.
 
 mod account_records;
 pub mod admit;

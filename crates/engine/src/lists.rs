@@ -1,8 +1,7 @@
-//! The blocklist and the allowlist in force: what is configured, and what was set at run time, here or
-//! on another node.
+//! The blocklist and the allowlist in force: the configured entries, and those set at run time on any node.
 //!
-//! Deciding reads them without a lock. What was set at run time is kept in the store's records; every node
-//! follows their changes, and the store removes what has ended.
+//! Deciding reads them without a lock. Entries set at run time are stored in the records; every node follows
+//! their changes, and the store removes ended entries.
 
 mod book;
 mod record;
@@ -20,19 +19,19 @@ pub use setting::{ListFault, MOST_SET, Wish};
 use crate::engine::{Engine, Fault, Snapshot};
 use crate::meter::ListMeters;
 use crate::shared_store::time_of;
-use book::Book;
-pub(crate) use book::Counts;
+use book::ListBook;
+pub(crate) use book::ListCounts;
 
-/// The lists, and what stands behind them.
+/// The lists and their source.
 pub(crate) struct Barrier {
     in_force: ArcSwap<Lists>,
-    /// The fields that the lists look at and that every attempt may bring.
+    /// The fields that the lists need and that every attempt may have.
     wanted: ArcSwap<Vec<Arc<str>>>,
-    /// Whether anybody is listed.
+    /// Whether the lists have any entry.
     any: AtomicBool,
-    book: Mutex<Book>,
-    /// How far the time of a shared store is ahead of this node's, in microseconds; [`UNKNOWN`] until
-    /// it is known.
+    book: Mutex<ListBook>,
+    /// How far a shared store's clock is ahead of this node's, in microseconds; [`UNKNOWN`] until the store
+    /// has told its time.
     ahead: AtomicI64,
     pub(crate) meters: ListMeters,
 }
@@ -45,7 +44,7 @@ impl Barrier {
             in_force: ArcSwap::default(),
             wanted: ArcSwap::default(),
             any: AtomicBool::new(false),
-            book: Mutex::new(Book::default()),
+            book: Mutex::new(ListBook::default()),
             ahead: AtomicI64::new(UNKNOWN),
             meters: ListMeters::default(),
         };
@@ -53,14 +52,14 @@ impl Barrier {
         barrier
     }
 
-    /// Puts in force what is configured of the lists, beside what was set at run time.
+    /// Puts the configured entries in force, besides those set at run time.
     pub(crate) fn configure(&self, policies: &Policies) {
         let mut book = self.book.lock();
         let lists = book.configure(policies);
         self.put_in_force(lists, &book);
     }
 
-    fn put_in_force(&self, lists: Lists, book: &Book) {
+    fn put_in_force(&self, lists: Lists, book: &ListBook) {
         let any = !lists.is_empty();
         let wanted = lists.fields().into_iter().filter(|name| book.accepts(name));
         self.wanted.store(Arc::new(book.with_sources(wanted.collect())));
@@ -69,52 +68,66 @@ impl Barrier {
         self.meters.set_entries(book.counts());
     }
 
-    /// The version of the records that is known.
+    /// The version of the records that was read.
     pub(crate) fn version(&self) -> Option<u64> {
         self.book.lock().followed.version()
     }
 
-    /// Learns a shared store's time from what it told just now.
+    /// Records a shared store's time.
     pub(crate) fn learn(&self, told: Timestamp, here: Timestamp) {
         let ahead = told.as_micros().cast_signed().wrapping_sub(here.as_micros().cast_signed());
         self.ahead.store(ahead, Ordering::Relaxed);
     }
 }
 
+/// An attempt without a policy that the blocklist blocks.
+#[must_use = "what is blocked has to be noted"]
+pub struct BlockedAttempt<'e> {
+    engine: &'e Engine,
+    listing: Arc<Listing>,
+}
+
+impl BlockedAttempt<'_> {
+    /// Records it in the metrics, the journal and the log. `correlation` is the caller's id of the attempt.
+    /// Returns the entry that blocks it.
+    pub fn note(self, correlation: &str) -> Arc<Listing> {
+        self.engine.note_barred_elsewhere(&self.listing, correlation, self.engine.store_time());
+        self.listing
+    }
+}
+
 impl Engine {
-    /// What is counted about the lists.
+    /// The metrics of the lists.
     pub fn list_meters(&self) -> &ListMeters {
         &self.barrier.meters
     }
 
-    /// What was set at run time for a target.
+    /// The entry set at run time for a target.
     pub(crate) fn listed(&self, target: &Target) -> Option<Arc<Listing>> {
         self.barrier.book.lock().find(target).cloned()
     }
 
-    /// The fields that the lists look at, beyond those of its policy, and that every attempt may bring;
-    /// `None` while the lists are empty. A door that knows such a field of an attempt brings it along.
+    /// The fields that the lists need besides those of the policy, and that every attempt may have; `None`
+    /// while the lists are empty. A door that knows such a field adds it to the attempt.
     #[inline]
     pub fn wanted(&self) -> Option<Arc<Vec<Arc<str>>>> {
         self.barrier.any.load(Ordering::Acquire).then(|| self.barrier.wanted.load_full())
     }
 
-    /// The entry that bars whoever these fields are about, for doors that let pass what no policy is
-    /// about. [`Engine::tell_barred`] takes note of it.
-    pub fn bars(&self, fields: &[(&str, &str)]) -> Option<Arc<Listing>> {
-        if !self.barrier.any.load(Ordering::Acquire) || !self.pin().policies.enabled {
+    /// Checks the blocklist for an attempt without a policy. [`BlockedAttempt::note`] records a blocked attempt and
+    /// returns its entry.
+    pub fn bars(&self, fields: &[(&str, &str)]) -> Option<BlockedAttempt<'_>> {
+        if !self.has_lists() {
             return None;
         }
         let pinned = self.pin();
+        if !pinned.policies.enabled {
+            return None;
+        }
         let completed = pinned.policies.roster().kinds().complete(fields);
         let fields = completed.as_deref().unwrap_or(fields);
-        self.lists().bar(fields, || self.store_time()).cloned()
-    }
-
-    /// Takes note that an entry barred an attempt which no policy is about, and which its caller knows by
-    /// this id.
-    pub fn tell_barred(&self, listing: &Arc<Listing>, correlation: &str) {
-        self.note_barred_elsewhere(listing, correlation, self.store_time());
+        let listing = self.lists().bar(fields, || self.store_time()).cloned()?;
+        Some(BlockedAttempt { engine: self, listing })
     }
 
     /// The lists in force.
@@ -128,7 +141,7 @@ impl Engine {
         self.barrier.any.load(Ordering::Acquire)
     }
 
-    /// Bars an attempt, if somebody it is from is on the blocklist. Answers whether they are.
+    /// Blocks an attempt that is on the blocklist. Returns whether it did.
     #[inline(never)]
     pub(crate) fn bar<'a>(
         &self,
@@ -151,8 +164,8 @@ impl Engine {
         Ok(true)
     }
 
-    /// The store's time. It is asked for where it answers at once; a shared store's is worked out from
-    /// what it told last.
+    /// The store's time. A store that answers at once is asked; the time of a shared store is computed from
+    /// its latest reply.
     pub(crate) fn store_time(&self) -> Timestamp {
         let Some(shared) = &self.shared else { return time_of(&*self.store) };
         match self.barrier.ahead.load(Ordering::Relaxed) {

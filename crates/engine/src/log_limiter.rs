@@ -1,10 +1,10 @@
-//! What lets a little of a flood through: for what people read, and nobody counts on.
+//! Rate limits for the log and the journal: they let a little of a flood through.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tollgate_core::{Span, Timestamp};
 
-/// At most so many a second, evenly spaced after a first burst. Where two meet, one is left out.
+/// At most one in each gap, after a first burst. If two threads meet, one is left out.
 pub struct LogLimiter {
     next: AtomicU64,
     gap: u64,
@@ -12,7 +12,7 @@ pub struct LogLimiter {
     most_ahead: u64,
 }
 
-/// Keeps what happens often from filling the log. By default it lets through ten lines a second, fifty at
+/// Keeps frequent events from filling the log. By default it lets through ten lines a second, and fifty at
 /// once.
 pub struct PacedLog {
     limiter: LogLimiter,
@@ -23,7 +23,7 @@ pub struct PacedLog {
 const FAR_AHEAD: u64 = 3_600_000_000;
 
 impl LogLimiter {
-    /// One in each gap, and so many at once.
+    /// One in each gap, and `burst` at once.
     pub fn new(gap: Span, burst: u64) -> Self {
         Self { next: AtomicU64::new(0), gap: gap.as_micros(), most_ahead: gap.as_micros() * (burst - 1) }
     }
@@ -65,7 +65,7 @@ impl PacedLog {
         if self.limiter.admits(now) {
             return Some(self.held_back.swap(0, Ordering::Relaxed));
         }
-        // Where two meet, one is not counted: it is for people to read.
+        // If two threads meet, one line is not counted. The number need not be exact.
         self.held_back.store(self.held_back.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         None
     }

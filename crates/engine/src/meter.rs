@@ -1,7 +1,7 @@
-//! Counters that many threads raise at once, and how they are shown to Prometheus.
+//! Counters that many threads increment at once, and their Prometheus form.
 //!
-//! The number of series depends on the configuration, never on the keys; policies made at run time are
-//! counted apart up to a bound.
+//! The number of series depends on the configuration, never on the keys. Policies created at run time have
+//! counters of their own up to a bound.
 
 mod guards;
 mod lists;
@@ -27,7 +27,7 @@ pub use store::StoreMeters;
 use striped::Striped;
 use tallies::Tallies;
 
-/// Everything the engine counts about decisions.
+/// The metrics of decisions.
 #[derive(Clone)]
 pub struct Meters {
     tallies: Arc<Mutex<Tallies>>,
@@ -54,10 +54,10 @@ impl Default for Meters {
 }
 
 impl Meters {
-    /// One decision in so many is timed: reading a clock costs as much as deciding.
+    /// One decision in this many is timed: reading a clock costs as much as deciding.
     pub const SAMPLED: u64 = 64;
 
-    /// The counters of these policies, of which so many are configured and come first.
+    /// The counters of these policies. The first `configured` of them are from the configuration.
     pub(crate) fn of(&self, policies: &Policies, configured: usize) -> Vec<PolicyMeter> {
         self.tallies.lock().of(policies, configured)
     }
@@ -113,7 +113,7 @@ impl std::fmt::Debug for Meters {
     }
 }
 
-/// Shows the decision counters as `tollgate_decisions_total{policy,rule,outcome}`.
+/// Exposes the decision counters as `tollgate_decisions_total{policy,rule,outcome}`.
 impl Collector for Meters {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let counts = self.counts();

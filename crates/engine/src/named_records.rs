@@ -15,7 +15,7 @@ pub(crate) struct NamedRecords {
 }
 
 impl NamedRecords {
-    /// Applies what has changed in the namespace.
+    /// Applies changes of the namespace.
     pub(crate) fn follow(&mut self, known: Option<u64>, changes: &Changes) -> Entries {
         if !self.followed.accept(known, changes) {
             return Entries::Complete;
@@ -46,7 +46,7 @@ impl NamedRecords {
         self.by_name.get(name).map(Vec::as_slice)
     }
 
-    /// Names that begin so and their records, behind one of them.
+    /// Records whose names begin with `start`, after the name `after`.
     pub(crate) fn page(&self, start: &str, after: Option<&str>, most: usize) -> Vec<(String, Vec<u8>)> {
         let from = after.filter(|after| *after > start).map_or(Bound::Included(start), Bound::Excluded);
         let range = self.by_name.range::<str, _>((from, Bound::Unbounded));

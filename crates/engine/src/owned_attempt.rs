@@ -3,12 +3,12 @@
 use smallvec::SmallVec;
 use tollgate_core::Attempt;
 
-/// An attempt that is kept until it is decided.
+/// An attempt that owns its text until it is decided.
 #[derive(Debug)]
 pub(crate) struct OwnedAttempt {
-    /// The policy, then the name and the value of each field, without anything between them.
+    /// The policy, then the name and the value of each field, without separators.
     text: Box<str>,
-    /// Where each of them ends.
+    /// Where each part ends.
     ends: SmallVec<[u32; 9]>,
     id: Option<Box<str>>,
     pub(crate) cost: u64,
@@ -19,7 +19,7 @@ pub(crate) struct OwnedAttempt {
 pub(crate) type Fields<'k> = SmallVec<[(&'k str, &'k str); 6]>;
 
 impl OwnedAttempt {
-    /// Keeps an attempt whose charges could be worked out, and which is short because of that.
+    /// Copies an attempt whose charges were computed, and which is short because of that.
     pub(crate) fn new(attempt: &Attempt<'_>) -> Self {
         let pairs = attempt.fields.iter().flat_map(|(name, value)| [*name, *value]);
         let parts: SmallVec<[&str; 9]> = std::iter::once(attempt.policy).chain(pairs).collect();
@@ -33,7 +33,7 @@ impl OwnedAttempt {
         Self { text, ends, id, cost: attempt.cost, correlation: None }
     }
 
-    /// The same, known to its caller by this id.
+    /// The same attempt, with the caller's id.
     pub(crate) fn known_by(self, correlation: Option<&str>) -> Self {
         Self { correlation: correlation.map(Into::into), ..self }
     }

@@ -1,9 +1,9 @@
 //! Waiting fairly until attempts may pass.
 //!
-//! Whoever waits takes nothing. When its turn comes, everything it asks for is taken together, so that
-//! somebody whom one limit holds up uses up no other. Those who wait for the same keys pass in the order
-//! in which they came, by priority first; those who wait for different keys take turns at the limits
-//! that they share.
+//! A waiting attempt takes nothing. When its turn comes, everything it asks for is taken together, so that an
+//! attempt held up by one limit uses up no other. Attempts that wait for the same keys pass by priority and
+//! then in the order of arrival. Attempts that wait for different keys take turns at the limits that they
+//! share.
 
 mod answer;
 mod ask;
@@ -42,8 +42,8 @@ use crate::taken::Taken;
 
 /// Lets attempts wait until they may pass: first come, first served.
 ///
-/// All clones are one pacer. It works for as long as anybody waits, in the tokio runtime of whoever waits
-/// first or in one that was named, whose timer must be enabled.
+/// All clones are one pacer. It works while attempts wait, in the tokio runtime of the first waiting caller
+/// or in the given one, whose timer must be enabled.
 #[derive(Clone)]
 pub struct Pacer {
     scheduler: Arc<Scheduler>,
@@ -52,11 +52,11 @@ pub struct Pacer {
 /// The bounds of a pacer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacerOptions {
-    /// How many may wait in all.
+    /// How many attempts may wait in total.
     pub most_waiting: usize,
-    /// How many may wait for the same keys.
+    /// How many attempts may wait for the same keys.
     pub most_per_key: usize,
-    /// How many decisions may be in flight at once, where the store takes its time.
+    /// How many decisions may be in flight at once, if the store does not answer at once.
     pub most_asking: usize,
 }
 
@@ -67,13 +67,13 @@ impl Default for PacerOptions {
 }
 
 impl Pacer {
-    /// A pacer for what this engine decides.
+    /// A pacer for the decisions of this engine.
     pub fn new(engine: Arc<Engine>, options: PacerOptions) -> Self {
         Self::over(Scheduler::new(engine, options, None))
     }
 
-    /// As [`Pacer::new`], working in this runtime. For those who wait in several runtimes, of which one
-    /// may end before the others.
+    /// As [`Pacer::new`], working in this runtime. For callers in several runtimes, one of which may end
+    /// before the others.
     pub fn in_runtime(engine: Arc<Engine>, options: PacerOptions, runtime: Handle) -> Self {
         Self::over(Scheduler::new(engine, options, Some(runtime)))
     }
@@ -84,17 +84,17 @@ impl Pacer {
         Self { scheduler }
     }
 
-    /// Waits until an attempt may pass, and takes everything it asks for then. Dropped, it gives its
-    /// place back, and what was taken for it too.
+    /// Waits until an attempt may pass, and then takes everything it asks for. If the caller drops the
+    /// future, the attempt leaves the queue, and what was taken for it is refunded.
     pub async fn acquire(&self, ask: Ask<'_>) -> Result<Permit, Unpaced> {
         let paced = self.acquire_with(ask, |engine, decision| engine.receipt(decision)).await;
         let permit = |paced: Paced<_>| Permit { waited: paced.waited, receipt: paced.seen };
         paced.map(permit).map_err(|unpaced| unpaced.map(drop))
     }
 
-    /// As [`Pacer::acquire`], for callers who need to see the decision that lets the attempt pass, or
-    /// that denies it: what they make of it, at the moment it is made, is a part of the answer. It is
-    /// seen here if nobody waits, and else in another task.
+    /// As [`Pacer::acquire`], for callers that need the decision that lets the attempt pass or denies it.
+    /// `see` turns it into a part of the result. It runs in this call if the attempt need not wait, and
+    /// otherwise in another task.
     pub async fn acquire_with<T: Send + 'static>(
         &self,
         ask: Ask<'_>,
@@ -122,8 +122,9 @@ impl Pacer {
         }
     }
 
-    /// Whether an attempt would have to queue: somebody waits for the same keys or for one of them, or
-    /// one of them stands still. Whoever decides without the pacer asks this first, so as not to push in.
+    /// Whether an attempt would have to queue: attempts wait for the same keys or for one of them, or one of
+    /// the keys is paused. A caller that decides without the pacer asks this first, so as not to jump the
+    /// queue.
     pub fn is_waiting(&self, pinned: &Snapshot, attempt: &Attempt<'_>) -> bool {
         let now = Instant::now();
         if self.scheduler.is_quiet(now) {
@@ -132,8 +133,8 @@ impl Pacer {
         self.scheduler.route(pinned, attempt).is_ok_and(|route| self.scheduler.must_queue(&route, now))
     }
 
-    /// Takes note of somebody who was sent away before it got here, because its door had no room for more
-    /// who wait.
+    /// Counts an attempt that a door rejected before it reached the pacer, because the door had no room for
+    /// more waiting attempts.
     pub fn sent_away(&self, policy: &str) -> Result<(), Mistake> {
         let pinned = self.scheduler.engine.pin();
         let policy = pinned.policies.find(policy)?;
@@ -141,27 +142,27 @@ impl Pacer {
         Ok(())
     }
 
-    /// Sends everybody away who waits, and whoever would have to from now on: nothing is taken for them.
-    /// For a process that ends, and would cut them otherwise.
+    /// Rejects every waiting attempt, and every later one that would have to wait. Nothing is taken for them.
+    /// For a process that ends, and would otherwise cut their connections.
     pub fn end(&self) {
         self.scheduler.end();
     }
 
-    /// How many wait.
+    /// How many attempts are waiting.
     pub fn waiting(&self) -> usize {
         self.scheduler.waiting.load(Ordering::Acquire)
     }
 
-    /// What is counted about those who wait.
+    /// The metrics of the pacer.
     pub fn meters(&self) -> &PacerMeters {
         &self.scheduler.meters
     }
 }
 
-/// What a pacer answers to a caller that sees the decision.
+/// The result for a caller that sees the decision.
 type Answer<T> = Result<Paced<T>, Unpaced<T>>;
 
-/// The same answer, in the words of every door.
+/// The same result, in the type that every door uses.
 fn admitted<T>(answer: Answer<(T, Taken)>) -> Admitted<T> {
     let (waited, (seen, taken)) = match answer {
         Ok(Paced { waited, seen }) => (waited, seen),

@@ -1,9 +1,9 @@
-//! What stands still for a while because somebody upstream said so: here at once, and on every node
-//! that shares the store within a second.
+//! Pauses that an upstream asked for: on this node at once, and on every node that shares the store within a
+//! second.
 //!
-//! Each pause is a record of its own, which says what stands still and until when by the store's
-//! clock. So two nodes never write the same record, and the store removes one that is over. The key of a
-//! secret rule is sealed in it.
+//! Each pause is a record of its own, with its scope and its end by the store's clock. So two nodes never
+//! write the same record, and the store removes a pause that is over. The key of a secret rule is sealed in
+//! the record.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +22,7 @@ use crate::ticket;
 
 /// All pauses.
 pub(crate) struct Pauses {
-    book: Mutex<Book>,
+    book: Mutex<PauseBook>,
     version: AtomicU64,
     /// When the last of them ends, in microseconds after `start`.
     last_end: AtomicU64,
@@ -31,30 +31,31 @@ pub(crate) struct Pauses {
 
 /// The pauses by the names of their records.
 #[derive(Default)]
-struct Book {
+struct PauseBook {
     followed: Followed,
     recorded: BTreeMap<String, Pause>,
-    /// Those that this node alone knows: not recorded yet, or in vain.
+    /// Pauses that only this node knows: not recorded yet, or the record failed.
     here: BTreeMap<String, Pause>,
 }
 
-/// Something that stands still.
+/// A pause in effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pause {
     pub(crate) scope: Stopped,
     pub(crate) until: Instant,
 }
 
-/// What stands still.
+/// What is paused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Stopped {
-    /// Whatever passes a policy.
+    /// All attempts of a policy.
     Policy(String),
-    /// Whatever a rule counts at a key.
+    /// All attempts that a rule counts at a key.
     Key { rule: String, key: String },
 }
 
-/// How many pauses may last at once: every caller that may check may report them.
+/// How many pauses may be in effect at once. Every caller that may check may report pauses, so the number is
+/// bounded.
 const MOST_PAUSES: usize = Namespace::Pauses.most_entries();
 
 impl Default for Pauses {
@@ -65,7 +66,7 @@ impl Default for Pauses {
 }
 
 impl Pauses {
-    /// Whether nothing stands still.
+    /// Whether no pause is in effect.
     pub(crate) fn are_over(&self, now: Instant) -> bool {
         let last_end = Duration::from_micros(self.last_end.load(Ordering::Acquire));
         now.saturating_duration_since(self.start) >= last_end
@@ -76,14 +77,15 @@ impl Pauses {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Calls `see` with each pause. Answers the version that it has seen.
+    /// Calls `see` with each pause. Returns the version that it has seen.
     pub(crate) fn each(&self, mut see: impl FnMut(&Pause)) -> u64 {
         let book = self.book.lock();
         book.recorded.values().chain(book.here.values()).for_each(&mut see);
         self.version()
     }
 
-    /// Begins a pause on this node. Answers the name of its record, unless one lasts as long already.
+    /// Begins a pause on this node. Returns the name of its record; `None` if a pause of the scope lasts as
+    /// long already.
     fn begin(&self, scope: Stopped, until: Instant, now: Instant) -> Result<Option<String>, PauseFault> {
         let mut book = self.book.lock();
         let mut lasting = 0;
@@ -110,7 +112,7 @@ impl Pauses {
         book.recorded.iter().filter(|(_, known)| shorter(known)).map(|(name, _)| name.clone()).collect()
     }
 
-    /// Ends every pause of these scopes on this node. Answers their records.
+    /// Ends every pause of these scopes on this node. Returns their records.
     fn end(&self, scopes: &[Stopped]) -> Vec<String> {
         let mut book = self.book.lock();
         let ends = |pause: &Pause| scopes.contains(&pause.scope);
@@ -122,19 +124,19 @@ impl Pauses {
         names
     }
 
-    /// The version of the records that is known.
+    /// The version of the records that was read.
     pub(crate) fn known_version(&self) -> Option<u64> {
         self.book.lock().followed.version()
     }
 
-    /// Follows the records, which `read` can read.
+    /// Follows the records. `read` decodes them.
     fn follow(
         &self,
         known: Option<u64>,
         changes: &Changes,
         read: impl Fn(&[u8]) -> Option<(Timestamp, Stopped)>,
     ) -> Entries {
-        // The way back from the store lengthens a pause, and does not cut it short.
+        // The delay of the store's reply lengthens a pause, and never shortens it.
         let now = Instant::now();
         let mut book = self.book.lock();
         if !book.followed.accept(known, changes) {
@@ -164,7 +166,7 @@ impl Pauses {
         entries
     }
 
-    fn changed(&self, book: &Book) {
+    fn changed(&self, book: &PauseBook) {
         let ends = book.recorded.values().chain(book.here.values()).map(|pause| pause.until);
         let last = ends.max().map_or(Duration::ZERO, |end| end.saturating_duration_since(self.start));
         self.last_end.store(Span::from(last).as_micros(), Ordering::Release);
@@ -173,7 +175,7 @@ impl Pauses {
 }
 
 impl Stopped {
-    /// A pause as it is recorded: its end, what kind it is and of what, and the key to the end.
+    /// The recorded form of a pause: its end, its kind and name, and the key as the rest.
     fn record_value(&self, until: Timestamp) -> Vec<u8> {
         let until = until.as_micros();
         match self {
@@ -198,7 +200,7 @@ impl Stopped {
         Some((until, scope))
     }
 
-    /// As [`Stopped::record_value`], where nobody is to read the key.
+    /// As [`Stopped::record_value`], with a sealed key.
     fn sealed(rule: &str, key: &str, until: Timestamp, seal: &Seal) -> Vec<u8> {
         let taken = vec![ReceiptLine { rule: rule.to_owned(), key: key.to_owned(), cost: 0 }];
         let sealed = seal.seal(Kind::Pause, &Receipt { ticket: ticket::next(), at: until, taken });
@@ -213,7 +215,7 @@ impl Stopped {
 }
 
 impl Engine {
-    /// Lets something stand still. It does on this node from now on, whatever comes of telling others.
+    /// Pauses a scope. It is paused on this node from now on, even if the record fails.
     pub(crate) async fn pause(&self, scope: Stopped, span: Span) -> Result<(), PauseFault> {
         let span = span.min(Span::MAX);
         let now = Instant::now();
@@ -222,14 +224,14 @@ impl Engine {
     }
 
     async fn record_pause(&self, name: &str, scope: &Stopped, span: Span) -> Result<(), StoreError> {
-        // Of the span, nothing is lost on the way to the store.
+        // The span counts from the store's time, so the delay of the call does not shorten it.
         let until = self.store_now().await? + span;
         let mut edits = vec![Edit::put(name, self.pause_record(scope, until)?).until(Some(until))];
         edits.extend(self.pauses.outlasted(name).into_iter().map(Edit::remove));
         self.change_records(Namespace::Pauses, &edits).await.map(drop)
     }
 
-    /// What is recorded of a pause.
+    /// The record of a pause.
     fn pause_record(&self, scope: &Stopped, until: Timestamp) -> Result<Vec<u8>, StoreError> {
         let pinned = self.pin();
         match scope {
@@ -251,7 +253,7 @@ impl Engine {
         self.change_records(Namespace::Pauses, &edits).await.map(drop)
     }
 
-    /// Applies what has changed in the records of pauses.
+    /// Applies changes of the pauses' records.
     pub(crate) fn follow_pauses(&self, known: Option<u64>, changes: &Changes) -> Entries {
         let read = |value: &[u8]| self.seals.with(Home::Store, |seal| Stopped::read(value, seal)).flatten();
         self.pauses.follow(known, changes, read)

@@ -1,25 +1,25 @@
-//! Who comes most often, in bounded memory: of those who are refused, or of all.
+//! The most frequent keys, in bounded memory: of refused attempts, or of all.
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use tollgate_core::Timestamp;
 
-/// The keys that were noted most often of late.
+/// The keys recorded most often of late.
 #[derive(Default)]
 pub struct Ranking {
     counts: Mutex<Counts>,
 }
 
-/// One key and how often it was noted.
+/// One key and how often it was recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ranked {
     /// The rule.
     pub rule: String,
     /// The key.
     pub key: String,
-    /// How often; an underestimate for keys that came late into a crowd.
+    /// How often; an underestimate for keys that came when the table was full.
     pub count: u64,
-    /// When last.
+    /// When it was last recorded.
     pub last: Timestamp,
 }
 
@@ -34,7 +34,7 @@ struct Count {
 const MOST: usize = 2_048;
 
 impl Ranking {
-    /// Notes a key. Where two meet, one is left out: the list is for people.
+    /// Records a key. If two threads meet, one is left out: the numbers need not be exact.
     pub(crate) fn note(&self, rule: &str, key: &str, now: Timestamp) {
         let Some(mut counts) = self.counts.try_lock() else { return };
         if let Some(count) = counts.get_mut(&Pair(rule, key)) {
@@ -48,7 +48,7 @@ impl Ranking {
         counts.insert((rule.into(), key.into()), Count { noted: 1, last: now });
     }
 
-    /// The keys noted most, most first.
+    /// The most frequent keys, most frequent first.
     pub fn top(&self, most: usize) -> Vec<Ranked> {
         let counts = self.counts.lock();
         let mut all: Vec<Ranked> = counts
@@ -67,7 +67,7 @@ impl Ranking {
     }
 }
 
-/// Makes room: halves what everybody has, and drops those who had least, at least a quarter of them.
+/// Makes room: halves all counts, and drops the least frequent keys, at least a quarter of them.
 fn halve(counts: &mut Counts) {
     let mut sizes: Vec<u64> = counts.values().map(|count| count.noted).collect();
     let (_, cut, _) = sizes.select_nth_unstable(MOST / 4);

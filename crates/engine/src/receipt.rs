@@ -1,13 +1,13 @@
-//! Receipts as text: what was taken, encrypted and authenticated, so that no client can read a key in
-//! one or make one up.
+//! Receipts as text: what an attempt took, encrypted and authenticated, so that no client can read a key in
+//! one or forge one.
 //!
 //! A sealed text is base64 of a version, a kind, the sealer's salt, a number, and then, under AES-256-GCM,
 //! the ticket, the time, and the rules, keys and costs. The key is derived from the store's secret and the
 //! salt (HKDF-SHA-256). A sealer draws its salt at random and numbers what it seals, and the number is the
 //! nonce, so no two texts share key and nonce.
 //!
-//! Tickets of guards, records of locks and pauses, and passwords of accounts are sealed alike. The kind tells them apart, and it is
-//! authenticated with the rest: none of them passes for another.
+//! Tickets of guards, records of locks and pauses, and passwords of accounts are sealed alike. The kind
+//! distinguishes them, and it is authenticated with the rest: none of them passes for another.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,14 +28,14 @@ pub struct Seal {
     veil: hmac::Key,
 }
 
-/// The two seals of an engine: that of the store, which all who share it know, and one of this
+/// The two seals of an engine: that of the store, which all nodes that share the store know, and one of this
 /// process for what was taken from its own counters.
 pub(crate) struct Seals {
     shared: ArcSwapOption<Seal>,
     local: Seal,
 }
 
-/// Where what a receipt stands for was taken.
+/// Where the charges of a receipt were taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Home {
     Store,
@@ -43,35 +43,35 @@ pub(crate) enum Home {
 }
 
 impl Home {
-    /// Where a decision took what it took.
+    /// Where a decision took its charges.
     pub(crate) fn of(decision: &Decision<'_>) -> Self {
         if matches!(decision.origin, Origin::Local(_)) { Self::Local } else { Self::Store }
     }
 }
 
-/// A receipt as far as it is written: at the end of the text that it will be a part of, as bytes.
+/// A receipt being written, as bytes at the end of the text that it will be a part of.
 pub(crate) struct Draft<'s> {
     seal: &'s Seal,
     text: &'s mut Vec<u8>,
     start: usize,
 }
 
-/// A text that is no receipt of ours. The caller's fault; nothing was done.
+/// Tollgate did not issue this text. The caller's fault; nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forged;
 
-/// What a sealed text is good for.
+/// The purpose of a sealed text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// To give back an attempt.
+    /// To refund an attempt.
     Receipt = 1,
     /// To finish an attempt at a guard.
     Ticket = 2,
-    /// To know which key is locked.
+    /// To record which key is locked.
     Lock = 3,
-    /// To know which key is paused.
+    /// To record which key is paused.
     Pause = 4,
-    /// To log in to the server of an account.
+    /// To store the password for the server of an account.
     Password = 5,
 }
 
@@ -82,28 +82,28 @@ impl Kind {
     }
 }
 
-/// The format of sealed texts. An earlier one began with a byte below 16.
+/// The format of sealed texts. Texts of an earlier format begin with a byte below 16.
 const VERSION: u8 = 16;
 const SALT: usize = 16;
 /// Version, kind, salt and number.
 const HEAD: usize = 2 + SALT + 8;
-/// The longest receipt there can be, in bytes of text.
+/// The longest receipt, in bytes of text.
 const MOST_BYTES: usize = 64 * 1024;
 
 impl Seals {
-    /// A seal for this process; that of the store is not known yet.
+    /// Creates a seal for this process; that of the store is not known yet.
     pub(crate) fn new() -> Self {
         let mut secret = [0; 32];
         getrandom::fill(&mut secret).expect("the system gives random numbers");
         Self { shared: ArcSwapOption::empty(), local: Seal::new(secret) }
     }
 
-    /// From now on the store's seal has this secret.
+    /// Sets the secret of the store's seal.
     pub(crate) fn share(&self, secret: [u8; 32]) {
         self.shared.store(Some(Arc::new(Seal::new(secret))));
     }
 
-    /// Seals for one home, if its seal is known.
+    /// Calls `seal` with the seal of one home, if it is known.
     pub(crate) fn with<T>(&self, home: Home, seal: impl FnOnce(&Seal) -> T) -> Option<T> {
         match home {
             Home::Local => Some(seal(&self.local)),
@@ -111,7 +111,7 @@ impl Seals {
         }
     }
 
-    /// What a text stands for, and where it was taken.
+    /// Opens a text. Returns its contents, and where the charges were taken.
     pub(crate) fn open(&self, text: &str) -> Result<(Kind, Receipt, Home), Forged> {
         let opened = |home| {
             let opened = self.with(home, |seal| seal.open(text).ok()).flatten();
@@ -120,8 +120,7 @@ impl Seals {
         opened(Home::Store).or_else(|| opened(Home::Local)).ok_or(Forged)
     }
 
-    /// A short name for a key that must not be shown: on all nodes the same, as soon as the store's
-    /// seal is known.
+    /// A pseudonym for a secret key: the same on all nodes, as soon as the store's seal is known.
     pub(crate) fn veil(&self, key: &str) -> String {
         self.with(Home::Store, |seal| seal.veil(key)).unwrap_or_else(|| self.local.veil(key))
     }
@@ -137,7 +136,7 @@ impl Seal {
         Self { secret, salt, key, next: AtomicU64::new(0), veil }
     }
 
-    /// The receipt as text.
+    /// Seals a receipt into a text.
     pub fn seal(&self, kind: Kind, receipt: &Receipt) -> String {
         let mut text = Vec::new();
         let mut draft = self.draft(kind, receipt.ticket, receipt.at, &mut text);
@@ -165,7 +164,7 @@ impl Seal {
         Draft { seal: self, text, start }
     }
 
-    /// What a text stands for, if it was sealed with this secret.
+    /// Opens a text, if it was sealed with this secret.
     pub fn open(&self, text: &str) -> Result<(Kind, Receipt), Forged> {
         if text.len() > MOST_BYTES {
             return Err(Forged);
@@ -180,7 +179,7 @@ impl Seal {
         read(body).map(|receipt| (kind, receipt)).ok_or(Forged)
     }
 
-    /// A short name for a key that must not be shown.
+    /// A pseudonym for a secret key.
     pub fn veil(&self, key: &str) -> String {
         let mut context = hmac::Context::with_key(&self.veil);
         [b"tollgate veil\0", key.as_bytes()].iter().for_each(|part| context.update(part));
@@ -188,14 +187,14 @@ impl Seal {
     }
 }
 
-/// The key of the sealer who has this salt.
+/// The encryption key of the sealer with this salt.
 fn derive_key(secret: &[u8; 32], salt: &[u8; SALT]) -> LessSafeKey {
     let derived = hkdf::Salt::new(hkdf::HKDF_SHA256, salt).extract(secret);
     let key = derived.expand(&[b"tollgate token"], &AES_256_GCM).expect("one key is not too much to derive");
     LessSafeKey::new(UnboundKey::from(key))
 }
 
-/// The nonce of the text that begins like this: its number.
+/// The nonce of the text with this head: its number.
 fn nonce(head: &[u8; HEAD]) -> Nonce {
     let mut nonce = [0; NONCE_LEN];
     nonce[NONCE_LEN - 8..].copy_from_slice(&head[HEAD - 8..]);
@@ -203,16 +202,17 @@ fn nonce(head: &[u8; HEAD]) -> Nonce {
 }
 
 impl Draft<'_> {
-    /// Adds a charge that was taken.
+    /// Adds a taken charge.
     pub(crate) fn add(&mut self, rule: &str, key: &str, cost: u64) {
         for text in [rule, key] {
-            self.text.extend_from_slice(&u16::try_from(text.len()).unwrap_or(u16::MAX).to_le_bytes());
+            let length = u16::try_from(text.len()).expect("rules and keys are shorter than 64 KiB");
+            self.text.extend_from_slice(&length.to_le_bytes());
             self.text.extend_from_slice(text.as_bytes());
         }
         self.text.extend_from_slice(&cost.to_le_bytes());
     }
 
-    /// Puts the sealed text in the place of the bytes.
+    /// Replaces the bytes by the sealed text.
     pub(crate) fn seal(self) {
         let Self { seal, text, start } = self;
         let (head, body) =
@@ -255,8 +255,36 @@ fn text(body: &mut &[u8]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use tollgate_core::Rule;
+    use tollgate_core::key::MOST_FIELD_BYTES;
 
     use super::*;
+
+    #[test]
+    fn a_text_of_an_earlier_format_or_another_kind_of_text_is_refused() {
+        let seal = Seal::new([7; 32]);
+        let receipt = Receipt { ticket: Ticket(1), at: Timestamp::from_micros(1), taken: Vec::new() };
+        let text = seal.seal(Kind::Receipt, &receipt);
+        let bytes = BASE64URL_NOPAD.decode(text.as_bytes()).unwrap();
+        assert_eq!(bytes[0], VERSION);
+        // Earlier formats began with their kind, and a later one will begin with a greater version.
+        for version in (0..=u8::MAX).filter(|version| *version != VERSION) {
+            let other: Vec<u8> = [version].into_iter().chain(bytes[1..].iter().copied()).collect();
+            assert_eq!(seal.open(&BASE64URL_NOPAD.encode(&other)), Err(Forged), "version {version}");
+        }
+        // A receipt as the first format had it: kind, ticket, time, and a tag of 16 bytes.
+        let old: Vec<u8> = [1].into_iter().chain([0; 8]).chain([9; 8]).chain([5; 16]).collect();
+        assert_eq!(seal.open(&BASE64URL_NOPAD.encode(&old)), Err(Forged));
+    }
+
+    #[test]
+    fn the_longest_keys_that_rules_make_are_sealed() {
+        let key = "k".repeat(Rule::MOST_FIELDS * 2 * (MOST_FIELD_BYTES + 1));
+        let line = ReceiptLine { rule: "r".into(), key, cost: 1 };
+        let receipt = Receipt { ticket: Ticket(1), at: Timestamp::from_micros(1), taken: vec![line] };
+        let seal = Seal::new([7; 32]);
+        assert_eq!(seal.open(&seal.seal(Kind::Receipt, &receipt)), Ok((Kind::Receipt, receipt)));
+    }
 
     proptest! {
         #[test]

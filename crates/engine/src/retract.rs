@@ -1,5 +1,5 @@
-//! Takes whose answer never came, so that they may have been made. They are undone once the store can be
-//! used again, as far as a ticket tells what they took.
+//! Takes without a reply, which the store may have made. They are undone once the store can be used again, as
+//! far as its tickets record what they took.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use tollgate_core::{Charges, Limit, Plan, Ticket};
 use crate::retry::Retry;
 use crate::shared_store::SharedStore;
 
-/// A take that is to be undone.
+/// A take to be undone.
 #[derive(Clone, Debug)]
 pub(crate) struct Retraction {
     ticket: Ticket,
@@ -20,14 +20,14 @@ pub(crate) struct Retraction {
     calendar: SmallVec<[Page; 1]>,
 }
 
-/// A take that the store was asked for. Unless it is settled it is undone, even if its caller has gone.
+/// A take that was sent to the store. Unless it is settled it is undone, even if its caller is gone.
 pub(crate) struct Unanswered<'s> {
     shared: &'s SharedStore,
     retraction: Option<Retraction>,
 }
 
 impl Retraction {
-    /// What undoes a take; `None` if the ticket leaves no trace in anything it takes.
+    /// Undoes a take; `None` if none of its limits records tickets.
     fn of(charges: &Charges<'_>) -> Option<Self> {
         let taken: Vec<_> = charges
             .iter()
@@ -54,12 +54,12 @@ impl Retraction {
 }
 
 impl<'s> Unanswered<'s> {
-    /// Expects an answer to a take.
+    /// Expects the reply to a take.
     pub(crate) fn new(shared: &'s SharedStore, charges: &Charges<'_>) -> Self {
         Self { shared, retraction: Retraction::of(charges) }
     }
 
-    /// It is known what became of it.
+    /// The result of the take is known.
     pub(crate) fn settled(mut self) {
         self.retraction = None;
     }

@@ -1,7 +1,8 @@
-//! What a shared store is still to be told: refunds that it did not take, and takes whose answer never came.
+//! Calls to a shared store that are still to be made: failed refunds, and the undoing of takes without a
+//! reply.
 //!
-//! Both are tried until the store has settled them. A ticket is refunded once and undone once, however
-//! often the store is asked.
+//! Both are retried until the store has answered. A ticket is refunded once and undone once, however often
+//! the store is called.
 
 use std::collections::BTreeMap;
 
@@ -14,19 +15,19 @@ use crate::retract::Retraction;
 use crate::shared_store::SharedStore;
 use crate::taken::{Pending, Refund};
 
-/// One thing that the store is to be told.
+/// One call to be made.
 pub(crate) enum Retry {
-    /// To give something back.
+    /// A refund.
     Refund(Pending),
-    /// To undo a take, if it was made.
+    /// Undo a take, if it was made.
     Retract(Retraction),
 }
 
-/// What the store is to be told, by when that is due.
+/// The calls to be made, by due time.
 #[derive(Default)]
 pub(crate) struct Retries {
     queue: Mutex<Queue>,
-    /// How many retractions were dropped because too much was due.
+    /// How many retractions were dropped because too many calls were pending.
     pub(crate) retractions_dropped: Counter,
     /// How many refunds were dropped, and so stay counted.
     pub(crate) refunds_dropped: Counter,
@@ -34,21 +35,21 @@ pub(crate) struct Retries {
 
 #[derive(Default)]
 struct Queue {
-    /// By when it is due, and then by its number.
+    /// By due time, and then by number.
     due: BTreeMap<(Timestamp, u64), Retry>,
     next: u64,
 }
 
-/// How many are tried at a time.
+/// How many calls are tried in one round.
 const AT_A_TIME: usize = 256;
 
 impl Retries {
-    /// How many are kept.
+    /// How many calls are kept.
     const MOST: usize = 10_000;
-    /// How long a take may still be on its way to the store: it is not undone before.
+    /// How long a take may still be on its way to the store: it is not undone earlier.
     const SETTLES_IN: Span = Span::from_secs(1);
 
-    /// Keeps something to be tried. If there is too much, the oldest is dropped.
+    /// Keeps a call to be tried. If there are too many, the oldest is dropped.
     pub(crate) fn push(&self, retry: Retry, now: Timestamp) {
         let due = match &retry {
             Retry::Refund(_) => now,
@@ -67,7 +68,7 @@ impl Retries {
         queue.due.insert((due, number), retry);
     }
 
-    /// What has been due for longest.
+    /// The call that has been due for longest.
     fn next(&self, now: Timestamp) -> Option<Retry> {
         let mut queue = self.queue.lock();
         let first = queue.due.first_entry()?;
@@ -76,14 +77,14 @@ impl Retries {
 }
 
 impl Engine {
-    /// Tells the shared store what it is still to be told, a few at a time.
+    /// Makes the calls that are due, a few at a time.
     pub(crate) async fn retry(&self, shared: &SharedStore) {
         for _ in 0..AT_A_TIME {
             let Some(retry) = shared.retries.next(shared.gate.now()) else { return };
             let stops = match retry {
                 // It is due again at once, behind the others.
                 Retry::Refund(pending) => Refund::new(self, pending).make().await.is_err(),
-                // The keys of other servers are not kept waiting.
+                // An error of one server does not delay the keys of the others.
                 Retry::Retract(retraction) => {
                     self.retract(shared, retraction).await.is_err_and(|error| error.is_outage())
                 }
@@ -100,7 +101,7 @@ impl Engine {
         let undone = self.ask(self.store.retract(&charges)).await;
         self.freed(&charges);
         drop(charges);
-        // What is damaged cannot be undone later either.
+        // A damaged key cannot be undone later either.
         if undone.as_ref().is_err_and(StoreError::is_passing) {
             shared.retries.push(Retry::Retract(retraction), shared.gate.now());
         }

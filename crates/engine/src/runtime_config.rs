@@ -1,7 +1,7 @@
-//! What was set at run time: limits of single keys, policies, and which routes pass them.
+//! The run-time configuration: limits of single keys, policies, and the policies of routes.
 //!
-//! It is kept in records, read as a whole, and laid over the configuration, which it never changes.
-//! What does not go with the configuration of the day is left out and told; it is not forgotten.
+//! It is stored in records, read as a whole, and laid over the configuration, which it never changes. An
+//! entry that does not fit the current configuration is left out and logged; it is not deleted.
 
 mod dynamic_policy;
 mod merged;
@@ -20,16 +20,16 @@ pub(crate) use merged::{Merged, Misfit, UNREADABLE};
 pub(crate) use overrides::{Overrides, write as write_plan};
 pub use policy_spec::{BadSpec, PolicyDraft, PolicySpec};
 
-/// Policies made at run time, by name.
+/// Policies created at run time, by name.
 pub type DynamicPolicies = BTreeMap<Arc<str>, Arc<DynamicPolicy>>;
-/// The policies that routes pass because they were told to at run time, by route.
+/// The policies assigned to routes at run time, by route.
 pub type Assignments = BTreeMap<Arc<str>, Arc<str>>;
 
-/// The rule that is part of every policy made at run time: what one consumer may do on all routes
-/// together. Nobody is limited by it for whom nothing was set.
+/// The rule that is part of every policy created at run time: what one consumer may do on all routes
+/// together. It limits only consumers that have an override.
 pub const CONSUMER: &str = "consumer";
 
-/// Everything that was set at run time.
+/// The run-time configuration.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RuntimeConfig {
     pub(crate) overrides: Overrides,
@@ -39,32 +39,32 @@ pub(crate) struct RuntimeConfig {
     unreadable: BTreeMap<String, Vec<u8>>,
 }
 
-/// What a record is about, by its name: the one place that knows.
+/// What a record is about, by its name. Only this type knows the names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Subject<'r> {
-    /// `override/RULE/KEY`: the limits of a key. Rule names hold no slash, so the first one ends them.
+    /// `override/RULE/KEY`: the limits of a key. Rule names contain no slash, so the first one ends them.
     Override { rule: &'r str, key: &'r str },
     /// `policy/NAME`: a policy.
     Policy(&'r str),
-    /// `route/NAME`: the policy that a route passes.
+    /// `route/NAME`: the policy of a route.
     Route(&'r str),
 }
 
-/// What changes made another.
+/// What a set of changes affected.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Touched {
-    /// Rules of which only limits of single keys are others.
+    /// Rules of which only limits of single keys changed.
     pub(crate) rules: BTreeSet<String>,
-    /// Whether anything else is another.
+    /// Whether anything else changed.
     pub(crate) more: bool,
 }
 
-/// What does not fit, by the name of its record, and why.
+/// The entries that do not fit, by the name of their record, and why.
 #[derive(Debug, Default)]
 pub(crate) struct LeftOut(pub(crate) BTreeMap<String, String>);
 
 impl<'r> Subject<'r> {
-    /// What a record is about; `None` if it is none of ours.
+    /// What a record is about; `None` if the name is unknown.
     pub(crate) fn of(record: &'r str) -> Option<Self> {
         let (kind, rest) = record.split_once('/')?;
         match kind {
@@ -92,20 +92,20 @@ impl LeftOut {
 }
 
 impl RuntimeConfig {
-    /// The most policies that may be made at run time.
+    /// The most policies that may be created at run time.
     pub(crate) const MOST_MADE: usize = 10_000;
-    /// The most routes that may be told what they pass.
+    /// The most routes that may be assigned a policy.
     pub(crate) const MOST_ROUTES: usize = 10_000;
     /// The most keys that may have limits of their own.
     pub(crate) const MOST_OVERRIDES: usize = 100_000;
 
-    /// How many records are known.
+    /// How many records this node knows.
     pub(crate) fn len(&self) -> usize {
         self.overrides.count() + self.made.len() + self.routes.len() + self.unreadable.len()
     }
 
-    /// Takes over changes of the records. A plan or policy whose record says the same stays the same:
-    /// stores know plans by their address.
+    /// Applies changes of the records. A plan or policy whose record is unchanged stays the same object:
+    /// stores identify plans by their address.
     pub(crate) fn apply(&mut self, changes: &Changes, base: &Policies) -> Touched {
         let whole = changes.scope == Scope::All;
         let before = whole.then(|| std::mem::take(self));
@@ -115,7 +115,7 @@ impl RuntimeConfig {
             let was_unreadable = self.unreadable.remove(record).is_some();
             let readable = self.put(subject, value.as_deref(), before.as_ref(), base);
             if let (false, Some(value)) = (readable, value) {
-                // What was there before it holds no more.
+                // The former entry is no longer in force.
                 self.put(subject, None, None, base);
                 self.unreadable.insert(record.clone(), value.clone());
             }
@@ -129,7 +129,7 @@ impl RuntimeConfig {
         touched
     }
 
-    /// Takes over one record, or that it is gone. Answers whether it can be read.
+    /// Applies one record, or its removal. Returns whether it can be read.
     fn put(
         &mut self,
         subject: Subject<'_>,
@@ -163,7 +163,7 @@ impl RuntimeConfig {
         true
     }
 
-    /// What the record of a policy or a route says, as far as is known.
+    /// The record of a policy or a route, as far as this node knows it.
     pub(crate) fn recorded(&self, subject: Subject<'_>) -> Option<Vec<u8>> {
         let read = match subject {
             Subject::Override { rule, key } => {

@@ -1,5 +1,5 @@
-//! Deciding over a store that others share, and that may be gone: ask it while it answers, remember
-//! what it denied, and do what each rule's `on_outage` says when it cannot be used.
+//! Deciding over a store that several nodes share, and that may be down: calls it while it answers, caches
+//! its denials, and does what each rule's `on_outage` says when it cannot be used.
 
 use std::sync::Arc;
 
@@ -20,26 +20,26 @@ use crate::retract::Unanswered;
 use crate::retry::Retries;
 use crate::tend::Schedule;
 
-/// What decides while the shared store cannot be used.
+/// Decides while the shared store cannot be used.
 pub struct Fallback {
-    /// Counters of this process. They stay warm across outages.
+    /// Counters of this process. They are kept across outages.
     pub store: Arc<dyn Store>,
-    /// A clock that neither jumps nor stands still; when it began does not matter.
+    /// A monotonic clock that keeps running; its zero does not matter.
     pub clock: Arc<dyn Clock>,
-    /// How often every server of the shared store is asked whether it is there.
+    /// How often every server of the shared store is probed.
     pub probe_every: Span,
 }
 
-/// How the store does.
+/// The health of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health {
     /// It can be used, as far as is known.
     Up,
-    /// Decisions do without it.
+    /// Decisions are made without it.
     Degraded(Reason),
 }
 
-/// What an engine has beside a store that others share.
+/// What an engine has besides a shared store.
 pub(crate) struct SharedStore {
     pub(crate) fallback: Arc<dyn Store>,
     pub(crate) gate: Arc<BreakerGate>,
@@ -63,7 +63,7 @@ impl SharedStore {
     }
 }
 
-/// The time of a store that answers at once; the epoch if it cannot answer, when nothing has ended yet.
+/// The time of a store that answers at once; the epoch if it does not. At the epoch no entry has ended.
 pub(crate) fn time_of(store: &dyn Store) -> Timestamp {
     match store.now() {
         Answer::Ready(Some(Ok(now))) => now,
@@ -72,17 +72,17 @@ pub(crate) fn time_of(store: &dyn Store) -> Timestamp {
 }
 
 impl Engine {
-    /// Whether the store is one that others share.
+    /// Whether several nodes share the store.
     pub fn is_shared(&self) -> bool {
         self.shared.is_some()
     }
 
-    /// What is counted about the store, if others share it.
+    /// The metrics of the store, if it is shared.
     pub fn store_meters(&self) -> Option<&StoreMeters> {
         self.shared.as_ref().map(|shared| &shared.meters)
     }
 
-    /// How the store does, as far as is known without asking it.
+    /// The health of the store, without a call to it.
     pub fn health(&self) -> Health {
         let Some(shared) = &self.shared else { return Health::Up };
         let outage = shared.gate.outage().map(|(_, reason)| reason);
@@ -90,7 +90,7 @@ impl Engine {
         reason.map_or(Health::Up, Health::Degraded)
     }
 
-    /// Why decisions do without the store, in words; `None` if they do not.
+    /// Why decisions are made without the store, in words; `None` if they are not.
     pub fn outage_cause(&self) -> Option<String> {
         let shared = self.shared.as_ref()?;
         match shared.gate.outage() {
@@ -99,7 +99,7 @@ impl Engine {
         }
     }
 
-    /// Asks the store something that nothing else can answer.
+    /// Calls the store for something that has no fallback.
     pub(crate) async fn ask<T>(
         &self,
         call: impl Future<Output = Result<T, StoreError>>,
@@ -109,8 +109,8 @@ impl Engine {
         self.measured(shared, pass, call).await
     }
 
-    /// Asks the store something that may take long because there is much of it: that it took too long says
-    /// nothing about the store.
+    /// Calls the store for something that may take long because of its size. A timeout of such a call does
+    /// not count as an outage.
     async fn ask_at_leisure<T>(
         &self,
         call: impl Future<Output = Result<T, StoreError>>,
@@ -124,7 +124,7 @@ impl Engine {
         answer
     }
 
-    /// Asks the store, and takes note of how it did.
+    /// Calls the store, and records the result and the time it took.
     async fn measured<T>(
         &self,
         shared: &SharedStore,
@@ -168,7 +168,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Asks the store, and concludes by what it says.
+    /// Calls the store, and concludes the decision by its reply.
     async fn settle_shared(
         &self,
         shared: &SharedStore,
@@ -182,7 +182,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes from the store, unless it is known that it would deny.
+    /// Takes from the store, unless a cached denial applies.
     async fn take_shared(
         &self,
         shared: &SharedStore,
@@ -207,14 +207,14 @@ impl Engine {
         answer
     }
 
-    /// Why a decision has to do without the store.
+    /// Why a decision has to be made without the store.
     fn reason_of(&self, error: StoreError, shared: &SharedStore) -> Result<Reason, Fault> {
         let Some(reason) = error.reason() else { return Err(Fault::Store(error)) };
         self.note_misfit(&error, reason, shared);
         Ok(reason)
     }
 
-    /// Decides by what the rules do without their store.
+    /// Decides by the rules' `on_outage`.
     async fn decide_without<'a>(
         &self,
         shared: &SharedStore,
@@ -241,7 +241,7 @@ impl Engine {
         }
         let Decision { charges, outcome, .. } = &mut *decision;
         if self.settle(&*shared.fallback, aim, charges, outcome).await.is_err() {
-            // There is no room here either.
+            // The counters of this process are full too.
             decision.refuse(0, reason, time_of(&*shared.fallback));
             return Ok(());
         }
@@ -253,7 +253,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Gives back to the counters of this process what was taken from them.
+    /// Refunds charges to the counters of this process.
     pub(crate) async fn refund_local(
         &self,
         charges: &Charges<'_>,
@@ -263,7 +263,7 @@ impl Engine {
         shared.fallback.refund(charges, taken_at).await
     }
 
-    /// Where something was taken.
+    /// The store of a home.
     pub(crate) fn own_store(&self, home: Home) -> &dyn Store {
         match (&self.shared, home) {
             (Some(shared), Home::Local) => &*shared.fallback,
@@ -271,8 +271,8 @@ impl Engine {
         }
     }
 
-    /// Renews or ends a hold wherever it was taken: in the store, or in this process while there was
-    /// none. All other orders are the store's alone.
+    /// Renews or releases a hold wherever it was taken: in the store, or in this process during an outage.
+    /// All other orders go to the store alone.
     pub(crate) async fn order_shared(
         &self,
         shared: &SharedStore,
@@ -301,23 +301,13 @@ impl Engine {
         }
     }
 
-    /// Whether what is held there is released without waiting.
+    /// Whether holds in this home are released without waiting.
     pub(crate) fn releases_at_once(&self, home: Home) -> bool {
         let far = self.shared.is_some() && home == Home::Store;
         !far && self.own_store(home).answers_at_once()
     }
 
-    /// Ends a hold where that needs no waiting.
-    pub(crate) fn release_at_once(&self, home: Home, counter: &Counter<'_>, id: &str) {
-        match self.own_store(home).holds(counter, HoldsOrder::ReleaseMany(&[id])) {
-            // What is damaged or gone holds nothing.
-            Answer::Ready(_) => {}
-            Answer::Later(_) => unreachable!("it says that it answers at once"),
-        }
-        self.ordered(counter, HoldsOrder::ReleaseMany(&[id]));
-    }
-
-    /// Gives an order about holds where they are.
+    /// Executes an order on holds in their home.
     pub(crate) async fn order_at(
         &self,
         home: Home,
@@ -332,7 +322,7 @@ impl Engine {
         report
     }
 
-    /// Takes note of what an order about holds may have freed.
+    /// Records what an order on holds may have freed.
     pub(crate) fn ordered(&self, counter: &Counter<'_>, order: HoldsOrder<'_>) {
         if let Some(shared) = &self.shared {
             shared.denied.free(counter.plan, counter.key);
@@ -345,7 +335,7 @@ impl Engine {
         }
     }
 
-    /// Takes note of what may have been freed by what these charges stand for, unless it was kept.
+    /// Records that these charges may have been freed, except those that were kept.
     pub(crate) fn freed(&self, charges: &Charges<'_>) {
         if let Some(shared) = &self.shared {
             shared.freed(charges);
@@ -353,12 +343,12 @@ impl Engine {
         self.wakeups.freed(charges);
     }
 
-    /// Whether the store may be asked, as far as is known.
+    /// Whether the breaker lets calls to the store pass.
     pub(crate) fn is_store_open(&self) -> bool {
         self.shared.as_ref().is_none_or(|shared| shared.gate.pass().is_some())
     }
 
-    /// Tells the log of an error that is about one attempt and not about the store.
+    /// Logs an error that concerns one attempt and not the store.
     fn note_misfit(&self, error: &StoreError, reason: Reason, shared: &SharedStore) {
         if matches!(error, StoreError::Full { .. } | StoreError::Damaged { .. })
             && let Some(held_back) = self.paced_log.admit(shared.gate.now())
@@ -370,14 +360,14 @@ impl Engine {
 }
 
 impl SharedStore {
-    /// Takes note of what came of asking the store.
+    /// Records the result of a call to the store.
     fn note<T>(&self, pass: Pass, answer: &Result<T, StoreError>) {
         self.gate.note(pass, answer);
         self.condition.note(answer);
     }
 
-    /// Remembers a denial, or what an attempt took. A hold that was taken makes its id known, and
-    /// with it attempts pass that were denied before.
+    /// Caches a denial, or records what an attempt took. A taken hold makes its id known, and attempts with
+    /// that id pass that were denied before.
     fn learn(&self, trace: &Trace, decision: &Decision<'_>) {
         if !decision.outcome.allowed {
             self.denied.remember(trace, decision, self.gate.now());
@@ -391,7 +381,7 @@ impl SharedStore {
         }
     }
 
-    /// Something may have been freed by what these charges stand for, unless it was kept.
+    /// These charges may have been freed, except those that were kept.
     pub(crate) fn freed(&self, charges: &Charges<'_>) {
         for charge in charges.iter().filter(|charge| charge.frees()) {
             self.denied.free(charge.plan, charges.key(charge));
@@ -400,7 +390,7 @@ impl SharedStore {
 }
 
 impl Snapshot {
-    /// The place in this process that stands for one in the store.
+    /// The counter in this process that stands for one in the store.
     fn local_spot<'s>(&'s self, counter: &Counter<'s>) -> Option<Counter<'s>> {
         let local: &Policies = self.local.as_ref()?;
         let plan = local.rule(counter.plan.rule())?.plan_at(counter.key);

@@ -1,7 +1,7 @@
-//! What an admitted attempt took: it is kept, or refunded once it is known how the attempt ended.
+//! What an admitted attempt took: it is kept, or refunded once the outcome of the attempt is known.
 //!
-//! A rule may count only some outcomes. It charges at once all the same, so that attempts made side by side
-//! cannot slip through, and is refunded once the outcome turns out to be another.
+//! A rule may count only some outcomes. It still charges at once, so that parallel attempts cannot slip
+//! through, and is refunded if the outcome is another.
 
 use std::ops::Deref;
 use std::pin::Pin;
@@ -9,8 +9,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use smallvec::SmallVec;
-use tollgate_core::store::Refunded;
-use tollgate_core::{Charges, Decision, Policies, Statuses, StoreError, Ticket, Timestamp};
+use tollgate_core::store::{Answer, Refunded};
+use tollgate_core::{
+    Charges, Decision, OutcomeClass, OutcomeClasses, Policies, StoreError, Ticket, Timestamp,
+};
 
 use crate::admit::{Unsettled, at_first_poll};
 use crate::calendar::page;
@@ -19,28 +21,28 @@ use crate::leases::Lease;
 use crate::receipt::Home;
 use crate::retry::Retry;
 
-/// What an attempt took. Dropped, what it holds ends, and the rest is kept or refunded as its terms say.
+/// What an attempt took. Dropping it releases its holds, and keeps or refunds the rest as its terms say.
 #[derive(Debug, Default)]
 #[must_use = "what is dropped ends what it holds"]
 pub struct Taken {
     lease: Option<Lease>,
-    /// What may be refunded; `None` if nothing was taken or every rule counts whatever happens.
+    /// What may be refunded; `None` if nothing was taken or every rule counts all outcomes.
     owed: Option<Box<Owed>>,
 }
 
-/// What may be refunded, and by whom.
+/// What may be refunded, and the engine that does it.
 struct Owed {
     engine: Arc<Engine>,
     pending: Pending,
     unsettled: Unsettled,
 }
 
-/// A refund under way. Awaited or dropped, it is made: a shared store that does not take it now is offered
-/// it again by [`Engine::tend`].
+/// A refund in progress. It is made whether the caller awaits or drops it: if a shared store fails,
+/// [`Engine::tend`] tries again.
 #[must_use = "a refund from a shared store is made when it is awaited, or else a little later"]
 pub struct Refunding(Option<Making>);
 
-/// A refund that its store is asked for.
+/// A refund that is being sent to its store.
 type Making = Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>>;
 
 /// What may be refunded of a take.
@@ -70,18 +72,18 @@ struct Charged {
     key: Box<str>,
     cost: u64,
     /// The outcomes that count; `None` if all do.
-    counts: Option<Statuses>,
+    counts: Option<OutcomeClasses>,
 }
 
-/// A refund that a shared store is asked for. Unless it is settled it is offered again, even if its caller
-/// has gone.
+/// A refund that is sent to a shared store. Unless it is settled it is tried again, even if its caller is
+/// gone.
 pub(crate) struct Refund<E: Deref<Target = Engine>> {
     engine: E,
     pending: Option<Pending>,
 }
 
 impl Taken {
-    /// What was taken by a decision.
+    /// What a decision took.
     pub(crate) fn new(
         engine: &Arc<Engine>,
         decision: &Decision<'_>,
@@ -93,13 +95,13 @@ impl Taken {
         Self { lease, owed: owed.map(Box::new) }
     }
 
-    /// Keeps everything counted, however the attempt ends. What it holds ends as ever.
+    /// Keeps everything counted, however the attempt ends. Its holds are still released.
     pub fn keep(&mut self) {
         self.owed = None;
     }
 
-    /// Tells how the attempt ended: what was charged by rules that do not count that is refunded, once.
-    pub fn settle(&mut self, outcome: u16) -> Refunding {
+    /// Reports how the attempt ended. Charges of rules that do not count this outcome are refunded, once.
+    pub fn settle(&mut self, outcome: OutcomeClass) -> Refunding {
         self.refund_where(|counts| counts.is_some_and(|counts| !counts.contains(outcome)))
     }
 
@@ -108,12 +110,22 @@ impl Taken {
         self.refund_where(|_| true)
     }
 
-    /// What it holds, for a caller to whom it lasts longer than the attempt.
+    /// Is ready when the charges that may still be refunded survive a crash of this process, as far as their
+    /// store promises that ([`Store::durable`](tollgate_core::Store::durable)). Call it before
+    /// [`Taken::keep`], after which it waits for nothing.
+    pub fn durable(&self) -> Answer<'_, ()> {
+        match &self.owed {
+            Some(owed) => owed.engine.own_store(owed.pending.home).durable(),
+            None => Answer::ready(Ok(())),
+        }
+    }
+
+    /// Its holds, for a caller that keeps them longer than the attempt.
     pub fn lease(&mut self) -> Option<Lease> {
         self.lease.take()
     }
 
-    fn refund_where(&mut self, is_owed: impl Fn(Option<Statuses>) -> bool) -> Refunding {
+    fn refund_where(&mut self, is_owed: impl Fn(Option<OutcomeClasses>) -> bool) -> Refunding {
         let Some(owed) = self.owed.take() else { return Refunding(None) };
         let Owed { engine, mut pending, .. } = *owed;
         pending.charged.retain(|charged| is_owed(charged.counts));
@@ -136,10 +148,10 @@ impl std::fmt::Debug for Owed {
 }
 
 impl Pending {
-    /// What may be refunded of a decision: everything, or what some outcomes do not count.
+    /// What may be refunded of a decision: everything, or the charges of rules that count only some outcomes.
     pub(crate) fn of(decision: &Decision<'_>, unsettled: Unsettled) -> Option<Self> {
         let all = unsettled == Unsettled::Refund;
-        if decision.outcome.taken == 0 || !(all || decision.policy().counts_answers()) {
+        if decision.outcome.taken == 0 || !(all || decision.policy().counts_outcomes()) {
             return None;
         }
         let charged: SmallVec<[Charged; 1]> = decision
@@ -179,7 +191,7 @@ impl Pending {
         self.home
     }
 
-    /// The charges that are to be refunded, under the limits that hold now.
+    /// The charges to refund, under the current limits.
     fn charges<'a>(&'a self, policies: &'a Policies) -> Charges<'a> {
         let mut charges = Charges::new(self.ticket, 1, None);
         for Charged { rule, key, cost, .. } in &self.charged {
@@ -197,7 +209,7 @@ impl<E: Deref<Target = Engine>> Refund<E> {
         Self { engine, pending: Some(pending) }
     }
 
-    /// Asks the shared store.
+    /// Calls the shared store.
     pub(crate) async fn make(mut self) -> Result<(), StoreError> {
         let Some(pending) = &self.pending else { return Ok(()) };
         let engine = &*self.engine;
@@ -206,7 +218,7 @@ impl<E: Deref<Target = Engine>> Refund<E> {
         let refunded = engine.ask(engine.store.refund(&charges, pending.at)).await;
         engine.refunded(pending, &charges);
         drop(charges);
-        // What is damaged cannot be refunded later either.
+        // A damaged key cannot be refunded later either.
         if refunded.as_ref().err().is_none_or(|error| !error.is_passing()) {
             self.pending = None;
         }
@@ -225,14 +237,14 @@ impl<E: Deref<Target = Engine>> Drop for Refund<E> {
 }
 
 impl Engine {
-    /// Refunds from a store of this process at once; a shared store is asked when that is awaited.
+    /// Refunds from an in-process store at once; a shared store is called when the caller awaits the refund.
     fn begin_refund(self: Arc<Self>, pending: Pending) -> Refunding {
         if self.shared.is_some() && pending.home == Home::Store {
             return Refunding(Some(Box::pin(Refund::new(self, pending).make())));
         }
         let mut refund = Box::pin(async move { self.refund_here(&pending).await });
         match at_first_poll(refund.as_mut()) {
-            // A refund needs no room, and nothing else can be lacking in this process.
+            // A refund needs no room, so it cannot fail in this process.
             Some(_) => Refunding(None),
             None => Refunding(Some(refund)),
         }
@@ -260,7 +272,7 @@ impl Engine {
 }
 
 impl Refunding {
-    /// Whether it is made already: nothing had to be refunded, or the store is in this process.
+    /// Whether it is made already: there was nothing to refund, or the store is in this process.
     pub fn is_made(&self) -> bool {
         self.0.is_none()
     }
@@ -280,7 +292,7 @@ impl Future for Refunding {
 }
 
 impl Snapshot {
-    /// The policies under which something was taken.
+    /// The policies that apply in a home.
     pub(crate) fn policies_of(&self, home: Home) -> &Policies {
         match home {
             Home::Store => &self.policies,

@@ -1,6 +1,6 @@
-//! What is to be done beside deciding: following the records, and counting denials for bans. While the
-//! store is shared also probing it when it is gone, asking again when it failed somebody, undoing takes
-//! that nobody got, and giving back what it did not take back before.
+//! Periodic work besides deciding: following the records, and counting denials for bans. For a shared store
+//! also: probing it during an outage and after failures, undoing takes without a reply, and retrying failed
+//! refunds.
 
 use parking_lot::Mutex;
 use tollgate_core::versioned_map::Namespace;
@@ -10,10 +10,10 @@ use crate::engine::Engine;
 use crate::followed::Extent;
 use crate::shared_store::SharedStore;
 
-/// When what is done at intervals was done last, and what it found.
+/// When the periodic work is due.
 pub(crate) struct Schedule {
     due: Mutex<Due>,
-    /// How often every server of the store is asked whether it is there.
+    /// How often every server of the store is probed.
     probe_every: Span,
 }
 
@@ -23,7 +23,7 @@ struct Due {
     probe_at: Timestamp,
 }
 
-/// How often to ask whether other nodes have set anything.
+/// How often to read what other nodes have changed.
 const RECORDS_EVERY: Span = Span::from_millis(500);
 
 impl Schedule {
@@ -32,7 +32,7 @@ impl Schedule {
         Self { due: Mutex::new(due), probe_every }
     }
 
-    /// Whether it is time to ask after every server; if so, it is not for a while.
+    /// Whether a probe is due. After `true`, returns `false` for a while.
     fn probe_due(&self, now: Timestamp) -> bool {
         let due = &mut *self.due.lock();
         let is_due = due.probe_at <= now;
@@ -42,7 +42,7 @@ impl Schedule {
         is_due
     }
 
-    /// Whether it is time to look at the records; if so, it is not for a while.
+    /// Whether reading the records is due. After `true`, returns `false` for a while.
     fn records_due(&self, now: Timestamp) -> bool {
         let due = &mut *self.due.lock();
         let is_due = due.records_at <= now;
@@ -54,8 +54,8 @@ impl Schedule {
 }
 
 impl Engine {
-    /// Does what is due beside deciding. To be called four times a second or so, for as long as the
-    /// engine decides.
+    /// Does the periodic work that is due. The process calls this about four times a second for as long as
+    /// the engine decides.
     pub async fn tend(&self) {
         if let Some(shared) = &self.shared {
             if shared.gate.pass().is_none() {
@@ -67,15 +67,15 @@ impl Engine {
             self.look_after(shared).await;
             self.retry(shared).await;
         } else {
-            // Entries that have ended, and changes whose caller did not wait for them.
+            // Finds entries that have ended, and changes whose caller did not wait.
             let _ = self.follow_all().await;
         }
         self.count_denials().await;
         self.end_overdue().await;
     }
 
-    /// Asks a store that is gone whether it is back. It is once it has answered often enough, and all that
-    /// was missed is known.
+    /// Probes a store that is down. The breaker closes once enough probes have succeeded and all missed
+    /// changes are read.
     async fn probe(&self, shared: &SharedStore) {
         let Some(probing) = shared.gate.probe() else { return };
         let is_last = probing.is_last();
@@ -93,13 +93,13 @@ impl Engine {
         }
     }
 
-    /// Follows what other nodes set: that also shows a store that is gone while nobody decides. All its
-    /// servers are asked now and then, and one that has just failed at once, so that few attempts have
-    /// to find out. One that is impaired is asked every second.
+    /// Reads what other nodes have changed, which also detects an outage while no attempts come. Probes all
+    /// servers at intervals, and at once after a failure, so that few attempts have to find out. Probes an
+    /// impaired store every second.
     async fn look_after(&self, shared: &SharedStore) {
         let now = shared.gate.now();
         let impaired = shared.condition.wants_probe(now);
-        // A failure is noted on the way.
+        // The call itself records a failure.
         if (shared.schedule.probe_due(now) || impaired || shared.gate.is_strained())
             && let Ok(impairments) = self.ask(self.store.probe()).await
         {
@@ -109,14 +109,14 @@ impl Engine {
             return;
         }
         for space in Namespace::ALL {
-            // What comes of it is noted on the way.
+            // The call itself records its result.
             let _ = self.ask(self.follow(space, Extent::News)).await;
         }
     }
 
-    /// Learns what was missed. A failover may have put other changes in the place of those that are known,
-    /// without the version telling; so everything is read. Only the lists, which may be long, are not:
-    /// they are read again if they have another number of entries.
+    /// Reads the missed changes. A failover may have replaced known changes without changing the version, so
+    /// everything is read. Only the lists, which may be long, are not: they are read again if their number of
+    /// entries differs.
     async fn follow_after_outage(&self) -> Result<(), StoreError> {
         for space in Namespace::ALL {
             let extent = if space == Namespace::Lists { Extent::News } else { Extent::Whole };

@@ -1,4 +1,4 @@
-//! Tickets: unique names for takes, made without a lock.
+//! Tickets: unique ids of takes, created without a lock.
 
 use std::cell::Cell;
 
@@ -8,8 +8,8 @@ thread_local! {
     static NEXT: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A ticket that no other take has. Each thread walks its own stretch of a sequence that visits
-/// every number once, from a random place.
+/// A ticket that no other take has. Each thread steps through a sequence that visits every number once, from
+/// a random start.
 #[inline]
 pub(crate) fn next() -> Ticket {
     NEXT.with(|next| {

@@ -1,4 +1,4 @@
-//! Rules that count only some answers: what is given back once an answer is known, and what is not.
+//! Rules that count only some outcomes: what is refunded once the outcome is known, and what is not.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -7,7 +7,7 @@ mod support;
 use futures_lite::future::block_on;
 use support::{Stand, admissions, decide, policies, rule, taken};
 use tollgate_core::store::Refunded;
-use tollgate_core::{Attempt, OnExceed, Policies, Rule, Span};
+use tollgate_core::{Attempt, OnExceed, OutcomeClass, Policies, Rule, Span};
 use tollgate_engine::admit::Unsettled;
 use tollgate_engine::engine::RefundPart;
 use tollgate_engine::{Engine, Taken, Terms};
@@ -23,7 +23,7 @@ fn login() -> Policies {
     policies(rules, &[("login", &["all", "guesses", "work"])])
 }
 
-/// What is left at each limit.
+/// What remains at each limit.
 fn left(engine: &Engine, policy: &str, fields: &[(&str, &str)]) -> Vec<u64> {
     let pinned = engine.pin();
     let look = Attempt { policy, fields, cost: 0, id: None };
@@ -48,7 +48,7 @@ fn a_charge_is_given_back_where_its_rule_does_not_count_the_status() {
         fn is_sent<T: Send>(value: T) -> T {
             value
         }
-        block_on(is_sent(is_sent(&mut took).settle(status))).unwrap();
+        block_on(is_sent(is_sent(&mut took).settle(OutcomeClass(status)))).unwrap();
         assert_eq!(left(&stand.engine, "login", &ADA), expected, "{status}");
     }
 }
@@ -57,8 +57,8 @@ fn a_charge_is_given_back_where_its_rule_does_not_count_the_status() {
 fn a_store_of_this_process_is_refunded_without_waiting() {
     for status in [200, 401, 503] {
         let (one, other) = (Stand::new(login()), Stand::new(login()));
-        block_on(taken(&one.engine, "login", &ADA).settle(status)).unwrap();
-        let refunding = taken(&other.engine, "login", &ADA).settle(status);
+        block_on(taken(&one.engine, "login", &ADA).settle(OutcomeClass(status))).unwrap();
+        let refunding = taken(&other.engine, "login", &ADA).settle(OutcomeClass(status));
         assert!(refunding.is_made(), "{status}");
         let [one, other] = [one, other].map(|stand| left(&stand.engine, "login", &ADA));
         assert_eq!(one, other, "{status}");
@@ -92,7 +92,7 @@ fn nothing_is_pending_where_nothing_was_taken_or_everything_counts_at_once() {
         let admit = admissions(&stand.engine).pin().admit(&attempt, Terms::default(), |_, _| ());
         let mut taken = block_on(admit).unwrap().taken;
         let after = left(&stand.engine, policy, fields);
-        assert!(taken.settle(200).is_made());
+        assert!(taken.settle(OutcomeClass(200)).is_made());
         (before, after, left(&stand.engine, policy, fields))
     };
     let of = |numbers: &[u64]| numbers.to_vec();
@@ -163,7 +163,7 @@ fn what_comes_back_is_what_a_receipt_would_give_back() {
                 stand.clock.advance(Span::from_secs(wait));
                 decide(&stand.engine, &stand.pin(), "api", &fields).unwrap();
             }
-            block_on(took.settle(500)).unwrap();
+            block_on(took.settle(OutcomeClass(500))).unwrap();
             block_on(given.engine.refund(&given.pin(), &receipt, RefundPart::All)).unwrap();
             let [answered, given] = [answered, given].map(|stand| left(&stand.engine, "api", &fields));
             assert_eq!(answered, given, "{kind} after {wait} s");
@@ -181,7 +181,7 @@ fn a_receipt_gives_back_the_rest_and_nothing_twice() {
     let admission = block_on(admit).unwrap();
     let (mut taken, receipt) = (admission.taken, admission.seen.unwrap());
     decide(&stand.engine, &pinned, "login", &ADA).unwrap();
-    block_on(taken.settle(200)).unwrap();
+    block_on(taken.settle(OutcomeClass(200))).unwrap();
     assert_eq!(left(&stand.engine, "login", &ADA), [48, 4, 18], "the guess that was none");
     assert_eq!(block_on(stand.engine.refund(&pinned, &receipt, RefundPart::All)), Ok(Refunded::Done));
     assert_eq!(left(&stand.engine, "login", &ADA), [49, 4, 19], "the other two, and the guess not again");
@@ -194,7 +194,7 @@ fn an_overridden_key_counts_as_its_rule_does() {
     block_on(stand.engine.set_override("guesses", "ada", vec!["2/day".parse().unwrap()])).unwrap();
     let mut took = taken(&stand.engine, "login", &ADA);
     assert_eq!(left(&stand.engine, "login", &ADA), [49, 1, 19]);
-    block_on(took.settle(200)).unwrap();
+    block_on(took.settle(OutcomeClass(200))).unwrap();
     assert_eq!(left(&stand.engine, "login", &ADA), [49, 2, 19]);
 }
 
@@ -208,28 +208,28 @@ fn limits_that_changed_meanwhile_keep_their_counts_and_a_rule_that_is_gone_is_le
     let mut first = taken(&stand.engine, "login", &fields);
     stand.engine.reload(with(&["9/hour", "7/day"]));
     let mut second = taken(&stand.engine, "login", &fields);
-    block_on(first.settle(200)).unwrap();
+    block_on(first.settle(OutcomeClass(200))).unwrap();
     assert_eq!(left(&stand.engine, "login", &fields), [8, 7], "the day began with the second");
     stand.engine.reload(policies(vec![rule::rejecting("other", &[], &["1/hour"])], &[("other", &["other"])]));
-    assert!(second.settle(200).is_made());
+    assert!(second.settle(OutcomeClass(200)).is_made());
     stand.engine.reload(with(&["9/hour", "7/day"]));
     assert_eq!(left(&stand.engine, "login", &fields), [8, 7]);
 }
 
 #[test]
-fn an_observed_rule_counts_answers_too() {
+fn an_observed_rule_counts_outcomes_too() {
     let seen = Rule { on_exceed: OnExceed::Observe, ..rule::counting("seen", &["2/hour"], "401") };
     let rules = vec![seen, rule::rejecting("all", &["all"], &["50/hour"])];
     let stand = Stand::new(policies(rules, &[("login", &["all", "seen"])]));
     let fields = [("all", "x"), ("seen", "ada")];
     for _ in 0..5 {
         let mut took = taken(&stand.engine, "login", &fields);
-        block_on(took.settle(200)).unwrap();
+        block_on(took.settle(OutcomeClass(200))).unwrap();
     }
     assert_eq!(left(&stand.engine, "login", &fields), [45, 2]);
     let _counted = [(); 2].map(|()| taken(&stand.engine, "login", &fields));
     let mut passed = taken(&stand.engine, "login", &fields);
-    assert!(passed.settle(200).is_made());
+    assert!(passed.settle(OutcomeClass(200)).is_made());
     assert_eq!(
         left(&stand.engine, "login", &fields),
         [42, 0],

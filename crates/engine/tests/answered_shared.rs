@@ -1,4 +1,4 @@
-//! Rules that count only some answers, over a store that others share and that may be gone.
+//! Rules that count only some outcomes, over a shared store that may be down.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -7,7 +7,7 @@ mod support;
 use futures_lite::future::{block_on, poll_once};
 use support::cluster::{Centre, Mode, Node};
 use support::{decide, policies, rule, taken};
-use tollgate_core::{Attempt, Origin, Policies, Reason, Span};
+use tollgate_core::{Attempt, Origin, OutcomeClass, Policies, Reason, Span};
 use tollgate_engine::{Health, Taken};
 
 const ADA: [(&str, &str); 1] = [("guesses", "ada")];
@@ -20,7 +20,7 @@ fn took(node: &Node) -> Taken {
     taken(&node.engine, "login", &ADA)
 }
 
-/// What is left, as whoever can be asked now has it.
+/// What remains, according to the store or, in an outage, to this node.
 fn left(node: &Node) -> u64 {
     let pinned = node.engine.pin();
     let look = Attempt { policy: "login", fields: &ADA, cost: 0, id: None };
@@ -32,9 +32,9 @@ fn the_shared_store_is_told_and_every_node_sees_it() {
     let centre = Centre::new();
     let (one, other) = (centre.node(login("5/hour")), centre.node(login("5/hour")));
     let calls = one.calls();
-    assert!(took(&one).settle(401).is_made(), "what counts needs no store");
+    assert!(took(&one).settle(OutcomeClass(401)).is_made(), "what counts needs no store");
     assert_eq!((one.calls() - calls, left(&other)), (1, 4), "but for the take");
-    let refunding = took(&one).settle(200);
+    let refunding = took(&one).settle(OutcomeClass(200));
     assert!(!refunding.is_made(), "a store far away is waited for");
     block_on(refunding).unwrap();
     assert_eq!(left(&other), 4);
@@ -47,7 +47,7 @@ fn a_denial_that_was_remembered_ends_when_something_is_given_back() {
     assert_eq!(node.decide("login", &ADA), (false, Origin::Store));
     assert_eq!(node.decide("login", &ADA), (false, Origin::Store));
     assert_eq!(node.engine.store_meters().unwrap().denied_locally(), 1);
-    block_on(first.settle(200)).unwrap();
+    block_on(first.settle(OutcomeClass(200))).unwrap();
     assert_eq!(node.decide("login", &ADA), (true, Origin::Store));
 }
 
@@ -57,12 +57,12 @@ fn what_was_taken_from_the_local_share_goes_back_there() {
     node.link.set(Mode::Unreachable);
     let (mut early, mut late) = (took(&node), took(&node));
     assert_eq!(left(&node), 3, "a share of five");
-    assert!(early.settle(200).is_made(), "what is in this process answers at once");
+    assert!(early.settle(OutcomeClass(200)).is_made(), "what is in this process answers at once");
     assert_eq!(left(&node), 4);
     node.link.set(Mode::Up);
     node.tend_later();
     assert_eq!((node.engine.health(), left(&node)), (Health::Up, 10));
-    block_on(late.settle(200)).unwrap();
+    block_on(late.settle(OutcomeClass(200))).unwrap();
     assert_eq!(left(&node), 10, "the store was never charged");
     node.link.set(Mode::Unreachable);
     assert_eq!(node.decide("login", &ADA), (true, Origin::Local(Reason::Unreachable)));
@@ -76,7 +76,7 @@ fn what_the_store_did_not_take_back_is_offered_again_and_given_back_once() {
         let all = [took(&node), took(&node), took(&node)];
         node.link.set(mode);
         for mut taken in all {
-            assert!(block_on(taken.settle(200)).is_err(), "{mode:?}");
+            assert!(block_on(taken.settle(OutcomeClass(200))).is_err(), "{mode:?}");
         }
         node.link.set(Mode::Up);
         node.tend_later();
@@ -93,7 +93,7 @@ fn what_comes_back_after_an_outage_is_what_still_counts() {
     let (node, other) = (centre.node(login("10/min")), centre.node(login("10/min")));
     let mut first = took(&node);
     node.link.set(Mode::Unreachable);
-    assert!(block_on(first.settle(200)).is_err());
+    assert!(block_on(first.settle(OutcomeClass(200))).is_err());
     node.advance(Span::from_secs(61));
     assert_eq!(other.decide("login", &ADA), (true, Origin::Store));
     node.link.set(Mode::Up);
@@ -107,7 +107,7 @@ fn an_answer_whose_teller_goes_away_is_not_forgotten() {
     let mut first = took(&node);
     node.link.set(Mode::Hangs);
     {
-        let mut telling = Box::pin(first.settle(200));
+        let mut telling = Box::pin(first.settle(OutcomeClass(200)));
         assert!(block_on(poll_once(&mut telling)).is_none());
     }
     node.link.set(Mode::Up);
@@ -118,7 +118,7 @@ fn an_answer_whose_teller_goes_away_is_not_forgotten() {
 #[test]
 fn a_refund_that_nobody_awaits_is_made_all_the_same() {
     let node = Centre::new().node(login("10/hour"));
-    drop(took(&node).settle(200));
+    drop(took(&node).settle(OutcomeClass(200)));
     assert_eq!(left(&node), 9);
     node.tend_later();
     assert_eq!(left(&node), 10);
@@ -130,7 +130,7 @@ fn a_bounded_number_is_kept_to_be_offered_again() {
     let all: Vec<Taken> = (0..10_003).map(|_| took(&node)).collect();
     node.link.set(Mode::Unreachable);
     for mut taken in all {
-        assert!(block_on(taken.settle(200)).is_err());
+        assert!(block_on(taken.settle(OutcomeClass(200))).is_err());
     }
     assert_eq!(node.engine.store_meters().unwrap().refunds_dropped(), 3);
     node.link.set(Mode::Up);

@@ -1,4 +1,4 @@
-//! Rules ban whom they keep denying: after so many denials, for so long, longer each time.
+//! Rules ban keys that they keep denying: after a number of denials, for a span that grows each time.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -17,7 +17,8 @@ fn banning(by: &[&str], ban: &str) -> Policies {
 
 const IP: [(&str, &str); 1] = [("ip", "203.0.113.7")];
 
-/// Attempts so often, tends, and says how many were denied by their limit and how many were barred.
+/// Makes this many attempts and tends the engine. Returns how many were denied by their limit and how many
+/// were blocked.
 fn knock(engine: &Engine, fields: &[(&str, &str)], times: usize) -> (usize, usize) {
     let (mut denied, mut barred) = (0, 0);
     for _ in 0..times {

@@ -1,4 +1,5 @@
-//! The blocklist and the allowlist: whoever is barred takes nothing, and everything about it can be seen.
+//! The blocklist and the allowlist: a blocked attempt takes nothing, and operators can see everything about
+//! it.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -69,7 +70,7 @@ fn is_barred(stand: &Stand, policy: &str, fields: &[(&str, &str)]) -> bool {
     decide(&stand.engine, &stand.pin(), policy, fields).unwrap().barred().is_some()
 }
 
-/// How much of a rule is left at a key.
+/// How much of a rule remains at a key.
 fn remaining(stand: &Stand, rule: &str, key: &str) -> u64 {
     let pinned = stand.pin();
     let plan = &pinned.policies.rule(rule).unwrap().plan;
@@ -261,7 +262,7 @@ fn an_entry_that_has_ended_is_removed_from_the_records() {
     block_on(stand.engine.tend());
     assert_eq!(kept(), ["203.0.113.8", "user=bob"]);
     assert_eq!(stand.engine.list_meters().entries(), (2, 0));
-    // One that is set anew in time stays.
+    // An entry that is set again in time stays.
     block(&stand.engine, "203.0.113.8", Some(100));
     stand.clock.advance(Span::from_secs(20));
     block_on(stand.engine.tend());

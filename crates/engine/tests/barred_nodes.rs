@@ -1,4 +1,4 @@
-//! Lists that several nodes share: what one sets all hold, also over outages.
+//! Lists that several nodes share: an entry that one node sets applies on all, also across outages.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -127,7 +127,7 @@ fn what_has_ended_is_removed_on_every_node_and_what_is_set_anew_stays() {
     block(&one, "203.0.113.9", None).unwrap();
     a_while(&other);
     one.advance(Span::from_secs(9));
-    // Set anew by the other node before it ends.
+    // The other node sets it again before it ends.
     block(&other, "203.0.113.8", Some(1_000)).unwrap();
     a_while(&one);
     assert!(!is_barred(&one, "203.0.113.7"), "it has ended");
@@ -147,7 +147,7 @@ fn lists_that_lost_entries_are_read_anew() {
         block(&node, &format!("203.0.113.{number}"), None).unwrap();
     }
     a_while(&node);
-    // Behind the version's back, as a failover to a replica that was behind does it.
+    // Without a new version, as after a failover to a lagging replica.
     *node.link.lost.lock() = Some("203.0.113.3".to_owned());
     a_while(&node);
     a_while(&node);

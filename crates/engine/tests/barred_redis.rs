@@ -1,4 +1,4 @@
-//! The lists over a real Redis: nothing is counted for who is barred, and two engines hold the same.
+//! The lists over a real Redis: a blocked attempt is not counted, and two engines have the same entries.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -47,7 +47,7 @@ async fn decide(engine: &Engine, user: &str, ip: &str) -> (bool, Origin) {
     (decision.allowed(), decision.origin)
 }
 
-/// How much of the rule that all share is used.
+/// How much of the shared rule is used.
 async fn used(engine: &Engine) -> u64 {
     let pinned = engine.pin();
     let outcome = engine.look(&pinned.policies.rule("all").unwrap().plan, "all").await.unwrap();

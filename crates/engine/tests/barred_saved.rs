@@ -1,5 +1,5 @@
-//! Over a store that has to be saved, nobody is barred by what a crash could take back; and entries are
-//! known in the order in which they are kept, whoever hears first that they are.
+//! Over a store that has to be saved, no entry applies that a crash could undo. Entries become known in the
+//! order in which they are saved, whichever caller learns first that they are.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -27,7 +27,7 @@ struct SlowDisk {
 }
 
 impl SlowDisk {
-    /// Answers once so many changes are saved.
+    /// Is ready once this many changes are saved.
     fn when_saved<'a, T: Send + Unpin + 'a>(&self, number: u64, done: Answer<'a, T>) -> Answer<'a, T> {
         let saved = Arc::clone(&self.saved);
         Answer::Later(Box::pin(async move {

@@ -1,5 +1,4 @@
-//! What is denied without asking the shared store again: exactly what it would deny, with exactly the
-//! times it would tell.
+//! Denials without a call to the shared store: exactly what the store would deny, with exactly its times.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -31,7 +30,7 @@ fn ask<T>(node: &Node, cost: u64, id: Option<&str>, then: impl FnOnce(&Decision<
     then(&decision)
 }
 
-/// Whether an attempt was allowed, when it would be, and whether the store was asked.
+/// Whether an attempt was allowed, when it would be, and whether the store was called.
 fn asked(node: &Node, cost: u64) -> (bool, When, bool) {
     let before = node.calls();
     let (allowed, retry) = ask(node, cost, None, |decision| (decision.allowed(), decision.retry));
@@ -232,7 +231,7 @@ fn limits() -> impl Strategy<Value = Vec<&'static str>> {
     })
 }
 
-/// Decides, and holds it against what the store itself says at that moment.
+/// Decides, and compares the result with what the store itself says at that moment.
 fn compare(node: &Node, cost: u64, id: Option<&str>) -> (When, bool, Option<String>) {
     let pinned = node.engine.pin();
     let attempt = Attempt { policy: "api", fields: &FIELDS, cost, id };

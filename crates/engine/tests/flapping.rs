@@ -1,4 +1,4 @@
-//! What a cluster admits at most while the store comes and goes, over random schedules.
+//! What a cluster admits at most while the store goes up and down, over random schedules.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -66,7 +66,7 @@ fn run(nodes: &[Node], events: Vec<Event>) -> Vec<Admitted> {
     admitted
 }
 
-/// The most of those that `count` which fall into one window.
+/// The most attempts selected by `count` that fall into one window.
 fn most(admitted: &[Admitted], count: impl Fn(&Admitted) -> bool) -> u64 {
     let counted: Vec<&Admitted> = admitted.iter().filter(|one| count(one)).collect();
     let from =

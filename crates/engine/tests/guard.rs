@@ -1,4 +1,4 @@
-//! Guarding logins: what each ending does.
+//! Guarding logins: what each outcome does.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -12,21 +12,21 @@ use tollgate_core::{Clears, Guard, OnExceed, Origin, Policies, Reason, Rule, Spa
 use tollgate_engine::engine::{RefundFault, RefundPart};
 use tollgate_engine::guard::{Advice, Ending, FinishFault};
 
-/// As the table has it: nothing, a delay, a delay and a CAPTCHA, a lock.
+/// The ladder of the documentation: nothing, a delay, a delay and a CAPTCHA, a lock.
 const LADDER: &str = "ladder 4 +2s then 6 +5s captcha then 11 lock 15m notify forget 15m";
 
 fn secs(secs: u64) -> Span {
     Span::from_secs(secs)
 }
 
-/// By the account alone.
+/// Keyed by the account alone.
 fn plain() -> Policies {
     policies(vec![rule::rejecting("login", &["user"], &[LADDER])], &[("login", &["login"])])
         .with_guards(vec![Guard::new("login", "login")])
 }
 
-/// Locks an account at an address, asks for a CAPTCHA wherever an account is attacked from, and slows
-/// down an address that tries many accounts.
+/// Locks an account for one address, asks for a CAPTCHA from every address while the account is attacked, and
+/// slows down an address that tries many accounts.
 fn recommended() -> Policies {
     let account =
         rule::with("account", &["user"], &["ladder 10 captcha then 100 +1m captcha"], OnExceed::Observe);
@@ -39,7 +39,7 @@ fn recommended() -> Policies {
         .with_guards(vec![Guard::new("login", "login")])
 }
 
-/// What one attempt came to.
+/// The result of one attempt.
 struct Seen {
     ticket: Option<String>,
     now: Advice,
@@ -69,7 +69,7 @@ impl Login {
         block_on(self.stand.engine.finish_guarded(&pinned, ticket, ending)).unwrap().given
     }
 
-    /// Begins and ends at once; answers whether it was let through.
+    /// Begins and ends an attempt at once. Returns whether it was allowed.
     fn attempt(&self, fields: &[(&str, &str)], ending: Ending) -> bool {
         let Some(ticket) = self.begin(fields).ticket else { return false };
         assert_eq!(self.end(&ticket, ending), Refunded::Done);
@@ -95,7 +95,7 @@ const ADA_AT_HOME: [(&str, &str); 2] = [("user", "ada"), ("ip", "192.0.2.1")];
 #[test]
 fn failures_bring_delays_a_captcha_and_a_lock_as_the_table_has_it() {
     let login = Login::new(plain());
-    // The number of the failure, and what the next attempt has to do.
+    // The number of the failure, and what the next attempt must do.
     let delay = |secs| Advice { delay: Span::from_secs(secs), ..Advice::default() };
     for number in 1..=11_u64 {
         let seen = login.begin(&ADA);

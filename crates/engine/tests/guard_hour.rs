@@ -1,9 +1,9 @@
-//! An hour of attack on a guarded login, by a clock that the test moves: how many guesses get through,
-//! and what the owner of the account notices of it.
+//! An hour of attack on a guarded login, by a clock that the test moves: how many guesses get through, and
+//! how the attack affects the owner of the account.
 //!
-//! The attacker at one account sits at many addresses, the one at many accounts sits at one, and both
-//! know the ladders and guess whenever they may; some do not, and ask every second. The owner logs in from home now and
-//! then, and mistypes.
+//! One attacker guesses one account from many addresses, another guesses many accounts from one address. Both
+//! know the ladders and guess whenever they may; some ignore the advice and guess every second. The owner
+//! logs in from home now and then, and mistypes.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -15,7 +15,7 @@ use tollgate_core::store::Refunded;
 use tollgate_core::{Clock, Guard, OnExceed, Origin, Policies, Rule, Timestamp};
 use tollgate_engine::guard::{Advice, Ending};
 
-/// As the table has it: nothing, a delay, a delay and a CAPTCHA, a lock.
+/// The ladder of the documentation: nothing, a delay, a delay and a CAPTCHA, a lock.
 const LADDER: &str = "ladder 4 +2s then 6 +5s captcha then 11 lock 15m notify forget 15m";
 /// The same in numbers: from how many failures on, for how many seconds; and when it is forgotten.
 const OWN: Steps = Steps { pauses: &[(4, 2), (6, 5), (11, 900)], forget: 900 };
@@ -23,11 +23,11 @@ const ADDRESS: Steps = Steps { pauses: &[(30, 10), (100, 3_600)], forget: 3_600 
 
 const HOUR: u64 = 3_600;
 const HOME: &str = "192.0.2.1";
-/// How many addresses guess the one account, and how many of them do not listen.
+/// How many addresses guess the one account, and how many of them ignore the advice.
 const ADDRESSES: usize = 150;
 const DEAF: usize = 10;
 
-/// A ladder, worked out by hand.
+/// A ladder, computed by hand.
 struct Steps {
     pauses: &'static [(u64, u64)],
     forget: u64,
@@ -38,7 +38,7 @@ impl Steps {
         self.pauses.iter().rev().find(|(from, _)| *from <= failures).map_or(0, |(_, pause)| *pause)
     }
 
-    /// How many failures fit into this many seconds, whoever makes them.
+    /// How many failures fit into this many seconds, from any number of clients.
     fn most_in(&self, seconds: u64) -> u64 {
         let (mut at, mut failures, mut all) = (0, 0, 0);
         while at < seconds {
@@ -53,14 +53,14 @@ impl Steps {
     }
 }
 
-/// By the account alone.
+/// Keyed by the account alone.
 fn plain() -> Policies {
     let rules = vec![rule::rejecting("login", &["user"], &[LADDER])];
     policies(rules, &[("login", &["login"])]).with_guards(vec![Guard::new("login", "login")])
 }
 
-/// Locks an account at an address, asks for a CAPTCHA wherever an account is attacked from, and slows
-/// down, locks and bans an address that tries many accounts.
+/// Locks an account for one address, asks for a CAPTCHA from every address while the account is attacked, and
+/// slows down, locks and bans an address that tries many accounts.
 fn recommended() -> Policies {
     let account = rule::with(
         "account",
@@ -75,7 +75,7 @@ fn recommended() -> Policies {
         .with_guards(vec![Guard::new("login", "login")])
 }
 
-/// Numbers that are the same each time.
+/// A reproducible sequence of numbers.
 struct Dice(u64);
 
 impl Dice {
@@ -85,14 +85,14 @@ impl Dice {
     }
 }
 
-/// What came of one attempt.
+/// The result of one attempt.
 enum Tried {
-    /// It was made: with what was asked of it, and what is asked of the next if it failed.
+    /// It was allowed: the advice for it, and the advice for the next attempt if it failed.
     Made {
         now: Advice,
         next: Advice,
     },
-    /// It was refused, with what it was told.
+    /// It was refused, with this advice.
     Refused(Advice),
     Barred,
 }
@@ -129,10 +129,10 @@ impl Login {
     }
 }
 
-/// Somebody who guesses from one address.
+/// An attacker at one address.
 struct Guesser {
     address: String,
-    /// Tries every second, whatever it was told.
+    /// Guesses every second, whatever the advice.
     deaf: bool,
     next: u64,
     guesses: u64,
@@ -144,8 +144,8 @@ impl Guesser {
         Self { address, deaf: false, next: 0, guesses: 0, banned: false }
     }
 
-    /// Guesses until it is told to come later, or as often as its line allows. The account of each guess
-    /// is made by its number.
+    /// Guesses until it is told to come later, or as often as its connection allows. The number of the guess
+    /// determines the account.
     fn guess(&mut self, login: &Login, second: u64, account: impl Fn(u64) -> String) {
         for _ in 0..2 {
             if !self.deaf && self.next > second {
@@ -184,7 +184,7 @@ struct Owner {
     /// How often it was refused, and how often by a lock.
     refused: u64,
     locked: u64,
-    /// For how many seconds it had to wait at most that its own mistakes do not explain.
+    /// The longest wait, in seconds, that its own mistakes do not explain.
     unexplained: u64,
 }
 
@@ -238,7 +238,7 @@ impl Owner {
         }
         (self.logins, self.failures) = (self.logins + 1, 0);
         self.next = second + 60 + self.dice.roll(240);
-        // Mostly none, sometimes one or two, and now and then so many that a delay is one's own fault.
+        // Mostly none, sometimes one or two, and now and then enough for a delay of its own making.
         self.mistakes_left = [0, 0, 0, 0, 1, 1, 2, 5][usize::try_from(self.dice.roll(8)).unwrap()];
     }
 }
@@ -264,7 +264,7 @@ impl Hour {
                 guesser.guess(login, second, |_| "ada".to_owned());
             }
             for guesser in &mut hour.at_many {
-                // Most of them do not exist. Where the address counts, the owner's is among them.
+                // Most of them do not exist. Where the address counts, the owner's account is among them.
                 guesser.guess(login, second, |number| match number % 50 {
                     25 if login.by_address => "ada".to_owned(),
                     _ => format!("user-{number}"),
@@ -305,10 +305,10 @@ fn in_the_recommended_setup_an_hour_of_attack_never_keeps_the_owner_out() {
     println!("{} addresses at all accounts: {many} guesses of {most_many} at most", at_many.len());
     assert!(one <= most_one && at_one_account.iter().all(|guesser| guesser.guesses <= each_own));
     assert!(many <= most_many && at_many.iter().all(|guesser| guesser.guesses <= each_address));
-    // They really tried: whoever listens gets nearly all there is.
+    // The attack was real: attackers that follow the advice make nearly as many guesses as possible.
     assert!(one >= (ADDRESSES - DEAF) as u64 * each_own * 9 / 10, "{one}");
     assert!(at_many[0].guesses >= each_address * 9 / 10, "{}", at_many[0].guesses);
-    // Who does not listen is banned, and gets less.
+    // An attacker that ignores the advice is banned, and makes fewer guesses.
     assert!(at_many[1].banned && at_many[1].guesses < at_many[0].guesses);
     assert!(at_one_account[..DEAF].iter().all(|guesser| guesser.banned));
     assert!(at_one_account[DEAF..].iter().all(|guesser| !guesser.banned), "who listens is not");
@@ -320,7 +320,7 @@ fn by_the_account_alone_an_hour_of_attack_is_an_hour_of_locks_for_everybody() {
     let Hour { owner, at_one_account, at_many } = Hour::of(&login);
     assert!(owner.locked > 0, "the owner is locked out");
     assert!(owner.unexplained >= 600, "for what others did: {} s", owner.unexplained);
-    // Each lock takes eleven, and each success of the owner clears what there is.
+    // Each lock takes eleven failures, and each success of the owner clears the ladder.
     let one = Hour::guesses(&at_one_account);
     let most = OWN.most_in(HOUR) + 11 * owner.logins;
     println!(

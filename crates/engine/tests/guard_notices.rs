@@ -1,4 +1,4 @@
-//! Guards: who is told of a lock, how often, and what people see of locks and can do about them.
+//! Guards: who is notified of a lock, how often, and what operators see of locks and can do about them.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -42,7 +42,7 @@ fn fail(engine: &Engine, fields: &[(&str, &str)]) -> Vec<Notice> {
     finish(engine, &ticket, Ending::Failure).notices
 }
 
-/// The keys that are locked, as people may see them, and until when.
+/// The locked keys, as operators may see them, and until when.
 fn locks(engine: &Engine) -> Vec<(String, Span)> {
     let pinned = engine.pin();
     let (locks, more) =
@@ -276,7 +276,7 @@ fn while_the_store_is_gone_nothing_that_is_overdue_is_lost() {
         begin(&node.engine, &[("user", user)]).unwrap();
     }
     node.advance(Span::from_secs(300));
-    // The first that is finished finds out; what is found out later is tried again too.
+    // The first finish finds the outage. Attempts that expire during it are retried too.
     node.link.set(Mode::LosesQuestions);
     node.tend();
     node.tend();
@@ -299,7 +299,7 @@ fn while_routes_are_replaced_the_guards_that_go_are_still_there() {
     assert_eq!(both.guards().len(), 2);
 }
 
-/// Begins as many attempts.
+/// Begins this many attempts.
 fn begin_some(engine: &Engine, count: usize) -> Vec<String> {
     (0..count).map(|_| begin(engine, &ADA).expect("it may begin")).collect()
 }

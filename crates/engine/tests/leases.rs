@@ -1,4 +1,4 @@
-//! Leases: holds that last as long as something does.
+//! Leases: holds that last as long as a connection or request.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -15,7 +15,7 @@ use tollgate_core::{Attempt, Clock, Limit, Policies, Span};
 use tollgate_engine::{Engine, Lease, Leases};
 use tollgate_store::ManualClock;
 
-/// An engine whose leases are tended when the test says so.
+/// An engine whose leases the test tends.
 struct Keeper {
     clock: Arc<ManualClock>,
     engine: Arc<Engine>,
@@ -33,7 +33,7 @@ impl Keeper {
         Self { clock, engine, leases }
     }
 
-    /// A lease of this much, if there is room.
+    /// A lease of this cost, if there is room.
     fn connect(&self, ip: &str, id: &str, cost: u64) -> Option<Lease> {
         let pinned = self.engine.pin();
         let attempt = Attempt { policy: "connect", fields: &[("ip", ip)], cost, id: Some(id) };
@@ -45,7 +45,7 @@ impl Keeper {
         block_on(self.leases.tend());
     }
 
-    /// Lets so many seconds pass, four times a second.
+    /// Lets this many seconds pass, four rounds a second.
     fn pass(&self, secs: u64) {
         for _ in 0..secs * 4 {
             self.clock.advance(Span::from_millis(250));
@@ -53,7 +53,7 @@ impl Keeper {
         }
     }
 
-    /// How much is left for an address, and for all.
+    /// How much remains for an address, and for all.
     fn left(&self, ip: &str) -> Vec<u64> {
         let pinned = self.engine.pin();
         let attempt = Attempt { policy: "connect", fields: &[("ip", ip)], cost: 0, id: None };
@@ -169,7 +169,7 @@ fn what_ran_out_in_between_is_told_and_taken_again_where_there_is_room() {
     let keeper = Keeper::new(limited("4 at once for 30s", "9 at once for 30s"));
     let (mine, other) = (keeper.connect(ADA, "mine", 3).unwrap(), keeper.connect(ADA, "other", 1).unwrap());
     keeper.tend();
-    // Somebody paused the process for a minute.
+    // The process was suspended for a minute.
     keeper.clock.advance(Span::from_secs(60));
     let stranger = decide(&keeper.engine, &keeper.engine.pin(), "connect", &[("ip", ADA)]).unwrap().allowed();
     assert!(stranger, "nothing is held any more");
@@ -179,7 +179,7 @@ fn what_ran_out_in_between_is_told_and_taken_again_where_there_is_room() {
     assert_eq!(at_ip.len(), 2, "the stranger and one of them");
     assert_eq!(at_all.len(), 3, "here is room for all of them");
     assert_eq!(keeper.left(ADA)[1], 9 - 5, "each weighs what it did");
-    // The stranger is never renewed, and once it is gone there is room again.
+    // The stranger's hold is never renewed. Once it has expired there is room again.
     keeper.pass(60);
     assert_eq!(
         (keeper.held("ip", ADA), keeper.left(ADA)),

@@ -1,4 +1,4 @@
-//! Leases that are dropped just while they are looked after.
+//! Leases that are dropped while their holds are being renewed.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -9,55 +9,40 @@ use std::sync::Arc;
 use futures_lite::future::block_on;
 use parking_lot::Mutex;
 use support::{policies, rule};
-use tollgate_core::store::{Answer, Counter, Forget, HoldsOrder, HoldsReport, Refunded, Store};
-use tollgate_core::{Attempt, Charges, Clock, Outcome, Span, Timestamp};
+use tollgate_core::store::{Counter, HoldsOrder, Store};
+use tollgate_core::{Attempt, Clock, Span, Timestamp};
 use tollgate_engine::{Engine, Lease, Leases, Parts};
+use tollgate_store::faulty::{Call, Faults, FaultyStore, Meeting};
 use tollgate_store::{ManualClock, MemoryStore};
 
-/// A store that lets go of a lease just before it does something about holds.
+/// A store that drops a lease just before it executes an order on holds.
 struct Meddled {
     memory: Arc<MemoryStore>,
     meddling: Mutex<Option<(Before, Lease)>>,
 }
 
-/// Before what a lease is dropped.
+/// The order before which the lease is dropped.
 enum Before {
     Renewal,
     Claim,
 }
 
-impl Store for Meddled {
-    fn now(&self) -> Answer<'_, Timestamp> {
-        self.memory.now()
+impl Faults for Meddled {
+    fn store(&self) -> &dyn Store {
+        &*self.memory
     }
 
-    fn take<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()> {
-        self.memory.take(charges, outcome)
-    }
-
-    fn peek<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()> {
-        self.memory.peek(charges, outcome)
-    }
-
-    fn refund<'a>(&'a self, charges: &'a Charges<'_>, taken_at: Timestamp) -> Answer<'a, Refunded> {
-        self.memory.refund(charges, taken_at)
-    }
-
-    fn holds<'a>(&'a self, counter: &'a Counter<'a>, order: HoldsOrder<'a>) -> Answer<'a, HoldsReport> {
+    fn meet(&self, call: Call<'_>) -> Meeting<'_> {
         let mut meddling = self.meddling.lock();
         let meets = matches!(
-            (&order, &*meddling),
-            (HoldsOrder::RenewMany(_), Some((Before::Renewal, _)))
-                | (HoldsOrder::Claim(..), Some((Before::Claim, _)))
+            (call, &*meddling),
+            (Call::Holds(HoldsOrder::RenewMany(_)), Some((Before::Renewal, _)))
+                | (Call::Holds(HoldsOrder::Claim(..)), Some((Before::Claim, _)))
         );
         let dropped = if meets { meddling.take() } else { None };
         drop(meddling);
         drop(dropped);
-        self.memory.holds(counter, order)
-    }
-
-    fn forget<'a>(&'a self, what: Forget<'a>) -> Answer<'a, ()> {
-        self.memory.forget(what)
+        Meeting::Pass
     }
 
     fn answers_at_once(&self) -> bool {
@@ -78,7 +63,8 @@ impl Keeper {
         let memory = Arc::new(MemoryStore::new(Arc::clone(&clock) as Arc<dyn Clock>, 1_000));
         let store = Arc::new(Meddled { memory: Arc::clone(&memory), meddling: Mutex::new(None) });
         let rules = vec![rule::rejecting("ip", &["ip"], &["2 at once for 30s"])];
-        let parts = Parts { store: Arc::clone(&store) as Arc<dyn Store>, records: memory, fallback: None };
+        let parts =
+            Parts { store: Arc::new(FaultyStore(Arc::clone(&store))), records: memory, fallback: None };
         let engine = block_on(Engine::start(policies(rules, &[("connect", &["ip"])]), parts)).unwrap();
         let engine = Arc::new(engine);
         let leases = Leases::new(Arc::clone(&engine), Arc::clone(&clock) as Arc<dyn Clock>);

@@ -1,4 +1,4 @@
-//! Leases over a store that others share and that may be gone.
+//! Leases over a shared store that may be down.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -15,7 +15,7 @@ use tollgate_core::{Attempt, Clock, Policies, Span};
 use tollgate_engine::{Engine, Health, Lease, Leases};
 use tollgate_store::{ManualClock, MemoryStore};
 
-/// A node whose engine and leases are tended when the test says so.
+/// A node whose engine and leases the test tends.
 struct Keeper {
     engine: Arc<Engine>,
     link: Arc<Link>,
@@ -117,7 +117,7 @@ fn thousands_of_leases_need_few_calls() {
     assert_eq!(calls(), 0);
 }
 
-/// Lets everybody else do what can be done without time passing.
+/// Lets all other tasks run as far as they can without time passing.
 async fn settle() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
@@ -277,7 +277,7 @@ fn a_short_outage_loses_nothing_and_a_long_one_is_made_up_for() {
     keeper.link.set(Mode::Up);
     keeper.pass(2);
     assert_eq!((keeper.in_store().len(), keeper.leases.meters().lost()), (2, 0));
-    // Another outage, and not the same store flapping.
+    // A separate outage, so that the store does not count as flapping.
     keeper.pass(10);
     keeper.link.set(Mode::Unreachable);
     keeper.pass(60);
@@ -349,7 +349,7 @@ fn nobody_waits_for_a_store_that_hangs_to_keep_or_drop_a_lease() {
         assert!(block_on(poll_once(&mut tending)).is_none(), "it waits for the store");
         drop(second);
         assert_eq!(keeper.leases.meters().live(), 0);
-        // Whoever tended gives up: nothing is lost by that.
+        // The task that tended the leases is cancelled: nothing is lost by that.
     }
     keeper.link.set(Mode::Up);
     keeper.tend();

@@ -1,4 +1,4 @@
-//! Engines that share a real server: leases count for all of them, and answers give back for all.
+//! Engines that share a real server: leases and refunds count for all of them.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use support::{START, admissions, policies, rule};
 use tokio::runtime::Runtime;
-use tollgate_core::{Attempt, Clock, Origin, Policies, Records, Span, Store};
+use tollgate_core::{Attempt, Clock, Origin, OutcomeClass, Policies, Records, Span, Store};
 use tollgate_engine::engine::RefundPart;
 use tollgate_engine::{Engine, Fallback, Lease, Leases, Parts, Terms};
 use tollgate_redis::{RedisStore, Settings};
 use tollgate_store::{ManualClock, MemoryStore};
 use tollgate_testbed::Server;
 
-/// A server, the time that everybody goes by, and what the nodes run on.
+/// A server, the clock that all nodes use, and their runtime.
 struct Site {
     server: Server,
     clock: Arc<ManualClock>,
@@ -37,7 +37,7 @@ impl Site {
 
     fn node(&self, policies: Policies) -> Node<'_> {
         let settings = Settings {
-            // A busy machine is not an outage.
+            // A slow machine must not look like an outage.
             command_timeout: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(10),
             ..Settings::parse(&self.server.url()).unwrap()
@@ -146,7 +146,7 @@ fn an_answer_that_does_not_count_is_given_back_for_all_nodes() {
         let admit = admissions(&one.engine).pin().admit(&attempt, Terms::default(), Engine::receipt);
         let mut admission = site.runtime.block_on(admit).unwrap();
         let receipt = admission.seen.unwrap();
-        site.runtime.block_on(admission.taken.settle(status)).unwrap();
+        site.runtime.block_on(admission.taken.settle(OutcomeClass(status))).unwrap();
         assert_eq!(other.left("login", &fields), expected, "{status}");
         if status == 500 {
             let rest = site

@@ -1,4 +1,4 @@
-//! Decisions while the shared store cannot be used, and what happens when it comes back.
+//! Decisions while the shared store cannot be used, and what happens when it recovers.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -28,7 +28,7 @@ fn ask(node: &Node, cost: u64, id: Option<&str>) -> (Verdict, Origin, When) {
     (decision.verdict, decision.origin, decision.retry)
 }
 
-/// So many attempts, whatever comes of them.
+/// This many attempts, with any result.
 fn repeat(times: usize, node: &Node) {
     for _ in 0..times {
         node.decide("api", &IP);
@@ -79,7 +79,7 @@ fn each_node_admits_its_share_and_no_more_across_flaps() {
         node.link.set(Mode::Up);
         node.tend_later();
         assert_eq!(node.engine.health(), Health::Up);
-        // Or the breaker would take longer to close each time.
+        // Otherwise the breaker would take longer to close each time.
         node.advance(Breaker::FLAP_WITHIN);
     }
     assert_eq!(admitted, 5, "half of ten, though the store came back three times");
@@ -208,7 +208,7 @@ fn an_engine_starts_without_its_store_and_learns_what_it_missed() {
     let before = second.calls();
     second.tend_later();
     assert_eq!(second.engine.health(), Health::Up);
-    assert_eq!(second.calls() - before, 9, "five to read it all, and four that say it is the latest");
+    assert_eq!(second.calls() - before, 11, "six to read it all, and five that say it is the latest");
     assert!(second.engine.is_overridden("ip", "192.0.2.1"));
     assert_eq!(
         block_on(second.engine.refund(&second.engine.pin(), &receipt, RefundPart::All)),
@@ -239,7 +239,7 @@ fn an_override_set_on_one_node_holds_on_another_within_a_second() {
         second.advance(Span::from_millis(250));
         second.tend();
     }
-    assert_eq!(second.calls() - before, 16, "a look at each of four namespaces each half second");
+    assert_eq!(second.calls() - before, 20, "a look at each of five namespaces each half second");
 }
 
 #[test]
@@ -247,7 +247,7 @@ fn after_an_outage_the_run_time_configuration_is_read_again_though_its_version_i
     let node = Centre::new().node(one(&["10/hour"], "local 50%"));
     let number = || node.engine.pin().policies.rule("ip").unwrap().plan_at("192.0.2.1").limits()[0].number();
     block_on(node.engine.set_override("ip", "192.0.2.1", vec!["2/hour".parse().unwrap()])).unwrap();
-    // As a failover to a replica that was behind does it, when another node has set something since.
+    // As after a failover to a lagging replica, when another node has made a change since.
     *node.link.replaced.lock() = Some(("override/ip/192.0.2.1".to_owned(), b"5/hour".to_vec()));
     node.tend_later();
     assert_eq!(number(), 2);
@@ -358,7 +358,7 @@ fn what_cannot_be_undone_yet_stays_and_what_is_too_much_is_dropped_and_counted()
     for number in 0..10_003_u64 {
         node.link.set(Mode::LosesAnswers);
         ask(&node, 1, None);
-        // A success keeps the breaker closed, so that every attempt asks.
+        // A success keeps the breaker closed, so that every attempt calls the store.
         node.link.set(Mode::Up);
         drop(block_on(node.engine.look(&node.engine.pin().policies.rule("ip").unwrap().plan, "x")));
         assert_eq!(dropped(), (number + 1).saturating_sub(10_000));

@@ -1,4 +1,4 @@
-//! What the log tells of an outage. Alone in its process: who listens to the log is known to all of it.
+//! The log lines of an outage. The test is alone in its process, because a log subscriber is global.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

@@ -1,4 +1,4 @@
-//! Waiting for a turn: in order, until it is too late, or until it is given up.
+//! Waiting for a turn: in order, until the deadline, or until the caller gives up.
 
 mod support;
 
@@ -13,7 +13,7 @@ use tollgate_engine::engine::RefundPart;
 use tollgate_engine::pacer::{Bound, Unpaced};
 use tollgate_engine::{Ask, Pacer, PacerOptions};
 
-/// One rule by chat, which lets anybody wait for up to ten seconds.
+/// One rule by chat, which lets attempts wait for up to ten seconds.
 fn by_chat(limit: &str) -> Policies {
     let chat = rule::with("chat", &["chat"], &[limit], OnExceed::Wait(Span::from_secs(10)));
     policies(vec![chat], &[("send", &["chat"])])
@@ -219,7 +219,7 @@ fn whom_others_pass_by_is_told_so_where_the_store_takes_its_time_too() {
     in_virtual_time(async {
         let store = SlowStore::new(Duration::from_millis(5));
         let track = Track::shared(by_chat("1/s sliding"), &store, PacerOptions::default()).await;
-        // There is always one of them who has come before.
+        // At least one of them is always queued first.
         let pushing: Vec<_> = (0..3).map(|_| tokio::spawn(push(track.pacer.clone()))).collect();
         tokio::task::yield_now().await;
         let last = tokio::time::timeout(Duration::from_secs(60), track.acquire("send", &A)).await;
@@ -231,7 +231,7 @@ fn whom_others_pass_by_is_told_so_where_the_store_takes_its_time_too() {
     });
 }
 
-/// Takes permit after permit, before everybody else.
+/// Takes permit after permit, with a higher priority than all others.
 async fn push(pacer: Pacer) {
     while pacer.acquire(Ask { priority: 1, ..ask("send", &A) }).await.is_ok() {}
 }
@@ -259,7 +259,7 @@ fn whoever_has_waited_too_long_to_wait_on_is_told_so_at_its_turn() {
         let mut last = Box::pin(track.acquire("send", &A));
         begin(&mut last).await;
         sleep(Duration::from_millis(3_500)).await;
-        // It has waited four seconds for all, and would have to wait half a second for the chat.
+        // It has waited four seconds for the shared rule, and would have to wait half a second for the chat.
         track.acquire("direct", &A).await.unwrap();
         let wait = Span::from_millis(500);
         let late = Unpaced::TooLate { waited: Span::from_secs(4), wait, bound: Bound::Rule("chat".into()) };
@@ -426,7 +426,7 @@ fn asking_again_and_again_is_noted_once() {
         let trace: Trace<((), u64)> = Trace::default();
         let waits = track.send("send", vec![("chat", "a".into())], &trace, ());
         for _ in 0..3 {
-            // Under other policies, it is asked about once more.
+            // With other policies, it is decided once more.
             sleep(Duration::from_millis(500)).await;
             track.engine.reload(by_chat("1/5s sliding"));
         }

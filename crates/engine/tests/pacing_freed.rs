@@ -1,4 +1,4 @@
-//! Whoever waits is let in as soon as something is freed: given back, released or forgotten.
+//! A waiting attempt passes as soon as units are freed: refunded, released or forgotten.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -11,25 +11,25 @@ use support::pacing::{RuntimeClock, SlowStore, Trace, Track, begin, in_virtual_t
 use support::{policies, rule};
 use tokio::time::sleep;
 use tollgate_core::store::{Counter, Forget, HoldsOrder};
-use tollgate_core::{Attempt, OnExceed, Policies, Rule, Span};
+use tollgate_core::{Attempt, OnExceed, OutcomeClass, Policies, Rule, Span};
 use tollgate_engine::engine::RefundPart;
 use tollgate_engine::pacer::{Bound, Unpaced};
 use tollgate_engine::{Ask, Leases, PacerOptions};
 
 const A: [(&str, &str); 1] = [("job", "a")];
 
-/// One rule by job, which lets anybody wait for up to a minute.
+/// One rule by job, which lets attempts wait for up to a minute.
 fn by_job(limit: &str) -> Policies {
     let job = rule::with("job", &["job"], &[limit], OnExceed::Wait(Span::from_secs(60)));
     policies(vec![job], &[("run", &["job"])])
 }
 
-/// An attempt under an id of its own.
+/// An attempt with an id of its own.
 fn held<'a>(id: &'a str) -> Ask<'a> {
     Ask::from(Attempt { policy: "run", fields: &A, cost: 1, id: Some(id) })
 }
 
-/// Lets somebody else do something to the holds of the job.
+/// Another caller gives an order on the holds of the job.
 async fn order(track: &Track, order: HoldsOrder<'_>) {
     let pinned = track.engine.pin();
     let plan = pinned.policies.rule("job").unwrap().plan_at("a");
@@ -107,7 +107,7 @@ fn what_an_answer_gives_back_lets_the_first_in_who_waits() {
         let mut second = Box::pin(track.acquire("run", &A));
         begin(&mut second).await;
         sleep(Duration::from_millis(300)).await;
-        assert!(first.settle(200).is_made());
+        assert!(first.settle(OutcomeClass(200)).is_made());
         assert_eq!(second.await.unwrap().waited, Span::from_millis(300));
     });
 }
@@ -175,7 +175,8 @@ fn what_is_freed_while_somebody_is_asked_about_is_not_missed() {
         let track = Track::shared(by_job("1/10s sliding"), &store, PacerOptions::default()).await;
         let first = track.acquire("run", &A).await.unwrap();
         let given = async {
-            // The store has refused the second when this reaches it, and nobody here knows that yet.
+            // The store has refused the second attempt when this reaches it, and the reply has not arrived
+            // yet.
             sleep(Duration::from_millis(10)).await;
             let pinned = track.engine.pin();
             track.engine.refund(&pinned, &first.receipt.unwrap(), RefundPart::All).await.unwrap();

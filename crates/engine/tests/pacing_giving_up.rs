@@ -1,4 +1,4 @@
-//! Giving up: a dropped wait gives its place back, and what was taken for it.
+//! Giving up: a dropped wait leaves the queue, and what was taken for it is refunded.
 
 mod support;
 
@@ -63,7 +63,7 @@ fn what_was_taken_for_somebody_who_is_gone_is_given_back() {
         let mut next = Box::pin(track.acquire("send", &A));
         begin(&mut gone).await;
         begin(&mut next).await;
-        // The permit is there, but nobody fetches it.
+        // The permit is there, but its caller does not take it.
         sleep(Duration::from_millis(1_200)).await;
         assert_eq!(track.pacer.waiting(), 1);
         drop(gone);
@@ -139,7 +139,7 @@ fn in_a_runtime_that_has_ended_nobody_can_wait() {
     assert_eq!(futures_lite::future::block_on(track.acquire("send", &A)), Err(Unpaced::Ended));
 }
 
-/// Something that asks the pacer as it goes.
+/// Calls the pacer when it is dropped.
 struct Asks(Pacer, Arc<Engine>);
 
 impl Drop for Asks {

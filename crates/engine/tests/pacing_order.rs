@@ -1,5 +1,5 @@
-//! Whatever comes, and whoever gives up: who waits for the same keys passes by priority, then in the
-//! order of arrival, no sooner than the limits allow, and as soon as they do.
+//! Whatever arrives and whichever callers give up: attempts that wait for the same keys pass by priority,
+//! then in the order of arrival, no sooner than the limits allow, and as soon as they do.
 
 mod support;
 
@@ -14,19 +14,19 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tollgate_core::{Attempt, Policies, Span};
 use tollgate_engine::{Ask, PacerOptions};
 
-/// Somebody who comes.
+/// A new attempt.
 #[derive(Clone, Copy, Debug)]
 struct Visit {
-    /// How long after the one before.
+    /// How long after the previous one it comes.
     after_millis: u64,
     chat: u8,
     priority: i8,
     cost: u64,
-    /// After how long it gives up.
+    /// After how long its caller gives up.
     patience_millis: Option<u64>,
 }
 
-/// What became of a visit.
+/// The result of a visit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Pass {
     number: usize,
@@ -53,7 +53,7 @@ fn rules(chat: &str) -> Policies {
     policies(rules, &[("send", &["all", "chat"])])
 }
 
-/// Lets everybody come, and answers who passed when.
+/// Lets all visits come, and returns which passed when.
 async fn run(track: Track, visits: &[Visit]) -> Vec<Pass> {
     let track = Arc::new(track);
     let trace: Trace<Pass> = Trace::default();
@@ -70,7 +70,7 @@ async fn run(track: Track, visits: &[Visit]) -> Vec<Pass> {
             let attempt = Attempt { policy: "send", fields: &fields, cost: visit.cost, id: None };
             let ask = Ask { priority: visit.priority, ..Ask::from(attempt) };
             let (seen, at) = (Arc::clone(&trace), Arc::clone(&track));
-            // Noted as it passes, and not when whoever waits comes to hear of it.
+            // Recorded when it passes, and not when the waiting task learns of it.
             let acquire = track.pacer.acquire_with(ask, move |_, decision| {
                 assert!(decision.allowed());
                 seen.lock().push(Pass { number, at: at.millis() });
@@ -108,8 +108,8 @@ fn arrivals(visits: &[Visit]) -> Vec<u64> {
     came.collect()
 }
 
-/// Nobody was passed by somebody who waited for the same chat, had come later or at the same time, and
-/// had no higher priority; unless it had given up by then.
+/// Asserts that no visit was overtaken by one to the same chat that had come later or at the same time and
+/// had no higher priority, unless its caller had given up by then.
 fn assert_in_order(visits: &[Visit], passes: &[Pass]) {
     let came = arrivals(visits);
     for (index, pass) in passes.iter().enumerate() {
@@ -126,7 +126,7 @@ fn assert_in_order(visits: &[Visit], passes: &[Pass]) {
     }
 }
 
-/// In no period was more taken than the limit says.
+/// Asserts that in no period more was taken than the limit allows.
 fn assert_within(visits: &[Visit], passes: &[Pass], millis: u64, most: u64) {
     for start in passes {
         let within = passes.iter().filter(|pass| (start.at..start.at + millis).contains(&pass.at));
@@ -139,7 +139,7 @@ fn of_chat(visits: &[Visit], passes: &[Pass], chat: u8) -> Vec<Pass> {
     passes.iter().filter(|pass| visits[pass.number].chat == chat).copied().collect()
 }
 
-/// Everybody passes who does not give up.
+/// Asserts that every visit passes unless its caller gives up.
 fn assert_nobody_is_forgotten(visits: &[Visit], passes: &[Pass]) {
     let passed: BTreeMap<usize, u64> = passes.iter().map(|pass| (pass.number, pass.at)).collect();
     for (number, visit) in visits.iter().enumerate() {
@@ -147,7 +147,7 @@ fn assert_nobody_is_forgotten(visits: &[Visit], passes: &[Pass]) {
     }
 }
 
-/// At a lone limit of one for each period, nobody waits while the limit is free.
+/// Asserts that at a lone limit of one per period no visit waits while the limit is free.
 fn assert_no_time_is_lost(visits: &[Visit], passes: &[Pass], period: u64, chat: u8) {
     let came = arrivals(visits);
     let mut free_at = 0;
@@ -187,7 +187,7 @@ proptest! {
         assert_in_order(&visits, &passes);
         assert_nobody_is_forgotten(&visits, &passes);
         for chat in 0..4 {
-            // Permits are heard of up to a latency after the store let them pass.
+            // Callers learn of permits up to one latency after the store let them pass.
             assert_within(&visits, &of_chat(&visits, &passes, chat), 1_000 - latency, 2);
         }
     }
@@ -226,7 +226,7 @@ fn it_takes_few_decisions_to_let_somebody_pass_however_many_wait() {
 
 #[test]
 fn a_lane_whose_own_limit_is_free_again_does_not_push_in_at_one_that_others_wait_for() {
-    // Which of two limits that are free at the same time is looked at first is a matter of luck.
+    // Which of two limits that are free at the same time comes first is random.
     for _ in 0..16 {
         in_virtual_time(async {
             let rules =
@@ -256,7 +256,7 @@ fn no_more_is_asked_at_once_than_may_be() {
         let tasks = (0..100).map(|n| track.send("send", vec![("chat", format!("{}", n % 50))], &trace, n));
         let tasks: Vec<_> = tasks.collect();
         sleep(Duration::from_millis(500)).await;
-        // Under other policies, everybody is asked about once more.
+        // With other policies, every waiting attempt is decided once more.
         track.engine.reload(by_chat());
         for task in tasks {
             task.await.unwrap();

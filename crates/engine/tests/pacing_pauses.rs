@@ -1,4 +1,4 @@
-//! Standing still: what upstream asked for, here at once and on every node within a second.
+//! Pauses that an upstream asked for: on this node at once and on every node within a second.
 
 mod support;
 

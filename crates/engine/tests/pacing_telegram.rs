@@ -1,5 +1,5 @@
-//! Telegram's rules over virtual minutes: 30 a second over all chats, one a second to a chat, 20 a
-//! minute to a group, in any second and any minute. And an API that bears ten requests a second.
+//! Telegram's rules over virtual minutes: 30 a second over all chats, one a second to a chat, 20 a minute to
+//! a group, in any second and any minute. And an API that accepts ten requests a second.
 
 mod support;
 
@@ -19,7 +19,7 @@ fn telegram() -> Policies {
     policies(rules, &[("telegram", &["all", "chat", "group"])])
 }
 
-/// Who a message goes to.
+/// The recipient of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum To {
     Chat(u32),
@@ -35,7 +35,7 @@ impl To {
     }
 }
 
-/// Sends all messages at once, and answers when each was let go, by whom it went to.
+/// Sends all messages at once, and returns when each was sent, by recipient.
 async fn send_all(messages: impl IntoIterator<Item = To>) -> BTreeMap<To, Vec<u64>> {
     let track = Track::new(telegram()).await;
     let trace: Trace<(To, u64)> = Trace::default();
@@ -50,7 +50,7 @@ async fn send_all(messages: impl IntoIterator<Item = To>) -> BTreeMap<To, Vec<u6
     times
 }
 
-/// The most that were let go in any interval of this length.
+/// The most messages that were sent in any interval of this length.
 fn most_within(millis: u64, mut times: Vec<u64>) -> usize {
     times.sort_unstable();
     let within = |start: &u64| times.iter().filter(|at| (*start..*start + millis).contains(at)).count();

@@ -1,4 +1,4 @@
-//! What can change while the engine runs: policies, single keys, and what comes back.
+//! Changes while the engine runs: policies, overrides and refunds.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! Policies made while the engine runs, and the routes that pass them.
+//! Policies created while the engine runs, and the routes that use them.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -42,7 +42,7 @@ fn allowed(engine: &Engine, policy: &str, fields: &[(&str, &str)]) -> bool {
     decide(engine, &engine.pin(), policy, fields).unwrap().allowed()
 }
 
-/// The routes that a policy may not be deleted because of.
+/// The routes that prevent the deletion of a policy.
 fn in_use(fault: Result<impl std::fmt::Debug, ChangeFault>) -> Vec<String> {
     match fault {
         Err(ChangeFault::InUse { routes, .. }) => routes,
@@ -336,7 +336,7 @@ fn what_no_policy_can_say_is_refused() {
     assert!(PolicySpec::new(alone("deny")).is_ok());
 }
 
-/// Records that are kept, and whose keeping is never confirmed.
+/// Records that are written, but whose write is never confirmed.
 struct Mute(Arc<MemoryStore>);
 
 fn never<'a, T: 'a>() -> Answer<'a, T> {

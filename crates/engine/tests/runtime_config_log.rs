@@ -1,5 +1,5 @@
-//! What the log tells of what does not fit. Alone in its process: who listens to the log is known to all
-//! of it.
+//! The log lines about entries that do not fit. The test is alone in its process, because a log subscriber is
+//! global.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -30,7 +30,7 @@ impl Write for Lines {
 }
 
 impl Lines {
-    /// What was told since the last time.
+    /// What was logged since the last call.
     fn take(&self) -> Vec<String> {
         let text = String::from_utf8(std::mem::take(&mut *self.0.lock())).unwrap();
         text.lines().map(str::to_owned).collect()

@@ -1,5 +1,5 @@
-//! Several nodes with one run-time configuration: each follows the others within a second, and of two that change
-//! the same at once one succeeds.
+//! Several nodes with one run-time configuration: each follows the others within a second. If two change the
+//! same entry at once, one succeeds.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -21,7 +21,7 @@ fn spec(name: &str, limit: &str) -> PolicySpec {
     PolicySpec::new(PolicyDraft { name: name.into(), by, limits, ..PolicyDraft::default() }).unwrap()
 }
 
-/// Lets a second pass, with all that is done in it.
+/// Lets a second pass, with all periodic work.
 fn a_second(node: &Node) {
     for _ in 0..4 {
         node.advance(Span::from_millis(250));

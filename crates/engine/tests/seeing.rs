@@ -1,4 +1,4 @@
-//! What can be seen of decisions: counts, the journal, the worst offenders, usage.
+//! What operators can see of decisions: counts, the journal, the worst offenders, usage.
 
 mod support;
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use http::Request;
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Bytes;
-use support::distant::Distant;
+use support::distant::distant;
 use support::rules::{alone, rule, together};
 use support::upstream::Line;
 use support::{Client, Stage, Upstream, http2, settings, until};
@@ -185,7 +185,7 @@ async fn who_asks_once_at_a_time_is_never_refused() {
 async fn a_response_ends_once_a_store_elsewhere_has_freed_its_place() {
     let slow = Slow::start().await;
     let clock = Arc::new(ManualClock::at(support::START));
-    let store = Arc::new(Distant::new(&clock));
+    let store = Arc::new(distant(&clock));
     let stage = Stage::over(busy(&slow.upstream), at_once("1 at once for 30s"), store, clock).await;
     let leases = Arc::clone(&stage.parts.admissions.leases);
     let running = tokio::spawn(async move { leases.run().await });

@@ -14,7 +14,7 @@ use tollgate_gateway::Settings;
 use tollgate_gateway::settings::RouteSettings;
 use tollgate_store::SystemClock;
 use tollgate_web::identity::{ApiKey, ApiKeys, TokenKey, TokenSettings, Tokens};
-use tollgate_web::{AnswerSettings, Answers, Credentials, TrustedProxies};
+use tollgate_web::{AnswerSettings, Answers, Credentials, Statuses, TrustedProxies};
 
 /// The route `all` under this policy.
 fn under(upstream: &Upstream, policy: &str) -> Settings {
@@ -229,8 +229,10 @@ async fn by_path() -> Upstream {
 #[tokio::test]
 async fn only_answers_that_count_are_counted() {
     let upstream = by_path().await;
-    let logins =
-        Rule { count_when: Some("[401, 403]".parse().unwrap()), ..rule("login", &["ip"], &["2/hour"]) };
+    let logins = Rule {
+        count_when: Some("[401, 403]".parse::<Statuses>().unwrap().classes()),
+        ..rule("login", &["ip"], &["2/hour"])
+    };
     let stage = stage(&upstream, "login", alone(vec![logins])).await;
     let mut client = stage.client().await;
     let ask = async |client: &mut Client, path: &str| {
@@ -253,7 +255,10 @@ async fn who_hangs_up_before_the_answer_stays_counted() {
         line.client.is_closed().await;
     })
     .await;
-    let logins = Rule { count_when: Some("401".parse().unwrap()), ..rule("login", &["ip"], &["1/hour"]) };
+    let logins = Rule {
+        count_when: Some("401".parse::<Statuses>().unwrap().classes()),
+        ..rule("login", &["ip"], &["1/hour"])
+    };
     let stage = stage(&upstream, "login", alone(vec![logins])).await;
     let mut client = stage.client().await;
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;

@@ -7,6 +7,7 @@ use http::Response;
 use http_body::Body as HttpBody;
 use http_body_util::{Either, Full};
 use pin_project_lite::pin_project;
+use tollgate_web::Statuses;
 
 use crate::passing::{Passed, Refusal};
 use crate::service::Body;
@@ -63,7 +64,7 @@ where
                 let answer = ready!(future.poll(context))?;
                 let mut passed = passed.take().expect("an answer is awaited once");
                 // The engine retries a refund that the store does not accept at once.
-                drop(passed.taken.settle(answer.status().as_u16()));
+                drop(passed.taken.settle(Statuses::class_of(answer.status().as_u16())));
                 Poll::Ready(Ok(passed.say(answer)))
             }
             StageOf::Later { future } => future.as_mut().poll(context),

@@ -104,9 +104,9 @@ impl TollgateLayer {
     }
 
     /// Sets the leases that renew and release holds of rules with `at once`. The caller must
-    /// [run](Leases::run) them; several layers may share them. Without leases, only `at once` without `for` on
-    /// a store of this process works: it needs no renewal. With any other `at once` limit, requests get 500,
-    /// because their holds could expire before they end, or never.
+    /// [run](Leases::run) them; several layers may share them. Without leases, only `at once` without `for`
+    /// on a store of this process works: it needs no renewal. With any other `at once` limit, requests get
+    /// 500, because their holds could expire before they end, or never.
     #[must_use]
     pub fn leases(self, leases: Arc<Leases>) -> Self {
         self.with(|setup| {

@@ -8,6 +8,7 @@ use http::{Request, Response};
 use http_body::Body as HttpBody;
 use http_body_util::{Either, Full};
 use tollgate_engine::Admit;
+use tollgate_web::Statuses;
 use tower::Service;
 
 use crate::answering::Answering;
@@ -60,7 +61,7 @@ where
                 };
                 let answer = inner.call(Request::from_parts(parts, body)).await?;
                 // The engine retries a refund that the store does not accept now.
-                let _ = passed.taken.settle(answer.status().as_u16()).await;
+                let _ = passed.taken.settle(Statuses::class_of(answer.status().as_u16())).await;
                 Ok(passed.say(answer))
             }),
         }

@@ -14,9 +14,10 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::{Body, Frame};
 use http_body_util::BodyExt;
-use tollgate_core::store::{Answer, Counter, Forget, HoldsOrder, HoldsReport, Refunded, Store};
-use tollgate_core::{Charges, Clock, Outcome, Policies, Policy, Rule, Span, Timestamp};
+use tollgate_core::store::{Counter, HoldsOrder, Store};
+use tollgate_core::{Clock, Policies, Policy, Rule, Span, Timestamp};
 use tollgate_engine::{Engine, Leases, Parts};
+use tollgate_store::faulty::{FaultyStore, Meeting};
 use tollgate_store::{ManualClock, MemoryStore};
 use tollgate_tower::TollgateLayer;
 use tower::{Layer, Service, ServiceExt};
@@ -37,35 +38,6 @@ impl Body for Frames {
 
     fn is_end_stream(&self) -> bool {
         self.0.is_empty()
-    }
-}
-
-/// A store in memory that behaves like a remote one.
-struct Distant(MemoryStore);
-
-impl Store for Distant {
-    fn now(&self) -> Answer<'_, Timestamp> {
-        self.0.now()
-    }
-
-    fn take<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()> {
-        self.0.take(charges, outcome)
-    }
-
-    fn peek<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()> {
-        self.0.peek(charges, outcome)
-    }
-
-    fn refund<'a>(&'a self, charges: &'a Charges<'_>, taken_at: Timestamp) -> Answer<'a, Refunded> {
-        self.0.refund(charges, taken_at)
-    }
-
-    fn holds<'a>(&'a self, counter: &'a Counter<'a>, order: HoldsOrder<'a>) -> Answer<'a, HoldsReport> {
-        self.0.holds(counter, order)
-    }
-
-    fn forget<'a>(&'a self, what: Forget<'a>) -> Answer<'a, ()> {
-        self.0.forget(what)
     }
 }
 
@@ -198,7 +170,7 @@ async fn what_ends_by_itself_needs_somebody_who_renews_it() {
 
 #[tokio::test]
 async fn a_store_elsewhere_needs_somebody_who_releases() {
-    let stage = Stage::over("1 at once", Distant).await;
+    let stage = Stage::over("1 at once", |store| FaultyStore::over(Arc::new(store), |_| Meeting::Pass)).await;
     assert_eq!(ask!(limited!(stage.layer()), "/").status(), 500);
     let leases = stage.leases();
     let running = Arc::clone(&leases);

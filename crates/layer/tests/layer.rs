@@ -149,7 +149,7 @@ async fn a_bare_service_of_another_kind_works_as_well() {
 #[tokio::test]
 async fn answers_that_do_not_count_are_given_back() {
     let mut rule = rule(&["ip"], "2/min");
-    rule.count_when = Some("[401, 403]".parse().unwrap());
+    rule.count_when = Some("[401, 403]".parse::<tollgate_web::Statuses>().unwrap().classes());
     let layer = by_peer(TollgateLayer::new(engine(vec![rule]).await, "p"));
     let app = Router::new()
         .route("/", get(|| async { StatusCode::OK }))

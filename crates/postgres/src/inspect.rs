@@ -10,8 +10,7 @@ use crate::codec::moment_of;
 use crate::fault::{Stage, meaning};
 use crate::pool::Pool;
 use crate::schema;
-use crate::settings::Settings;
-use crate::tls;
+use crate::settings::{Settings, Tls};
 
 /// One thing that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,7 +87,7 @@ fn remedy(error: &StoreError) -> &'static str {
 }
 
 async fn look(settings: &Settings, clock: &dyn Clock) -> Result<Vec<Finding>, StoreError> {
-    let tls = settings.tls.as_ref().map(tls::configuration).transpose();
+    let tls = settings.tls.as_ref().map(Tls::configuration).transpose();
     let tls = tls.map_err(|reason| StoreError::Refused { reason })?;
     let handle = tokio::runtime::Handle::current();
     let pool = Pool::new(std::sync::Arc::new(settings.clone()), tls, handle);

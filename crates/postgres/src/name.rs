@@ -5,8 +5,8 @@ use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 use tollgate_core::{Plan, StoreError};
 
-use crate::key_hash::KeyHash;
 use crate::settings::Settings;
+use tollgate_remote::KeyHash;
 
 /// The number that stands for rule and key.
 pub(crate) type CounterId = [u8; 16];

@@ -8,11 +8,12 @@
 
 use std::fmt;
 use std::net::IpAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
+
+pub use tollgate_remote::{Password, Tls};
 
 /// What a store on PostgreSQL is told.
 ///
@@ -42,19 +43,6 @@ pub struct Settings {
     /// How often idle rows are removed.
     pub sweep_interval: Duration,
 }
-
-/// How a connection is encrypted.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tls {
-    /// The file with the authorities that vouch for the server; those of the system if there is none.
-    pub authorities: Option<PathBuf>,
-    /// Whether any certificate is accepted, without an authority that vouches for it.
-    pub unverified: bool,
-}
-
-/// A password, or another secret. It does not show itself.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Password(pub String);
 
 /// Why an address cannot be used. Its author's fault, always.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,12 +173,6 @@ fn is_local(host: &Host) -> bool {
             name == "localhost" || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
         }
         Host::Unix(_) => true,
-    }
-}
-
-impl fmt::Debug for Password {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("***")
     }
 }
 

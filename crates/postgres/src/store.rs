@@ -17,8 +17,7 @@ use crate::database::Database;
 use crate::lanes::Lanes;
 use crate::name::Names;
 use crate::pool::{Haste, Pool};
-use crate::settings::Settings;
-use crate::tls;
+use crate::settings::{Settings, Tls};
 use crate::work::{Attempt, Order, Reply, Work};
 use sweeping::Sweeper;
 
@@ -47,7 +46,7 @@ impl PostgresStore {
             ));
         }
         let settings = Arc::new(settings);
-        let tls = settings.tls.as_ref().map(tls::configuration).transpose()?;
+        let tls = settings.tls.as_ref().map(Tls::configuration).transpose()?;
         let handle = Handle::current();
         let pool = Pool::new(Arc::clone(&settings), tls, handle.clone());
         let database = Arc::new(Database::new(pool, &settings));

@@ -1,9 +1,9 @@
 //! One transaction: what it begins with, and how it ends.
 
+use futures_util::future::join_all;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
 use tollgate_core::StoreError;
-use tollgate_core::together::join_all;
 
 use crate::fault::{Stage, meaning};
 use crate::settings::Settings;

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tollgate_core::charge::Stale;
-use tollgate_core::limit::{Draft, Entry, Refund, State};
+use tollgate_core::limit::{Entry, State};
 use tollgate_core::store::{HoldsReport, Refunded};
 use tollgate_core::{Charges, Outcome, Plan, StoreError, Timestamp};
 
@@ -234,25 +234,7 @@ impl Table {
     fn retract(&mut self, attempt: &Attempt) {
         let all = vec![true; attempt.parts.len()];
         let (mut row, widths) = self.states(attempt, &all);
-        let charges = attempt.charges();
-        let mut states = row.iter_mut();
-        for charge in charges.iter() {
-            for limit in charge.plan.limits() {
-                let state = states.next().expect("there is a state for each limit");
-                // A draft needs no calendar here: none of these kinds goes by it.
-                let draft = Draft {
-                    cost: charge.cost,
-                    id: charges.id,
-                    ticket: charges.ticket,
-                    now: self.now,
-                    amounts: &[],
-                    calendar: &[],
-                };
-                if limit.keeps_tickets() {
-                    limit.refund(state, &draft, Refund { taken_at: self.now, amount: charge.cost });
-                }
-            }
-        }
+        attempt.charges().retract(&mut row, self.now);
         self.give_back(attempt, &all, row, widths);
     }
 }

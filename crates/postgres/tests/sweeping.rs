@@ -70,7 +70,7 @@ fn the_table_does_not_grow_from_round_to_round() {
                     let parts = [(Arc::clone(plan), format!("{round} {key}"))];
                     node.take_all(&charges(ticket(), &parts)).await.unwrap().allowed
                 });
-                assert!(tollgate_core::together::join_all(takes).await.into_iter().all(|allowed| allowed));
+                assert!(futures_util::future::join_all(takes).await.into_iter().all(|allowed| allowed));
             });
         }
         let size = "SELECT pg_table_size('rounds.counter') + pg_table_size('rounds.entry')";

@@ -93,7 +93,7 @@ fn callers_of_one_node_settle_together_and_denials_write_nothing() {
                 let charges = charges(ticket(), &parts);
                 node.take_all(&charges).await.unwrap().allowed
             });
-            let allowed = tollgate_core::together::join_all(takes).await;
+            let allowed = futures_util::future::join_all(takes).await;
             allowed.into_iter().filter(|allowed| *allowed).count()
         })
     };

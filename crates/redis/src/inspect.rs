@@ -17,8 +17,7 @@ use std::sync::Arc;
 
 use tollgate_core::Clock;
 
-use crate::settings::{Address, Settings, Topology};
-use crate::tls;
+use crate::settings::{Address, Settings, Tls, Topology};
 
 pub(crate) use commands::{acl_name, needs};
 pub(crate) use gather::policy_of_info;
@@ -104,7 +103,7 @@ impl Finding {
 /// Inspects the servers of a store. Every wait has a time-out. A check that fails is a finding. The servers'
 /// clocks are compared with `clock`, this machine's.
 pub async fn inspect(settings: &Settings, clock: &dyn Clock) -> Inspection {
-    let tls = match settings.tls.as_ref().map(tls::configuration).transpose() {
+    let tls = match settings.tls.as_ref().map(Tls::configuration).transpose() {
         Ok(tls) => tls,
         Err(reason) => {
             let finding = Finding::problem("tls", format!("TLS cannot be set up: {reason}"))

@@ -6,8 +6,9 @@
 mod cluster;
 mod dial;
 mod fleet;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod inspect;
-mod key_hash;
 mod name;
 mod offset;
 mod pack;
@@ -21,7 +22,6 @@ mod sentinel;
 mod settings;
 mod standing;
 mod store;
-mod tls;
 mod wire;
 
 pub use settings::{Address, Password, Settings, Tls, Topology, UrlError};

@@ -12,8 +12,8 @@ use sha2::{Digest, Sha256};
 use tollgate_core::versioned_map::Namespace;
 use tollgate_core::{Limit, Plan, StoreError, Ticket};
 
-use crate::key_hash::KeyHash;
 use crate::settings::Settings;
+use tollgate_remote::KeyHash;
 
 /// Makes the names of keys.
 pub(crate) struct Names {

@@ -19,6 +19,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use tollgate_remote::{Password, Tls};
+
 pub use error::UrlError;
 
 /// The settings of a store on Redis or Valkey.
@@ -88,19 +90,6 @@ pub enum Address {
     /// A Unix socket.
     Unix(PathBuf),
 }
-
-/// TLS settings.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tls {
-    /// The file with the trusted certificate authorities; the system's if absent.
-    pub authorities: Option<PathBuf>,
-    /// Whether any certificate is accepted without verification.
-    pub unverified: bool,
-}
-
-/// A password or another secret. It is never printed.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Password(pub String);
 
 /// The meaning of a URL scheme.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -270,12 +259,6 @@ impl fmt::Display for Address {
             Self::Tcp { host, port } => write!(f, "{host}:{port}"),
             Self::Unix(path) => write!(f, "{}", path.display()),
         }
-    }
-}
-
-impl fmt::Debug for Password {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("***")
     }
 }
 

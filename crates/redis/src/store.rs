@@ -22,8 +22,7 @@ use crate::name::Names;
 use crate::request::{Mode, Timing};
 use crate::resp::Reply;
 use crate::script::{Script, Scripts};
-use crate::settings::Settings;
-use crate::tls;
+use crate::settings::{Settings, Tls};
 
 /// A store on Redis or Valkey.
 pub struct RedisStore {
@@ -52,7 +51,7 @@ impl RedisStore {
     /// calls fail. It fails here only if the settings are invalid.
     pub async fn start(settings: Settings) -> Result<Self, String> {
         let settings = Arc::new(settings);
-        let tls = settings.tls.as_ref().map(tls::configuration).transpose()?;
+        let tls = settings.tls.as_ref().map(Tls::configuration).transpose()?;
         let fleet = Fleet::start(&settings, tls, &Handle::current());
         let names = Names::new(&settings);
         let store = Self {

@@ -26,6 +26,7 @@ use crate::lanes::Priority;
 use crate::message::{
     Accepted, Envelope, Idempotency, Incoming, Intake, MessageId, Needs, Origin, Recipient, ReportWish,
 };
+use crate::meters::RelayMeters;
 use crate::session::address::Address;
 use crate::session::headers::HeaderRewriter;
 use crate::session::{Identity, TextFault};
@@ -45,6 +46,8 @@ pub struct Acceptances {
     pub intake: Arc<dyn Intake>,
     /// The wall clock: for dates and ids.
     pub clock: Arc<dyn Clock>,
+    /// What is accepted and refused is counted here.
+    pub(crate) meters: RelayMeters,
     terms: ArcSwap<AcceptTerms>,
     refusals: PacedLog,
 }
@@ -125,7 +128,14 @@ impl Acceptances {
         clock: Arc<dyn Clock>,
     ) -> Self {
         let terms = ArcSwap::from_pointee(terms);
-        Self { admissions, intake, clock, terms, refusals: PacedLog::default() }
+        let (meters, refusals) = (RelayMeters::default(), PacedLog::default());
+        Self { admissions, intake, clock, meters, terms, refusals }
+    }
+
+    /// The same, counting into these meters.
+    #[must_use]
+    pub fn metered(self, meters: RelayMeters) -> Self {
+        Self { meters, ..self }
     }
 
     /// The terms in force.
@@ -150,6 +160,7 @@ impl Acceptances {
     }
 
     fn refuse(&self, refusal: NotAccepted, submission: &Submission) -> NotAccepted {
+        self.meters.rejected(refusal.reason.level());
         if let Some(held_back) = self.refusals.admit(self.clock.now()) {
             tracing::info!(
                 component = "relay",
@@ -291,7 +302,17 @@ impl Acceptance {
         finished.map_err(|fault| RefusalReason::Text(TextFault::Header(fault)))?;
         self.store().await?;
         let incoming = self.incoming.take().ok_or(RefusalReason::Failed)?;
-        incoming.commit(self.envelope()).await.map_err(not_stored)
+        let (committed, durable) = tokio::join!(incoming.commit(self.envelope()), self.taken.durable());
+        if let (Ok(_), Err(error)) = (&committed, durable) {
+            // The message is in the queue: refusing it now would make the client send it twice.
+            tracing::error!(
+                component = "relay",
+                id = %format_args!("{:032x}", self.id.0),
+                %error,
+                "a message was accepted, but a crash would forget its charge"
+            );
+        }
+        committed.map_err(not_stored)
     }
 
     fn envelope(&self) -> Envelope {
@@ -325,9 +346,10 @@ impl Acceptance {
 
     fn log(&self, id: MessageId) {
         let Submission { identity, client, sender, recipients, via, .. } = &self.submission;
+        self.doors.meters.accepted();
         tracing::info!(
             component = "relay",
-            message = %format_args!("{:032x}", id.0),
+            id = %format_args!("{:032x}", id.0),
             correlation = &*self.correlation,
             tenant = &*identity.tenant,
             user = identity.user.as_deref(),

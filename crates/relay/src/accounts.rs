@@ -3,9 +3,10 @@
 mod book;
 mod draft;
 mod fault;
+mod pauses;
 mod record;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
@@ -15,6 +16,7 @@ use tollgate_core::{Span, Timestamp};
 pub use book::AccountBook;
 pub use draft::{AccountDraft, AccountView, Existing, Put, Secret, SecretKey, Source, check_name, fresh_id};
 pub use fault::AccountFault;
+pub use pauses::Pausable;
 
 use crate::client::Destination;
 
@@ -57,6 +59,8 @@ pub struct Pause {
 pub struct Accounts {
     all: RwLock<HashMap<String, Vec<Arc<Account>>>>,
     paused: RwLock<HashMap<(String, String), Pause>>,
+    /// Those that an operator paused.
+    held: RwLock<BTreeSet<(String, String)>>,
 }
 
 /// For how long an account whose login failed is left alone.
@@ -118,8 +122,27 @@ impl Accounts {
         self.paused.write().remove(&(tenant.to_owned(), id.to_owned())).is_some()
     }
 
+    /// Leaves an account alone until an operator resumes it, whether or not there is one of this name. Answers
+    /// whether it was not paused before.
+    pub fn hold(&self, tenant: &str, id: &str) -> bool {
+        self.held.write().insert((tenant.to_owned(), id.to_owned()))
+    }
+
+    /// Ends what [`Accounts::hold`] began. Answers whether it was paused.
+    pub fn release(&self, tenant: &str, id: &str) -> bool {
+        self.held.write().remove(&(tenant.to_owned(), id.to_owned()))
+    }
+
+    /// The accounts that an operator paused, by tenant and name.
+    pub fn held(&self) -> Vec<(String, String)> {
+        self.held.read().iter().cloned().collect()
+    }
+
     /// Why an account is not used now, if it is not.
     pub fn paused(&self, account: &Account, now: Timestamp) -> Option<Pause> {
+        if self.held.read().contains(&(account.tenant.clone(), account.id.clone())) {
+            return Some(Pause { until: now + PAUSE, reason: "an operator paused it".to_owned() });
+        }
         let paused = self.paused.read();
         let pause = paused.get(&(account.tenant.clone(), account.id.clone()))?;
         (pause.until > now).then(|| pause.clone())
@@ -172,6 +195,20 @@ mod tests {
         assert_eq!(accounts.paused(&account("other", "main", 0), now), None, "tenants are apart");
         assert_eq!(accounts.paused(&main, pause.until), None);
         accounts.put(main.clone());
+        assert_eq!(accounts.paused(&main, now), None);
+    }
+
+    #[test]
+    fn an_operators_pause_ends_by_the_operator_alone() {
+        let accounts = Accounts::new([account("acme", "main", 0)]);
+        let main = account("acme", "main", 0);
+        let now = Timestamp::from_micros(1_800_000_000_000_000);
+        assert!(accounts.hold("acme", "main") && !accounts.hold("acme", "main"));
+        accounts.put(main.clone());
+        accounts.resume("acme", "main");
+        assert!(accounts.paused(&main, now + Span::from_secs(86_400)).is_some());
+        assert_eq!(accounts.held(), [("acme".to_owned(), "main".to_owned())]);
+        assert!(accounts.release("acme", "main") && !accounts.release("acme", "main"));
         assert_eq!(accounts.paused(&main, now), None);
     }
 }

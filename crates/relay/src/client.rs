@@ -10,7 +10,7 @@ mod transaction;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -96,6 +96,8 @@ pub struct Timeouts {
 /// Where getting ready failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
+    /// All connections that the destination gets are in use: nothing was tried.
+    Busy,
     /// The TCP connection.
     Connect,
     /// The greeting.
@@ -127,6 +129,17 @@ pub struct Client {
     /// For servers whose certificates are not verified.
     unverified: Arc<rustls::ClientConfig>,
     pools: Mutex<HashMap<Destination, DestinationPool>>,
+    freed: Arc<OnceLock<OnFree>>,
+}
+
+/// Told the name of a destination whenever it may get another connection.
+type OnFree = Box<dyn Fn(&str) + Send + Sync>;
+
+/// A place among the connections of a destination. Dropped, it is free.
+pub(crate) struct Permit {
+    place: Option<OwnedSemaphorePermit>,
+    destination: String,
+    freed: Arc<OnceLock<OnFree>>,
 }
 
 /// The connections of one destination.
@@ -142,7 +155,7 @@ impl Client {
     /// A client without connections.
     pub fn new(options: ClientOptions) -> Self {
         let unverified = tls::unverified(&options.tls);
-        Self { options, unverified, pools: Mutex::default() }
+        Self { options, unverified, pools: Mutex::default(), freed: Arc::default() }
     }
 
     /// How it behaves.
@@ -150,46 +163,66 @@ impl Client {
         &self.options
     }
 
+    /// Is told the name of a destination whenever it may get another connection. Set once.
+    pub(crate) fn on_free(&self, freed: impl Fn(&str) + Send + Sync + 'static) {
+        let _ = self.freed.set(Box::new(freed));
+    }
+
     /// A connection that is open already, if there is one.
     pub fn idle(&self, destination: &Destination) -> Option<Connection> {
-        let permit = {
+        let place = {
             let pools = self.pools.lock();
             Arc::clone(&pools.get(destination)?.permits).try_acquire_owned().ok()?
         };
-        self.pop_idle(destination, permit).ok()
+        self.pop_idle(destination, place).ok()
     }
 
-    /// Takes an unused connection, or gives the permit back.
+    /// Takes an unused connection, or gives the place back.
     fn pop_idle(
         &self,
         destination: &Destination,
-        permit: OwnedSemaphorePermit,
+        place: OwnedSemaphorePermit,
     ) -> Result<Connection, OwnedSemaphorePermit> {
         let mut pools = self.pools.lock();
-        let Some(pool) = pools.get_mut(destination) else { return Err(permit) };
+        let Some(pool) = pools.get_mut(destination) else { return Err(place) };
         let idle = self.options.idle;
         pool.idle.retain(|(since, _)| since.elapsed() < idle);
         while let Some((_, mut connection)) = pool.idle.pop() {
             // A server that closed it, or said goodbye, does not take another message.
             if connection.interruption().is_none() {
-                return Ok(Connection { permit: Some(permit), ..connection });
+                return Ok(Connection { permit: Some(self.permit(destination, place)), ..connection });
             }
         }
-        Err(permit)
+        Err(place)
     }
 
-    /// A new connection. Waits while the destination has as many as it gets.
+    /// A new connection. It never waits for others to end: if the destination has as many as it gets, that is the
+    /// error, of stage [`Stage::Busy`].
     pub async fn connect(&self, destination: &Destination) -> Result<Connection, ConnectError> {
-        let permits = self.permits(destination);
-        let permit = permits.acquire_owned().await.expect("the semaphore is never closed");
-        // A transaction may have ended while this waited.
-        match self.pop_idle(destination, permit) {
+        let Ok(place) = self.permits(destination).try_acquire_owned() else {
+            let reason = format!("all connections to {} are in use", destination.name());
+            return Err(ConnectError { stage: Stage::Busy, reason, throttled: false, login_refused: false });
+        };
+        match self.pop_idle(destination, place) {
             Ok(connection) => Ok(connection),
-            Err(permit) => {
+            Err(place) => {
+                let permit = self.permit(destination, place);
                 let connection = handshake::connect(&self.options, &self.unverified, destination).await?;
                 Ok(Connection { permit: Some(permit), ..connection })
             }
         }
+    }
+
+    /// A new connection in place of one that the server closed.
+    pub async fn reconnect(&self, mut closed: Connection) -> Result<Connection, ConnectError> {
+        let (permit, destination) = (closed.permit.take(), closed.destination.clone());
+        drop(closed);
+        let connection = handshake::connect(&self.options, &self.unverified, &destination).await?;
+        Ok(Connection { permit, ..connection })
+    }
+
+    fn permit(&self, destination: &Destination, place: OwnedSemaphorePermit) -> Permit {
+        Permit { place: Some(place), destination: destination.name(), freed: Arc::clone(&self.freed) }
     }
 
     /// Keeps a connection for the next transaction, if it is good for one.
@@ -225,6 +258,26 @@ impl Client {
     }
 }
 
+impl Destination {
+    /// Its name among others: the server and the user.
+    pub fn name(&self) -> String {
+        let Self { host, port, login, .. } = self;
+        match login {
+            Some(Login { user, .. }) => format!("{user} at {host}:{port}"),
+            None => format!("{host}:{port}"),
+        }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        drop(self.place.take());
+        if let Some(freed) = self.freed.get() {
+            freed(&self.destination);
+        }
+    }
+}
+
 impl Default for Timeouts {
     /// As RFC 5321 has them, but for the connection.
     fn default() -> Self {
@@ -243,6 +296,7 @@ impl Default for Timeouts {
 impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let stage = match self.stage {
+            Stage::Busy => return f.write_str(&self.reason),
             Stage::Connect => "connecting",
             Stage::Greeting => "the greeting",
             Stage::Hello => "EHLO",

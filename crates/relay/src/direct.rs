@@ -1,7 +1,9 @@
 //! Direct delivery: which hosts take mail for a domain (RFC 5321, RFC 7505).
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::time::Duration;
 
 use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ProtocolConfig, ResolverConfig};
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
@@ -9,9 +11,20 @@ use hickory_resolver::net::{DnsError, NetError};
 use hickory_resolver::proto::op::ResponseCode;
 use hickory_resolver::proto::rr::RData;
 use hickory_resolver::{Resolver, TokioResolver};
+use parking_lot::RwLock;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 
-/// How many addresses are tried for one domain.
-const MOST_HOSTS: usize = 10;
+use crate::accounts::{Account, OnLimit};
+use crate::client::{Destination, TlsMode};
+
+/// How many addresses are tried for one domain, and how many of one host.
+const MOST_HOSTS: usize = 5;
+const MOST_OF_HOST: usize = 2;
+/// How many hosts of one domain are looked up.
+const MOST_NAMES: usize = 10;
+/// How long DNS may take for one domain.
+const MOST_LOOKING: Duration = Duration::from_secs(30);
 
 /// Delivers to the hosts that DNS names.
 pub struct Direct {
@@ -19,7 +32,11 @@ pub struct Direct {
     /// How this relay calls itself: mail for such a host would come back.
     hostname: String,
     /// The port that mail servers listen on.
-    pub(crate) port: u16,
+    port: u16,
+    /// Whether mail may go to addresses of this machine: not if anybody's DNS names them.
+    inside: bool,
+    /// Where this relay listens: mail for such an address would come back.
+    own: RwLock<Vec<SocketAddr>>,
 }
 
 /// Where mail for a domain goes.
@@ -43,6 +60,8 @@ pub enum Route {
 pub struct Host {
     /// Its name.
     pub name: String,
+    /// Its preference: lower ones come first.
+    pub preference: u16,
     /// One of its addresses.
     pub address: IpAddr,
 }
@@ -51,10 +70,11 @@ impl Direct {
     /// Asks the name servers of the system.
     pub fn new(hostname: &str) -> Result<Self, NetError> {
         let resolver = Resolver::builder_tokio()?.build()?;
-        Ok(Self { resolver, hostname: normal(hostname), port: 25 })
+        let own = RwLock::default();
+        Ok(Self { resolver, hostname: normal(hostname), port: 25, inside: false, own })
     }
 
-    /// Asks this name server, and connects to this port.
+    /// Asks this name server, and connects to this port. The name server is trusted to name addresses of this machine.
     pub fn with(hostname: &str, server: SocketAddr, port: u16) -> Result<Self, NetError> {
         let connections = [ProtocolConfig::Udp, ProtocolConfig::Tcp].map(|protocol| {
             let mut connection = ConnectionConfig::new(protocol);
@@ -64,11 +84,73 @@ impl Direct {
         let servers = vec![NameServerConfig::new(server.ip(), true, connections.to_vec())];
         let config = ResolverConfig::from_parts(None, Vec::new(), servers);
         let resolver = Resolver::builder_with_config(config, TokioRuntimeProvider::default()).build()?;
-        Ok(Self { resolver, hostname: normal(hostname), port })
+        let own = RwLock::default();
+        Ok(Self { resolver, hostname: normal(hostname), port, inside: true, own })
+    }
+
+    /// Delivers nothing to an address where this relay listens.
+    pub fn avoid(&self, listener: SocketAddr) {
+        self.own.write().push(listener);
     }
 
     /// Where mail for a domain goes now.
     pub async fn route(&self, domain: &str) -> Route {
+        let late = || Route::Later(format!("cannot look up {domain}: DNS takes too long"));
+        match timeout(MOST_LOOKING, self.look_up(domain)).await.unwrap_or_else(|_| late()) {
+            Route::Hosts(hosts) => self.reachable(domain, hosts),
+            route => route,
+        }
+    }
+
+    /// The hosts as accounts of a tenant, which are tried one after another. No rule about accounts applies to them.
+    pub(crate) fn as_accounts(&self, tenant: &str, hosts: &[Host]) -> Vec<Arc<Account>> {
+        let account = |host: &Host| {
+            Arc::new(Account {
+                tenant: tenant.to_owned(),
+                id: String::new(),
+                destination: Destination {
+                    host: host.address.to_string(),
+                    port: self.port,
+                    tls: TlsMode::Opportunistic,
+                    login: None,
+                },
+                on_limit: OnLimit::Defer,
+                priority: 0,
+            })
+        };
+        hosts.iter().map(account).collect()
+    }
+
+    /// The hosts without those that lead back to this relay or into this machine.
+    fn reachable(&self, domain: &str, mut hosts: Vec<Host>) -> Route {
+        // Hosts that come after this relay would hand the mail back to it.
+        if let Some(ours) =
+            hosts.iter().filter(|host| self.is_own(host.address)).map(|host| host.preference).min()
+        {
+            hosts.retain(|host| host.preference < ours);
+            if hosts.is_empty() {
+                return never("5.4.6", format!("mail for {domain} would loop back to this relay"));
+            }
+        }
+        hosts.retain(|host| is_host(host.address) && (self.inside || !is_inside(host.address)));
+        hosts.truncate(MOST_HOSTS);
+        match hosts.is_empty() {
+            false => Route::Hosts(hosts),
+            true => never("5.4.4", format!("the hosts for {domain} have no address that can be reached")),
+        }
+    }
+
+    /// Whether this relay listens at an address.
+    fn is_own(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        self.own.read().iter().filter(|listener| listener.port() == self.port).any(|listener| {
+            let ip = listener.ip().to_canonical();
+            // Only addresses of this machine can be bound.
+            ip == address || ip.is_unspecified() && UdpSocket::bind((address, 0)).is_ok()
+        })
+    }
+
+    async fn look_up(&self, domain: &str) -> Route {
         if let Some(literal) = domain.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
             return self.literal(literal);
         }
@@ -97,24 +179,38 @@ impl Direct {
     fn literal(&self, literal: &str) -> Route {
         let bare = literal.strip_prefix("IPv6:").unwrap_or(literal);
         match bare.parse() {
-            Ok(address) => Route::Hosts(vec![Host { name: literal.to_owned(), address }]),
+            Ok(address) => Route::Hosts(vec![Host { name: literal.to_owned(), preference: 0, address }]),
             Err(_) => never("5.1.2", format!("[{literal}] is no address")),
         }
     }
 
     /// The addresses of these hosts, in their order.
-    async fn addresses(&self, domain: &str, names: Vec<String>) -> Route {
+    async fn addresses(&self, domain: &str, names: Vec<(u16, String)>) -> Route {
+        let mut looking = JoinSet::new();
+        for (place, (preference, name)) in names.into_iter().take(MOST_NAMES).enumerate() {
+            let resolver = self.resolver.clone();
+            looking.spawn(async move {
+                let found = resolver.lookup_ip(format!("{name}.")).await;
+                let host = |address| Host { name: name.clone(), preference, address };
+                let found = found.map(|found| found.iter().take(MOST_OF_HOST).map(host).collect::<Vec<_>>());
+                (
+                    place,
+                    found.map_err(|error| {
+                        (absence(&error).is_some(), format!("cannot look up {name}: {error}"))
+                    }),
+                )
+            });
+        }
+        let mut answers = looking.join_all().await;
+        answers.sort_by_key(|(place, _)| *place);
         let (mut hosts, mut failed) = (Vec::new(), None);
-        for name in names {
-            match self.resolver.lookup_ip(format!("{name}.")).await {
-                Ok(lookup) => {
-                    hosts.extend(lookup.iter().map(|address| Host { name: name.clone(), address }));
-                }
-                Err(error) if absence(&error).is_some() => {}
-                Err(error) => failed = Some(format!("cannot look up {name}: {error}")),
+        for (_, answer) in answers {
+            match answer {
+                Ok(found) => hosts.extend(found),
+                Err((true, _)) => {}
+                Err((false, reason)) => failed = Some(reason),
             }
         }
-        hosts.truncate(MOST_HOSTS);
         match failed {
             _ if !hosts.is_empty() => Route::Hosts(hosts),
             Some(failed) => Route::Later(failed),
@@ -123,13 +219,28 @@ impl Direct {
     }
 }
 
+/// Whether an address can be a host's at all.
+fn is_host(address: IpAddr) -> bool {
+    let broadcast = matches!(address.to_canonical(), IpAddr::V4(address) if address.is_broadcast());
+    let address = address.to_canonical();
+    !(address.is_unspecified() || address.is_multicast() || broadcast)
+}
+
+/// Whether an address leads into this machine or to its neighbours alone.
+fn is_inside(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.is_loopback() || address.is_link_local(),
+        IpAddr::V6(address) => address.is_loopback() || address.is_unicast_link_local(),
+    }
+}
+
 /// The names of the hosts to try, by preference. `records` may be empty: then the domain itself is the host.
-fn choose(mut records: Vec<(u16, String)>, domain: &str, own: &str) -> Result<Vec<String>, Route> {
+fn choose(mut records: Vec<(u16, String)>, domain: &str, own: &str) -> Result<Vec<(u16, String)>, Route> {
     if records.is_empty() {
         records.push((0, normal(domain)));
     }
     if records.iter().all(|(_, name)| name.is_empty()) {
-        return Err(never("5.1.10", format!("{domain} takes no mail (null MX)")));
+        return Err(never("5.1.10", format!("556 5.1.10 {domain} takes no mail (null MX)")));
     }
     records.retain(|(_, name)| !name.is_empty());
     // Hosts of the same preference share the load.
@@ -142,7 +253,7 @@ fn choose(mut records: Vec<(u16, String)>, domain: &str, own: &str) -> Result<Ve
             return Err(never("5.4.6", format!("mail for {domain} would loop back to this relay")));
         }
     }
-    Ok(records.into_iter().map(|(_, name)| name).collect())
+    Ok(records)
 }
 
 enum Absence {
@@ -187,7 +298,10 @@ mod tests {
     #[test]
     fn hosts_come_by_preference_and_end_before_this_relay() {
         let own = "relay.example";
-        let chosen = |of: &[(u16, &str)]| choose(records(of), "there.example", own);
+        let chosen = |of: &[(u16, &str)]| {
+            let names = choose(records(of), "there.example", own)?;
+            Ok(names.into_iter().map(|(_, name)| name).collect::<Vec<String>>())
+        };
         assert_eq!(chosen(&[(20, "b"), (10, "a"), (30, "c")]).unwrap(), ["a", "b", "c"]);
         assert_eq!(chosen(&[]).unwrap(), ["there.example"], "without MX the domain itself");
         assert_eq!(chosen(&[(10, "a"), (20, own), (20, "b"), (30, "c")]).unwrap(), ["a"]);

@@ -7,6 +7,7 @@ use tollgate_core::Timestamp;
 
 use crate::message::{Envelope, MessageId, Needs, Notify, Origin, Recipient, ReportWish};
 use crate::queue::Final;
+use crate::session::address::normal_domain;
 
 /// A recipient that failed, and why.
 #[derive(Clone, Copy, Debug)]
@@ -58,7 +59,7 @@ pub fn compose(
     bytes.extend_from_slice(format!("--{boundary}--\r\n").as_bytes());
     let recipient = Recipient {
         address: sender.to_owned(),
-        domain: domain.trim_end_matches('.').to_ascii_lowercase(),
+        domain: normal_domain(domain).unwrap_or_else(|| domain.to_ascii_lowercase()),
         notify: Notify { success: false, failure: false, delay: false },
         original: None,
     };

@@ -2,24 +2,29 @@
 //!
 //! A lane is one tenant, account and recipient domain. It has one timer, however long it is: a lane that a limit
 //! stopped costs nothing until its moment comes. Tenants take turns, and lanes of a tenant take turns, by recipients.
-//! Everything here is pure: time is an argument.
+//! Inside a tenant, items of a higher priority come first. A delivery that takes long gives up its place among those
+//! in flight, so that slow servers leave room for others. Everything here is pure: time is an argument.
 
+mod holding;
 mod lane;
 mod park;
 mod retry;
 mod ring;
+mod sleeping;
+mod tenants;
 mod view;
 
-use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use tollgate_core::Timestamp;
+use tollgate_core::{Span, Timestamp};
 
+use holding::Held;
+pub use holding::Scope;
 pub use lane::{Cause, LaneKey, Priority, Sleep};
 use lane::{Entry, Lane, Rank};
 use park::Parks;
 pub use retry::{Next, Retry};
-use ring::Ring;
+use tenants::Tenants;
 pub use view::LaneView;
 
 use crate::queue::{ItemKey, Waiting};
@@ -31,8 +36,14 @@ pub struct LaneOptions {
     pub quantum: u32,
     /// How many items of one lane are in flight at most.
     pub per_lane: u32,
-    /// How many items are in flight at most.
+    /// How many items of one tenant are in flight at most, without slow ones.
+    pub per_tenant: u32,
+    /// How many items are in flight at most, without slow ones.
     pub in_total: u32,
+    /// After which time a delivery is slow: it no longer counts among those of its tenant and in total.
+    pub slow_after: Span,
+    /// How many deliveries may be slow. Others that are count as before.
+    pub most_slow: u32,
 }
 
 /// An item whose turn it is.
@@ -44,8 +55,8 @@ pub struct Turn {
     pub item: ItemKey,
     /// How many recipients wait.
     pub recipients: u32,
-    /// Until when a limit deferred it last, if one did.
-    pub deferred: Option<Timestamp>,
+    /// What kept it at its last turn, and until when, if it was kept.
+    pub kept: Option<(Cause, Timestamp)>,
 }
 
 /// What came of a turn.
@@ -72,8 +83,19 @@ struct Place {
     lane: LaneNumber,
     rank: Rank,
     recipients: u32,
-    in_flight: bool,
-    deferred: Option<Timestamp>,
+    flight: Flight,
+    kept: Option<(Cause, Timestamp)>,
+}
+
+/// Whether an item is in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flight {
+    /// It waits.
+    No,
+    /// Since this moment.
+    Since(Timestamp),
+    /// For a long time.
+    Slow,
 }
 
 /// All lanes.
@@ -82,43 +104,56 @@ pub struct Lanes {
     options: LaneOptions,
     numbers: HashMap<LaneKey, LaneNumber>,
     lanes: HashMap<LaneNumber, Lane>,
-    rings: HashMap<Arc<str>, Ring<LaneNumber>>,
-    tenants: Ring<Arc<str>>,
+    tenants: Tenants,
     timers: BTreeSet<(Timestamp, LaneNumber)>,
     parks: Parks,
-    places: HashMap<ItemKey, Place>,
-    in_flight: u32,
+    /// By key, so that the oldest message comes first.
+    places: BTreeMap<ItemKey, Place>,
+    /// What is in flight and not slow, by when it began.
+    flights: BTreeSet<(Timestamp, ItemKey)>,
+    /// How many deliveries are slow.
+    slow: u32,
+    /// What an operator paused.
+    held: Held,
     /// Numbers lanes and arrivals.
     next: u64,
 }
 
 impl Default for LaneOptions {
     fn default() -> Self {
-        Self { quantum: 50, per_lane: 5, in_total: 500 }
+        Self {
+            quantum: 50,
+            per_lane: 5,
+            per_tenant: 250,
+            in_total: 500,
+            slow_after: Span::from_secs(10),
+            most_slow: 5_000,
+        }
     }
 }
 
 impl Lanes {
     /// A scheduler without items.
     pub fn new(options: LaneOptions) -> Self {
-        let tenants = Ring::new(options.quantum);
+        let tenants = Tenants::new(&options);
         Self {
             options,
             numbers: HashMap::new(),
             lanes: HashMap::new(),
-            rings: HashMap::new(),
             tenants,
             timers: BTreeSet::new(),
             parks: Parks::default(),
-            places: HashMap::new(),
-            in_flight: 0,
+            places: BTreeMap::new(),
+            flights: BTreeSet::new(),
+            slow: 0,
+            held: Held::default(),
             next: 0,
         }
     }
 
     /// Adds an item. One that waits already is moved to its new due time; one in flight stays there.
-    pub fn add(&mut self, waiting: &Waiting, priority: Priority, now: Timestamp) {
-        if self.places.get(&waiting.key).is_some_and(|place| place.in_flight) {
+    pub fn add(&mut self, waiting: &Waiting, now: Timestamp) {
+        if self.places.get(&waiting.key).is_some_and(|place| place.flight != Flight::No) {
             return;
         }
         self.remove(waiting.key, now);
@@ -129,15 +164,18 @@ impl Lanes {
         };
         let lane = self.number_of(key);
         self.next += 1;
-        let rank = (priority, waiting.due, self.next);
+        let rank = (waiting.priority, waiting.due, self.next);
         let recipients = waiting.recipients;
-        self.places.insert(waiting.key, Place { lane, rank, recipients, in_flight: false, deferred: None });
+        let place = Place { lane, rank, recipients, flight: Flight::No, kept: None };
+        self.places.insert(waiting.key, place);
         self.put(waiting.key, now);
     }
 
     /// Removes an item that waits.
     pub fn remove(&mut self, item: ItemKey, now: Timestamp) {
-        let Some(place) = self.places.get(&item).copied().filter(|place| !place.in_flight) else { return };
+        let Some(place) = self.places.get(&item).copied().filter(|place| place.flight == Flight::No) else {
+            return;
+        };
         self.places.remove(&item);
         if let Some(lane) = self.lanes.get_mut(&place.lane) {
             lane.remove(place.rank);
@@ -156,69 +194,81 @@ impl Lanes {
             self.send_probe(number, bound);
             self.refresh(number, now);
         }
-        if self.in_flight >= self.options.in_total {
+        self.note_slow(now);
+        if self.is_full() {
             return None;
         }
-        let (tenant, number) = self.pick(now)?;
-        let lane = self.lanes.get_mut(&number)?;
+        let picked = self.pick(now)?;
+        let lane = self.lanes.get_mut(&picked.lane)?;
         let (_, Entry { item, recipients }) = lane.ready.pop_first()?;
         lane.in_flight += 1;
-        let mut turn = Turn { lane: lane.key.clone(), item, recipients, deferred: None };
-        self.in_flight += 1;
-        self.tenants.charge(recipients);
-        if let Some(ring) = self.rings.get_mut(&tenant) {
-            ring.charge(recipients);
-        }
+        let mut turn = Turn { lane: lane.key.clone(), item, recipients, kept: None };
+        self.tenants.charge(&picked, recipients);
+        self.flights.insert((now, item));
         if let Some(place) = self.places.get_mut(&item) {
-            place.in_flight = true;
-            turn.deferred = place.deferred;
+            place.flight = Flight::Since(now);
+            turn.kept = place.kept;
         }
+        // Its next item may have another priority.
+        self.place(picked.lane);
         Some(turn)
     }
 
-    /// The tenant and the lane whose turn it is.
-    fn pick(&mut self, now: Timestamp) -> Option<(Arc<str>, LaneNumber)> {
+    /// Whether as much is in flight as may be.
+    fn is_full(&self) -> bool {
+        self.flights.len() >= self.options.in_total as usize
+    }
+
+    /// Lets deliveries that take long give up their places.
+    fn note_slow(&mut self, now: Timestamp) {
+        while let Some((since, item)) = self.flights.first().copied()
+            && since + self.options.slow_after <= now
+            && self.slow < self.options.most_slow
+        {
+            self.flights.pop_first();
+            self.slow += 1;
+            let Some(place) = self.places.get_mut(&item) else { continue };
+            place.flight = Flight::Slow;
+            if let Some(lane) = self.lanes.get(&place.lane) {
+                self.tenants.freed(&lane.key.tenant);
+            }
+        }
+    }
+
+    /// The lane whose turn it is.
+    fn pick(&mut self, now: Timestamp) -> Option<tenants::Picked> {
         let (lanes, per_lane) = (&mut self.lanes, self.options.per_lane);
         let mut left = Vec::new();
-        let mut active = |number: &LaneNumber| {
-            let Some(lane) = lanes.get_mut(number) else { return false };
-            lane.in_ring = lane.is_active(per_lane);
-            if !lane.in_ring {
-                left.push(*number);
+        let picked = self.tenants.pick(|number, priority| {
+            let Some(lane) = lanes.get_mut(&number) else { return false };
+            let stays = lane.next_priority(per_lane) == Some(priority);
+            if !stays {
+                lane.in_ring[priority as usize] = false;
+                left.push(number);
             }
-            lane.in_ring
-        };
-        let mut found = None;
-        let rings = &mut self.rings;
-        let tenant = self.tenants.turn(|tenant| {
-            found = rings.get_mut(tenant).and_then(|ring| ring.turn(&mut active));
-            if found.is_none() {
-                rings.remove(tenant);
-            }
-            found.is_some()
+            stays
         });
         for number in left {
             self.refresh(number, now);
         }
-        tenant.zip(found)
+        picked
     }
 
     /// Ends a turn.
     pub fn done(&mut self, item: ItemKey, end: End, now: Timestamp) {
-        let Some(place) = self.places.get(&item).copied().filter(|place| place.in_flight) else { return };
-        self.in_flight -= 1;
-        if let Some(lane) = self.lanes.get_mut(&place.lane) {
-            lane.in_flight -= 1;
-        }
-        let mut place = Place { in_flight: false, ..place };
+        let Some(place) = self.places.get(&item).copied().filter(|place| place.flight != Flight::No) else {
+            return;
+        };
+        self.land(item, place);
+        let mut place = Place { flight: Flight::No, ..place };
         match end {
             End::Settled => drop(self.places.remove(&item)),
             End::Again { due, recipients } => {
                 place.rank.1 = due;
-                self.places.insert(item, Place { recipients, deferred: None, ..place });
+                self.places.insert(item, Place { recipients, kept: None, ..place });
             }
             End::Blocked(sleep) => {
-                place.deferred = (sleep.cause == Cause::Limit).then_some(sleep.until);
+                place.kept = Some((sleep.cause, sleep.until));
                 self.places.insert(item, place);
                 self.block(place.lane, sleep, now);
             }
@@ -227,93 +277,28 @@ impl Lanes {
         self.refresh(place.lane, now);
     }
 
-    /// Lets a lane sleep, together with others that wait for the same.
-    fn block(&mut self, number: LaneNumber, sleep: Sleep, now: Timestamp) {
-        let Some(lane) = self.lanes.get_mut(&number) else { return };
-        let (until, shared) = (sleep.until, sleep.shared.clone());
-        // A sleep that is over counts no more.
-        lane.advance(now);
-        lane.fall_asleep(sleep);
-        let limited = lane.sleep.as_ref().is_some_and(|sleep| sleep.cause == Cause::Limit);
-        let Some(bound) = shared.filter(|_| limited) else { return };
-        if lane.parked.as_ref() == Some(&bound) {
-            self.parks.put_off(&bound, until, now);
-        } else if lane.parked.is_none() {
-            if lane.probes.as_ref() == Some(&bound) {
-                lane.probes = None;
+    /// Gives up the place of an item in flight.
+    fn land(&mut self, item: ItemKey, place: Place) {
+        let Some(lane) = self.lanes.get_mut(&place.lane) else { return };
+        lane.in_flight -= 1;
+        match place.flight {
+            Flight::No => {}
+            Flight::Slow => self.slow -= 1,
+            Flight::Since(since) => {
+                self.flights.remove(&(since, item));
+                self.tenants.freed(&lane.key.tenant);
             }
-            lane.parked = Some(Arc::clone(&bound));
-            self.parks.join(&bound, number, until, now);
-        }
-    }
-
-    /// Notes that the limits of a lane allowed an item: a lane that waits for the same may ask, too.
-    pub fn admitted(&mut self, key: &LaneKey, now: Timestamp) {
-        let Some(number) = self.numbers.get(key).copied() else { return };
-        if let Some(next) = self.follow(number, now) {
-            self.refresh(next, now);
-        }
-    }
-
-    /// Wakes the lane that follows a probe.
-    fn follow(&mut self, number: LaneNumber, now: Timestamp) -> Option<LaneNumber> {
-        let bound = self.lanes.get_mut(&number)?.probes.take()?;
-        let next = self.parks.follow(&bound, number, now)?;
-        self.send_probe(next, bound);
-        Some(next)
-    }
-
-    fn send_probe(&mut self, number: LaneNumber, bound: Arc<str>) {
-        if let Some(lane) = self.lanes.get_mut(&number) {
-            (lane.parked, lane.probes, lane.sleep) = (None, Some(bound), None);
-        }
-    }
-
-    /// Lets a lane rest because its server asked to slow down. Answers until when.
-    pub fn throttle(&mut self, key: &LaneKey, reason: &str, now: Timestamp) -> Option<Timestamp> {
-        let number = *self.numbers.get(key)?;
-        let lane = self.lanes.get_mut(&number)?;
-        let until = now + retry::rest(lane.throttled);
-        lane.throttled += 1;
-        let reason = reason.to_owned();
-        lane.fall_asleep(Sleep { until, cause: Cause::Throttled, reason, shared: None });
-        if let Some(bound) = lane.parked.take() {
-            // What the server said comes first: it has a moment of its own.
-            self.parks.leave(&bound, number);
-        }
-        self.refresh(number, now);
-        Some(until)
-    }
-
-    /// Notes that a server took a message: the next request to slow down is the first one again.
-    pub fn relax(&mut self, key: &LaneKey) {
-        if let Some(lane) = self.numbers.get(key).and_then(|number| self.lanes.get_mut(number)) {
-            lane.throttled = 0;
         }
     }
 
     /// When something changes by itself next.
     pub fn wake_at(&self) -> Option<Timestamp> {
         let own = self.timers.first().map(|(at, _)| *at);
-        own.into_iter().chain(self.parks.wake_at()).min()
-    }
-
-    /// Wakes all lanes of a tenant that sleep for this cause.
-    pub fn wake(&mut self, tenant: &str, cause: Cause, now: Timestamp) {
-        let sleeping = |lane: &Lane| {
-            *lane.key.tenant == *tenant && lane.sleep.as_ref().is_some_and(|sleep| sleep.cause == cause)
-        };
-        let numbers: Vec<LaneNumber> =
-            self.lanes.iter().filter(|(_, lane)| sleeping(lane)).map(|(number, _)| *number).collect();
-        for number in numbers {
-            if let Some(lane) = self.lanes.get_mut(&number) {
-                lane.sleep = None;
-                if let Some(bound) = lane.parked.take() {
-                    self.parks.leave(&bound, number);
-                }
-            }
-            self.refresh(number, now);
-        }
+        // Only where something waits for a place.
+        let crowded = (self.is_full() || self.tenants.any_held_back()) && self.slow < self.options.most_slow;
+        let oldest = self.flights.first().filter(|_| crowded);
+        let slow = oldest.map(|(since, _)| *since + self.options.slow_after);
+        own.into_iter().chain(self.parks.wake_at()).chain(slow).min()
     }
 
     fn number_of(&mut self, key: LaneKey) -> LaneNumber {
@@ -322,7 +307,8 @@ impl Lanes {
         }
         self.next += 1;
         self.numbers.insert(key.clone(), self.next);
-        self.lanes.insert(self.next, Lane::new(key));
+        let held = self.held.covers(&key);
+        self.lanes.insert(self.next, Lane { held, ..Lane::new(key) });
         self.next
     }
 
@@ -360,18 +346,14 @@ impl Lanes {
             self.timers.extend(timer.map(|at| (at, number)));
             lane.timer = timer;
         }
-        if lane.is_active(self.options.per_lane) && !lane.in_ring {
-            lane.in_ring = true;
-            let tenant = Arc::clone(&lane.key.tenant);
-            let quantum = self.options.quantum;
-            let ring = self.rings.entry(Arc::clone(&tenant)).or_insert_with(|| {
-                self.tenants.join(tenant);
-                Ring::new(quantum)
-            });
-            ring.join(number);
+        if let Some(priority) = lane.next_priority(self.options.per_lane)
+            && !lane.in_ring[priority as usize]
+        {
+            lane.in_ring[priority as usize] = true;
+            self.tenants.join(&lane.key.tenant, priority, number);
         }
-        // A lane in the ring is forgotten when the ring drops it.
-        if lane.is_idle() && !lane.in_ring {
+        // A lane in a ring is forgotten when the ring drops it.
+        if lane.is_idle() {
             self.numbers.remove(&lane.key);
             self.lanes.remove(&number);
         }

@@ -1,27 +1,45 @@
 //! The deliver policy: what a transaction takes from the engine, and what it is told.
 
+mod check;
+
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
-use tollgate_core::{Attempt, Decision, Field, Limit, Line, Policy, Span, Timestamp, Verdict};
-use tollgate_engine::engine::RefundPart;
-use tollgate_engine::{ChangeFault, Engine, Fault, Snapshot};
+use parking_lot::RwLock;
+use tokio::time::timeout;
+use tollgate_core::{
+    Attempt, Decision, Field, Limit, Line, Mistake, Origin, Policy, Span, StoreError, Timestamp, Verdict,
+    When,
+};
+use tollgate_engine::admit::{Holds, Look, Unsettled};
+use tollgate_engine::{Admission, Admissions, ChangeFault, Engine, Fault, NotAdmitted, Terms};
+
+pub use check::{Unfit, check};
 
 /// The rule, and its field, that limit accounts.
 const ACCOUNT: &str = "account";
 /// The field that rules count recipients by.
 const RECIPIENTS: &str = "recipients";
+/// The field that rules count messages by.
+const MESSAGES: &str = "messages";
 /// When to ask again if no time can be told.
 const NO_TIME: Span = Span::from_secs(600);
+/// When to ask again for something that another transaction holds.
+const RELEASE: Span = Span::from_secs(1);
 /// When to ask again if the store cannot be used.
-const OUTAGE: Span = Span::from_secs(1);
+const OUTAGE: Span = Span::from_secs(5);
 /// How often a smaller part is tried because others were faster.
 const TRIES: usize = 3;
+/// How long a transaction waits for its refund. The engine makes it later if the store is slow.
+const REFUND_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The limits that a transaction passes.
 pub struct Limits {
-    engine: Arc<Engine>,
-    policy: String,
+    admissions: Admissions,
+    /// `None` if sending is not limited.
+    /// `None` if nothing is limited.
+    policy: RwLock<Option<Arc<str>>>,
 }
 
 /// What a transaction is about.
@@ -37,20 +55,26 @@ pub struct Load<'a> {
     pub recipients: u32,
 }
 
-/// What a transaction took.
-#[derive(Clone, Debug)]
+/// What a transaction took that has not begun. It is refunded when this is dropped.
+#[derive(Debug)]
 pub struct Taken {
-    /// How many recipients it may have.
+    /// How many recipients the transaction may have.
     pub recipients: u32,
-    /// What it is given back with; `None` if nothing was taken.
-    receipt: Option<String>,
+    charges: tollgate_engine::Taken,
 }
+
+/// What a transaction under way took. It is kept when this is dropped: the server may have got the message, even if
+/// the task was cut off.
+#[derive(Debug)]
+pub struct Begun(tollgate_engine::Taken);
 
 /// Why a transaction must not begin now. Nothing was taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// When to ask again.
     pub until: Timestamp,
+    /// When the limits allow it: before `until` if the rule aligns or spreads what it defers.
+    pub free_at: Timestamp,
     /// The rule that is named, with its key, or the fault.
     pub reason: String,
     /// What refused.
@@ -62,7 +86,7 @@ pub struct Refusal {
 pub enum RefusedBy {
     /// A limit of the account.
     Account,
-    /// Another limit.
+    /// Another limit, or a share of a limit while the store cannot be used.
     Other,
     /// The store cannot be used, or the policy does not fit.
     Fault,
@@ -70,28 +94,28 @@ pub enum RefusedBy {
 
 impl Limits {
     /// The limits of a policy.
-    pub fn new(engine: Arc<Engine>, policy: &str) -> Self {
-        Self { engine, policy: policy.to_owned() }
+    pub fn new(admissions: Admissions, policy: &str) -> Self {
+        Self { admissions, policy: RwLock::new(Some(policy.into())) }
+    }
+
+    /// No limits: everything is sent at once.
+    pub fn unlimited(admissions: Admissions) -> Self {
+        Self { admissions, policy: RwLock::default() }
+    }
+
+    /// Uses another policy from now on.
+    pub fn reload(&self, policy: &Arc<str>) {
+        *self.policy.write() = Some(Arc::clone(policy));
     }
 
     /// Says what [`Limits::take`] would, and takes nothing.
     pub async fn look(&self, load: Load<'_>, now: Timestamp) -> Result<u32, Refusal> {
-        self.ask(load, now, Aim::Look).await.map(|taken| taken.recipients)
+        self.ask(load, now, Look::Peek).await.map(|taken| taken.recipients)
     }
 
     /// Takes all limits of account and recipient domain together, for as many recipients as they allow.
     pub async fn take(&self, load: Load<'_>, now: Timestamp) -> Result<Taken, Refusal> {
-        self.ask(load, now, Aim::Take).await
-    }
-
-    /// Gives back what a transaction took that did not reach the server.
-    pub async fn refund(&self, taken: &Taken) {
-        let Some(receipt) = &taken.receipt else { return };
-        let pinned = Arc::clone(&self.engine.pin());
-        if let Err(fault) = self.engine.refund(&pinned, receipt, RefundPart::All).await {
-            // The slot stays taken: too little is sent, never too much.
-            tracing::warn!(component = "relay", ?fault, "a refund failed");
-        }
+        self.ask(load, now, Look::Take).await
     }
 
     /// Gives an account limits of its own, in place of those of rule `account`. They hold from now on, on all nodes.
@@ -102,26 +126,26 @@ impl Limits {
         limits: Vec<Limit>,
     ) -> Result<(), ChangeFault> {
         let key = self.account_key(tenant, account)?;
-        self.engine.set_override(ACCOUNT, &key, limits).await.map(drop)
+        self.admissions.engine.set_override(ACCOUNT, &key, limits).await.map(drop)
     }
 
     /// Takes the own limits of an account back: those of rule `account` hold again.
     pub async fn reset_account(&self, tenant: &str, account: &str) -> Result<(), ChangeFault> {
         let key = self.account_key(tenant, account)?;
-        self.engine.remove_override(ACCOUNT, &key).await.map(drop)
+        self.admissions.engine.remove_override(ACCOUNT, &key).await.map(drop)
     }
 
     /// The limits of an account that are in force; none means unlimited.
     pub fn of_account(&self, tenant: &str, account: &str) -> Vec<Limit> {
         let Ok(key) = self.account_key(tenant, account) else { return Vec::new() };
-        let pinned = self.engine.pin();
+        let pinned = self.admissions.engine.pin();
         pinned.policies.rule(ACCOUNT).map_or_else(Vec::new, |rule| rule.plan_at(&key).limits().to_vec())
     }
 
     /// The key of an account at rule `account`, which must be by tenant and account.
     fn account_key(&self, tenant: &str, account: &str) -> Result<Box<str>, ChangeFault> {
         let unknown = || ChangeFault::Unknown { name: ACCOUNT.to_owned() };
-        let pinned = self.engine.pin();
+        let pinned = self.admissions.engine.pin();
         let rule = pinned.policies.rule(ACCOUNT).ok_or_else(unknown)?;
         let value = |field: &Field| match &*field.name {
             "tenant" => Some(escape(tenant)),
@@ -132,11 +156,11 @@ impl Limits {
         values.and_then(|values| rule.key_of(&values.join(","))).ok_or_else(unknown)
     }
 
-    async fn ask(&self, load: Load<'_>, now: Timestamp, aim: Aim) -> Result<Taken, Refusal> {
-        let pinned = Arc::clone(&self.engine.pin());
+    async fn ask(&self, load: Load<'_>, now: Timestamp, look: Look) -> Result<Taken, Refusal> {
+        let Some(policy) = self.policy.read().clone() else { return Ok(Taken::nothing(load.recipients)) };
         let mut recipients = load.recipients;
         for _ in 0..TRIES {
-            match self.ask_for(&pinned, Load { recipients, ..load }, now, aim).await? {
+            match self.ask_for(&policy, Load { recipients, ..load }, now, look).await? {
                 Answer::Taken(taken) => return Ok(taken),
                 Answer::Refused(refusal, _) if recipients == 1 => return Err(refusal),
                 // An item that is larger than what is left is split. If nothing is left, the moment counts at
@@ -149,10 +173,10 @@ impl Limits {
 
     async fn ask_for(
         &self,
-        pinned: &Snapshot,
+        policy: &str,
         load: Load<'_>,
         now: Timestamp,
-        aim: Aim,
+        look: Look,
     ) -> Result<Answer, Refusal> {
         let count = load.recipients.to_string();
         let known = [
@@ -160,34 +184,71 @@ impl Limits {
             (ACCOUNT, load.account),
             ("recipient_domain", load.domain),
             (RECIPIENTS, &count),
+            (MESSAGES, "1"),
         ];
-        let policy = pinned.policies.find(&self.policy).map_err(|mistake| fault(mistake.to_string(), now))?;
-        // A field that no rule of the policy uses would be a mistake.
-        let used: Vec<(&str, &str)> =
-            known.into_iter().filter(|(name, value)| uses(policy, name) && !value.is_empty()).collect();
-        let attempt = Attempt { policy: &self.policy, fields: &used, cost: 1, id: None };
-        let decision = match aim {
-            Aim::Look => self.engine.peek(pinned, &attempt).await,
-            Aim::Take => self.engine.decide(pinned, &attempt).await,
+        let recipients = load.recipients;
+        let admitting = {
+            let pinned = self.admissions.pin();
+            let found = pinned.policies.find(policy).map_err(|mistake| fault(mistake.to_string(), now))?;
+            // A field that no rule of the policy uses would be a mistake.
+            let used: Vec<(&str, &str)> =
+                known.into_iter().filter(|(name, value)| uses(found, name) && !value.is_empty()).collect();
+            let attempt = Attempt { policy, fields: &used, cost: 1, id: None };
+            let terms =
+                Terms { look, holds: Holds::ByTaken, unsettled: Unsettled::Refund, ..Terms::default() };
+            let see = move |_: &Engine, decision: &Decision<'_>| {
+                (!decision.allowed()).then(|| (refusal(decision, now), fewer(decision, recipients)))
+            };
+            pinned.admit(&attempt, terms, see)
         };
-        let decision = match decision {
-            Ok(decision) => decision,
-            Err(Fault::Store(error)) => return Err(fault(error.to_string(), now)),
-            Err(Fault::Mistake(mistake)) => return Err(fault(mistake.to_string(), now)),
-        };
-        if decision.allowed() {
-            let receipt = if aim == Aim::Take { self.engine.receipt(&decision) } else { None };
-            return Ok(Answer::Taken(Taken { recipients: load.recipients, receipt }));
+        match admitting.await {
+            Ok(Admission { seen: None, taken, .. }) => {
+                Ok(Answer::Taken(Taken { recipients, charges: taken }))
+            }
+            Ok(Admission { seen: Some((refusal, _)), .. }) if refusal.by == RefusedBy::Fault => Err(refusal),
+            Ok(Admission { seen: Some((refusal, fewer)), .. }) => Ok(Answer::Refused(refusal, fewer)),
+            // Mail that no rule is about is not limited, such as direct mail where all rules are about accounts.
+            Err(NotAdmitted::Fault(Fault::Mistake(Mistake::NoRuleApplies { .. }))) => {
+                Ok(Answer::Taken(Taken::nothing(recipients)))
+            }
+            Err(error) => Err(fault(error.to_string(), now)),
         }
-        let fewer = fewer(&decision, load.recipients);
-        Ok(Answer::Refused(refusal(&decision, now), fewer))
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Aim {
-    Look,
-    Take,
+impl Taken {
+    /// What a transaction took to which no limit applies.
+    fn nothing(recipients: u32) -> Self {
+        Self { recipients, charges: tollgate_engine::Taken::default() }
+    }
+
+    /// Answers when what was taken survives a crash, as far as its store promises that.
+    pub async fn durable(&self) -> Result<(), StoreError> {
+        self.charges.durable().await
+    }
+
+    /// The transaction begins: from now on it keeps what it took, unless it says otherwise.
+    pub fn begin(self) -> Begun {
+        Begun(self.charges)
+    }
+
+    /// Refunds everything, now if the store answers quickly.
+    pub async fn refund(mut self) {
+        let _ = timeout(REFUND_PATIENCE, self.charges.refund()).await;
+    }
+}
+
+impl Begun {
+    /// Refunds everything: the server did not get to know of the transaction.
+    pub async fn refund(mut self) {
+        let _ = timeout(REFUND_PATIENCE, self.0.refund()).await;
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        self.0.keep();
+    }
 }
 
 enum Answer {
@@ -204,30 +265,46 @@ fn uses(policy: &Policy, name: &str) -> bool {
 fn fewer(decision: &Decision<'_>, recipients: u32) -> Option<u32> {
     let mut most = u64::from(recipients);
     for line in decision.lines().filter(|line| !line.rule.observes()) {
-        let left = line.readings.iter().map(|reading| reading.remaining).min().unwrap_or(u64::MAX);
         let counts = line.rule.count.as_deref() == Some(RECIPIENTS);
-        if counts {
-            most = most.min(left);
-        } else if left < line.cost {
-            return None;
+        for (limit, reading) in line.limits.iter().zip(line.readings) {
+            if let Some(bound) = limit.per_attempt() {
+                if **bound.field() == *RECIPIENTS {
+                    most = most.min(bound.max());
+                }
+            } else if counts {
+                most = most.min(reading.remaining);
+            } else if reading.remaining < line.cost {
+                return None;
+            }
         }
     }
     u32::try_from(most).ok().filter(|most| (1..recipients).contains(most))
 }
 
 fn refusal(decision: &Decision<'_>, now: Timestamp) -> Refusal {
-    let wait = decision.wait().unwrap_or(NO_TIME);
+    debug_assert_ne!(decision.verdict, Verdict::Allow);
+    if let Origin::Outage(reason) = decision.origin {
+        return fault(format!("the store cannot be used: {}", reason.name()), now);
+    }
+    let no_time = if decision.retry == When::OnRelease { RELEASE } else { NO_TIME };
+    let until = now + decision.wait().unwrap_or(no_time);
+    let free_at = match decision.retry {
+        When::After(span) => until.min(now + span),
+        When::Now | When::OnRelease | When::Never => until,
+    };
     // The rule that lets it pass last says why it has to wait that long.
     let line = decision.retry_by().or_else(|| decision.denied_by());
     let of_account = |line: &Line<'_>| line.rule.by.iter().any(|field| *field.name == *ACCOUNT);
-    let by = if line.as_ref().is_some_and(of_account) { RefusedBy::Account } else { RefusedBy::Other };
+    // The share that a node has in an outage is no limit of the account: nothing is rejected for it.
+    let counted = matches!(decision.origin, Origin::Store | Origin::Fixed);
+    let by =
+        if counted && line.as_ref().is_some_and(of_account) { RefusedBy::Account } else { RefusedBy::Other };
     let reason = match (&line, decision.barred()) {
         (_, Some(listing)) => format!("blocklist: {}", listing.target),
         (Some(line), None) => format!("{} {}", line.rule.name, line.key),
         (None, None) => "limits".to_owned(),
     };
-    debug_assert_ne!(decision.verdict, Verdict::Allow);
-    Refusal { until: now + wait, reason, by }
+    Refusal { until, free_at, reason, by }
 }
 
 /// A value inside of a key of several values.
@@ -236,7 +313,8 @@ fn escape(value: &str) -> String {
 }
 
 fn fault(reason: String, now: Timestamp) -> Refusal {
-    Refusal { until: now + OUTAGE, reason, by: RefusedBy::Fault }
+    let until = now + OUTAGE;
+    Refusal { until, free_at: until, reason, by: RefusedBy::Fault }
 }
 
 impl fmt::Debug for Limits {

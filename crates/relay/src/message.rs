@@ -13,6 +13,13 @@ use crate::lanes::Priority;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageId(pub u128);
 
+impl MessageId {
+    /// When it was made.
+    pub fn made_at(self) -> Timestamp {
+        Timestamp::from_micros(u64::try_from(self.0 >> 64).unwrap_or(u64::MAX))
+    }
+}
+
 /// Everything about a message but its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Envelope {

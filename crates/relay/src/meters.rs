@@ -124,32 +124,32 @@ impl RelayMeters {
     }
 
     /// Counts recipients for whom the next hop took a message.
-    pub fn sent(&self, tenant: &str, account: &str, recipients: u64) {
+    pub(crate) fn sent(&self, tenant: &str, account: &str, recipients: u64) {
         raise(&self.account(tenant, account).sent, recipients);
     }
 
     /// Counts recipients that failed for good.
-    pub fn bounced(&self, tenant: &str, account: &str, recipients: u64) {
+    pub(crate) fn bounced(&self, tenant: &str, account: &str, recipients: u64) {
         raise(&self.account(tenant, account).bounced, recipients);
     }
 
     /// Counts an item that a limit did not allow.
-    pub fn rate_limited(&self, tenant: &str, account: &str) {
+    pub(crate) fn rate_limited(&self, tenant: &str, account: &str) {
         raise(&self.account(tenant, account).rate_limited, 1);
     }
 
     /// Counts an attempt that failed and is made again.
-    pub fn retried(&self) {
+    pub(crate) fn retried(&self) {
         raise(&self.0.retried, 1);
     }
 
     /// Counts a delivery report.
-    pub fn reported(&self) {
+    pub(crate) fn reported(&self) {
         raise(&self.0.reported, 1);
     }
 
     /// Counts how long it took from the acceptance of a message until the next hop took it.
-    pub fn delivered_after(&self, span: Span) {
+    pub(crate) fn delivered_after(&self, span: Span) {
         let millis = span.as_micros() / 1_000;
         let slot = BOUNDS.iter().position(|bound| millis <= *bound).unwrap_or(BOUNDS.len());
         raise(&self.0.latency.slots[slot], 1);
@@ -157,7 +157,7 @@ impl RelayMeters {
     }
 
     /// Shows levels from this source.
-    pub fn watch(&self, source: impl Fn() -> Levels + Send + Sync + 'static) {
+    pub(crate) fn watch(&self, source: impl Fn() -> Levels + Send + Sync + 'static) {
         *self.0.source.write() = Some(Box::new(source));
     }
 

@@ -4,6 +4,7 @@
 //! writes, and commits together what waits together. A text that is a file is durable before the row that names it.
 
 mod codec;
+mod directory;
 pub mod disk;
 mod fullness;
 mod intake;
@@ -35,7 +36,7 @@ pub use recovery::{Damage, OpenError, Opened};
 use settle::Reporting;
 pub use tables::Waiting;
 use tables::{EVENTS, ITEMS, MESSAGES, TEXTS, Tables, USED, file_name};
-use writer::{Shared, Write, Writer};
+use writer::{Doubtful, Shared, Write, Writer};
 
 use crate::message::MessageId;
 
@@ -129,7 +130,8 @@ impl Queue {
             fullness: Fullness::default(),
         });
         let (writes, receiver) = mpsc::channel(MOST_WRITES);
-        let writer = Writer { shared: Arc::clone(&shared), writes: receiver, arrivals };
+        let writer =
+            Writer { shared: Arc::clone(&shared), writes: receiver, arrivals, doubtful: Doubtful::default() };
         let thread = thread::Builder::new().name("relay-queue".to_owned()).spawn(|| writer.run());
         let thread = thread.map_err(OpenError::Io)?;
         let queue = Self { shared, writes, _thread: Arc::new(WriterThread(Mutex::new(Some(thread)))) };

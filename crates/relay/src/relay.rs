@@ -26,6 +26,7 @@ use crate::accounts::{AccountBook, Accounts};
 use crate::client::{Client, ClientOptions, authorities};
 use crate::direct::Direct;
 use crate::limits::Limits;
+use crate::meters::RelayMeters;
 use crate::queue::disk::{Directory, Disk};
 use crate::queue::{OpenError, Opened, Queue};
 use crate::sender::{Sender, SenderParts};
@@ -48,6 +49,7 @@ pub struct Relay {
     sender: Arc<Sender>,
     accounts: Arc<Accounts>,
     book: Arc<AccountBook>,
+    meters: RelayMeters,
     /// The settings in force. Those that need a restart are as they were at the start.
     settings: Mutex<RelaySettings>,
     sending: Mutex<Option<Sending>>,
@@ -99,19 +101,22 @@ impl Relay {
         tell(&settings.directory, &opened);
         let accounts = Arc::new(Accounts::default());
         let intake = Arc::new(queue.clone());
+        let meters = RelayMeters::new();
         let sender = Arc::new(Sender::new(SenderParts {
             queue: queue.clone(),
             client,
-            limits: Limits::new(Arc::clone(&admissions.engine), &settings.deliver),
+            limits: Limits::new(admissions.clone(), &settings.deliver),
             accounts: Arc::clone(&accounts),
             direct,
             clock: Arc::clone(&clock),
             retry: settings.retry.clone(),
             lanes: settings.lanes.clone(),
             most_recipients: settings.most_recipients,
+            meters: meters.clone(),
         }));
         let engine = Arc::clone(&admissions.engine);
-        let acceptances = Arc::new(Acceptances::new(settings.accept.clone(), admissions, intake, clock));
+        let acceptances = Acceptances::new(settings.accept.clone(), admissions, intake, clock);
+        let acceptances = Arc::new(acceptances.metered(meters.clone()));
         let server = Server::new(settings.server.clone(), Arc::clone(&acceptances));
         let book = AccountBook::new(
             engine,
@@ -123,12 +128,15 @@ impl Relay {
         book.configure(settings.accounts.iter().cloned());
         let sending = Mutex::new(Some(Sending::start(&sender, &book, opened)));
         let settings = Mutex::new(settings);
-        Ok(Self { queue, acceptances, server, sender, accounts, book, settings, sending })
+        Ok(Self { queue, acceptances, server, sender, accounts, book, meters, settings, sending })
     }
 
     /// Accepts connections until the relay ends.
     pub fn listen(&self, listener: TcpListener, kind: Kind) {
         let server = self.server.clone();
+        if let Ok(address) = listener.local_addr() {
+            self.sender.avoid(address);
+        }
         tokio::spawn(async move { server.listen(listener, kind).await });
     }
 
@@ -145,6 +153,11 @@ impl Relay {
     /// Where they are handed on.
     pub fn accounts(&self) -> &Arc<Accounts> {
         &self.accounts
+    }
+
+    /// What is counted about them.
+    pub fn meters(&self) -> &RelayMeters {
+        &self.meters
     }
 
     /// What every door accepts them with.
@@ -182,6 +195,8 @@ impl Relay {
         self.acceptances.reload(AcceptTerms { hostname, ..new.accept.clone() });
         self.server.reload(new.server.clone());
         self.book.configure(new.accounts.iter().cloned());
+        self.sender.limits().reload(&new.deliver);
+        current.deliver = new.deliver;
         current.accept = AcceptTerms { hostname: current.accept.hostname.clone(), ..new.accept };
         current.server = new.server;
         current.accounts = new.accounts;
@@ -228,7 +243,9 @@ impl Sending {
         let _ = stop.send(());
         match tokio::time::timeout(patience, &mut task).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::error!(component = "relay", %error, "the sender failed"),
+            Ok(Err(error)) => {
+                tracing::error!(component = "relay", %error, "the sender failed");
+            }
             Err(_) => {
                 tracing::warn!(
                     component = "relay",
@@ -282,8 +299,8 @@ fn tell(directory: &Path, opened: &Opened) {
         tracing::error!(component = "relay", %queue, %to, "the queue is damaged and was set aside; messages that waited in it are not sent");
     }
     for damage in opened.damaged.iter().take(MOST_TOLD) {
-        let (table, item, message) = (damage.table, damage.item, format!("{:032x}", damage.message.0));
-        tracing::error!(component = "relay", %queue, table, message, item, "a damaged entry of the queue was put in quarantine");
+        let (table, item, id) = (damage.table, damage.item, format!("{:032x}", damage.message.0));
+        tracing::error!(component = "relay", %queue, table, id, item, "a damaged entry of the queue was put in quarantine");
     }
     let untold = opened.damaged.len().saturating_sub(MOST_TOLD);
     if untold > 0 {

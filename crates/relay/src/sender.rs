@@ -2,24 +2,29 @@
 
 mod attempt;
 mod outcome;
+mod recording;
+mod search;
 
 use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
-use std::sync::Arc;
+use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::{Id, JoinError, JoinSet};
-use tollgate_core::{Clock, Timestamp};
+use tollgate_core::{Clock, Span, Timestamp};
+use tollgate_engine::PacedLog;
 
 use crate::accounts::{Account, Accounts, Pause};
 use crate::client::Client;
 use crate::direct::Direct;
-use crate::lanes::{Cause, End, LaneOptions, LaneView, Lanes, Priority, Retry, Turn};
+use crate::lanes::{Cause, End, LaneOptions, LaneView, Lanes, Retry, Scope, Turn};
 use crate::limits::Limits;
 use crate::message::MessageId;
+use crate::meters::{Levels, RelayMeters};
 use crate::queue::{ItemKey, Opened, Queue, QueueError};
 
 /// What a sender is made of.
@@ -42,6 +47,8 @@ pub struct SenderParts {
     pub lanes: LaneOptions,
     /// How many recipients one transaction has at most.
     pub most_recipients: u32,
+    /// Where deliveries are counted.
+    pub meters: RelayMeters,
 }
 
 /// Sends what waits in a queue.
@@ -50,23 +57,28 @@ pub struct Sender {
     lanes: Mutex<Lanes>,
     /// Something has changed that the clock does not tell.
     changed: Notify,
+    /// Log lines about limits that cannot be asked.
+    outages: PacedLog,
 }
 
 /// The longest sleep: the wall clock may be set meanwhile.
 const LONGEST_SLEEP: Duration = Duration::from_secs(60);
+/// How often the log says that limits cannot be asked.
+const OUTAGE_LOG: Span = Span::from_secs(10);
 
 impl Sender {
     /// A sender that does not run yet.
     pub fn new(parts: SenderParts) -> Self {
         let lanes = Mutex::new(Lanes::new(parts.lanes.clone()));
-        Self { parts, lanes, changed: Notify::new() }
+        Self { parts, lanes, changed: Notify::new(), outages: PacedLog::every(OUTAGE_LOG) }
     }
 
     /// Sends until `stop` is there, then finishes what is in flight.
     pub async fn run(self: Arc<Self>, mut opened: Opened, stop: impl Future<Output = ()> + Send) {
+        self.connect_parts();
         let now = self.now();
         for waiting in &opened.waiting {
-            self.lanes.lock().add(waiting, Priority::Normal, now);
+            self.lanes.lock().add(waiting, now);
         }
         opened.waiting = Vec::new();
         let mut tasks: JoinSet<(ItemKey, End)> = JoinSet::new();
@@ -83,7 +95,8 @@ impl Sender {
                 () = self.changed.notified() => {}
                 () = tokio::time::sleep(self.until_wake()) => self.parts.client.close_idle(),
                 Some(waiting) = opened.arrived.recv() => {
-                    self.lanes.lock().add(&waiting, Priority::Normal, self.now());
+                    self.note_report(&waiting);
+                    self.lanes.lock().add(&waiting, self.now());
                 }
                 Some(done) = tasks.join_next_with_id() => self.finish(done, &mut turns, &mut tasks),
             }
@@ -91,6 +104,25 @@ impl Sender {
         while let Some(done) = tasks.join_next_with_id().await {
             self.finish(done, &mut turns, &mut tasks);
         }
+    }
+
+    /// Lets the client wake lanes, and the meters look at them. Neither keeps the sender alive.
+    fn connect_parts(self: &Arc<Self>) {
+        let weak: Weak<Self> = Arc::downgrade(self);
+        self.parts.client.on_free(move |destination| {
+            if let Some(sender) = weak.upgrade() {
+                sender.lanes.lock().released(destination, sender.now());
+                sender.nudge();
+            }
+        });
+        let weak: Weak<Self> = Arc::downgrade(self);
+        self.parts.meters.watch(move || {
+            let levels = |sender: Arc<Self>| {
+                let messages = sender.parts.queue.len();
+                Levels { messages, ..sender.lanes.lock().levels(sender.now()) }
+            };
+            weak.upgrade().map(levels).unwrap_or_default()
+        });
     }
 
     fn next(&self) -> Option<Turn> {
@@ -112,6 +144,7 @@ impl Sender {
             Err(error) => error,
         };
         // A message that the relay fails on is retried like any other: it delays no other message, and it expires.
+        // What its transaction took is kept: the final dot may have been sent.
         tracing::error!(component = "relay", %error, "an attempt failed inside the relay");
         let (sender, reason) = (Arc::clone(self), error.to_string());
         match turns.remove(&error.id()) {
@@ -133,6 +166,13 @@ impl Sender {
         self.parts.clock.now()
     }
 
+    /// Delivers nothing directly to an address where this relay listens.
+    pub fn avoid(&self, listener: SocketAddr) {
+        if let Some(direct) = &self.parts.direct {
+            direct.avoid(listener);
+        }
+    }
+
     /// The deliver policy.
     pub fn limits(&self) -> &Limits {
         &self.parts.limits
@@ -148,9 +188,12 @@ impl Sender {
         let due = self.parts.queue.retry(message).await?;
         let now = self.now();
         for waiting in &due {
-            self.lanes.lock().add(waiting, Priority::Normal, now);
+            self.lanes.lock().add(waiting, now);
         }
         self.nudge();
+        if !due.is_empty() {
+            recording::log_operator(message, "message retried by an operator");
+        }
         Ok(due.len())
     }
 
@@ -162,14 +205,63 @@ impl Sender {
         for (key, _) in items {
             self.lanes.lock().remove(key, now);
         }
+        if cancelled {
+            recording::log_operator(message, "message cancelled by an operator");
+        }
         Ok(cancelled)
     }
 
-    /// Uses an account again whose login failed.
+    /// Uses an account again whose login failed. What an operator paused stays paused.
     pub fn resume(&self, tenant: &str, account: &str) {
         self.parts.accounts.resume(tenant, account);
         self.lanes.lock().wake(tenant, Cause::Paused, self.now());
         self.nudge();
+    }
+
+    /// Pauses what a scope covers, until [`Sender::release`]. What is in flight goes on. Answers whether it was not
+    /// paused before. Pauses are of this process: they end with it.
+    pub fn hold(&self, scope: Scope) -> bool {
+        let new = self.lanes.lock().hold(scope.clone(), self.now());
+        if new {
+            tracing::warn!(component = "relay", ?scope, "sending paused by an operator");
+        }
+        new
+    }
+
+    /// Resumes what [`Sender::hold`] paused. Answers whether it was paused.
+    pub fn release(&self, scope: &Scope) -> bool {
+        let known = self.lanes.lock().release(scope, self.now());
+        if known {
+            tracing::warn!(component = "relay", ?scope, "sending resumed by an operator");
+            self.nudge();
+        }
+        known
+    }
+
+    /// Pauses an account until [`Sender::release_account`]: other accounts of the tenant are used, or mail waits.
+    /// Answers whether it was not paused before.
+    pub fn hold_account(&self, tenant: &str, account: &str) -> bool {
+        let new = self.parts.accounts.hold(tenant, account);
+        if new {
+            tracing::warn!(component = "relay", tenant, account, "account paused by an operator");
+        }
+        new
+    }
+
+    /// Uses an account again, whether an operator paused it or its login failed. Answers whether it was paused.
+    pub fn release_account(&self, tenant: &str, account: &str) -> bool {
+        let held = self.parts.accounts.release(tenant, account);
+        let failed = self.parts.accounts.resume(tenant, account);
+        if held || failed {
+            tracing::warn!(component = "relay", tenant, account, "account resumed by an operator");
+            self.resume(tenant, account);
+        }
+        held || failed
+    }
+
+    /// What operators paused, but for accounts.
+    pub fn holds(&self) -> Vec<Scope> {
+        self.lanes.lock().holds()
     }
 
     /// Tries the lanes of a tenant again that wait for an account or a limit, because accounts or limits have changed.

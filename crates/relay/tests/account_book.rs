@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use keeping::forgetful::Forgetful;
 use keeping::script::{Scripted, with};
-use keeping::stand::{Limited, account, policies};
+use keeping::stand::{Limited, account, admissions, policies};
 use keeping::{clock, envelope, open, patient_options, submit, text_of};
 use tokio::sync::oneshot;
 use tollgate_core::versioned_map::Namespace;
@@ -20,6 +20,7 @@ use tollgate_relay::accounts::{
 use tollgate_relay::client::{Client, TlsMode};
 use tollgate_relay::lanes::{LaneOptions, Retry};
 use tollgate_relay::limits::Limits;
+use tollgate_relay::meters::RelayMeters;
 use tollgate_relay::queue::Queue;
 use tollgate_relay::sender::{Sender, SenderParts};
 use tollgate_store::{ManualClock, MemoryStore};
@@ -50,13 +51,14 @@ impl Node {
         let sender = Arc::new(Sender::new(SenderParts {
             queue: queue.clone(),
             client: Client::new(patient_options(rustls::RootCertStore::empty())),
-            limits: Limits::new(Arc::clone(&engine), "mail.deliver"),
+            limits: Limits::new(admissions(&engine, Arc::clone(clock) as Arc<dyn Clock>), "mail.deliver"),
             accounts: Arc::clone(&accounts),
             direct: None,
             clock: Arc::clone(clock) as Arc<dyn Clock>,
             retry: Retry::default(),
             lanes: LaneOptions::default(),
             most_recipients: 100,
+            meters: RelayMeters::new(),
         }));
         let (stop_sender, stopped) = oneshot::channel::<()>();
         tokio::spawn(Arc::clone(&sender).run(opened, async { drop(stopped.await) }));

@@ -16,7 +16,12 @@ const TEXT: &[u8] = b"Subject: x\r\n\r\n.hidden\r\nbody\r\n";
 async fn transact(client: &Client, destination: &Destination, envelope: &Envelope) -> Delivery {
     let mut connection = match client.idle(destination) {
         Some(connection) => connection,
-        None => client.connect(destination).await.unwrap(),
+        None => loop {
+            match client.connect(destination).await {
+                Err(error) if error.stage == Stage::Busy => tokio::task::yield_now().await,
+                connected => break connected.unwrap(),
+            }
+        },
     };
     let recipients: Vec<_> = envelope.recipients.iter().collect();
     let times = &client.options().timeouts;

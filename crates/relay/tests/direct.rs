@@ -5,14 +5,12 @@
 mod keeping;
 
 use std::collections::HashMap;
-use std::net::Ipv4Addr;
-use std::sync::Arc;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use keeping::dns::{self, Known};
-use keeping::forgetful::Forgetful;
 use keeping::script::{Act, Scripted, with};
-use keeping::stand::{Limited, Stand};
-use keeping::{clock, envelope, submit};
+use keeping::stand::{Limited, Setup, Stand};
+use keeping::{envelope, submit};
 use tollgate_core::Span;
 use tollgate_relay::direct::{Direct, Route};
 use tollgate_relay::queue::{EventKind, RecipientState};
@@ -21,6 +19,8 @@ use tollgate_testbed::Sink;
 const HERE: Ipv4Addr = Ipv4Addr::LOCALHOST;
 /// Another address of loopback, where nobody listens.
 const DEAD: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 99);
+/// Where this relay listens in some of the tests.
+const OURS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 77);
 
 fn names() -> HashMap<&'static str, Known> {
     let mx = |mx: &[(u16, &'static str)]| Known { mx: mx.to_vec(), ..Known::default() };
@@ -34,7 +34,29 @@ fn names() -> HashMap<&'static str, Known> {
         ("own.example", mx(&[(10, "relay.example"), (20, "mx2.example")])),
         ("lost.example", mx(&[(10, "nowhere.example")])),
         ("broken.example", Known { fails: true, ..Known::default() }),
+        ("six.example", mx(&[(10, "mx6.example")])),
+        ("mx6.example", Known { aaaa: vec![Ipv6Addr::LOCALHOST], ..Known::default() }),
+        // What nobody should answer.
+        ("zero.example", host(Ipv4Addr::UNSPECIFIED)),
+        ("all.example", host(Ipv4Addr::BROADCAST)),
+        ("group.example", host(Ipv4Addr::new(224, 0, 0, 1))),
+        ("mixed.example", Known { a: vec![Ipv4Addr::UNSPECIFIED, HERE], ..Known::default() }),
+        ("number.example", mx(&[(10, "127.0.0.1")])),
+        ("many.example", Known { mx: many_hosts(), ..Known::default() }),
+        (
+            "crowd.example",
+            Known { a: (1..20).map(|last| Ipv4Addr::new(127, 0, 1, last)).collect(), ..Known::default() },
+        ),
+        ("disguise.example", mx(&[(10, "mx1.example"), (20, "other-name.example"), (30, "mx2.example")])),
+        ("other-name.example", host(OURS)),
     ])
+}
+
+/// More hosts than are looked up, in the wrong order, and only the last of them exists.
+fn many_hosts() -> Vec<(u16, &'static str)> {
+    let names =
+        (0..12_u16).map(|number| (100 - number, &*Box::leak(format!("h{number}.example").into_boxed_str())));
+    names.chain([(1, "mx2.example")]).collect()
 }
 
 async fn direct(port: u16) -> Direct {
@@ -42,7 +64,7 @@ async fn direct(port: u16) -> Direct {
 }
 
 async fn stand(port: u16, limited: Limited) -> Stand {
-    Stand::start_direct(Arc::new(Forgetful::new()), clock(), limited, vec![], Some(direct(port).await)).await
+    Stand::start_with(Setup { direct: Some(direct(port).await), ..Setup::new(limited, vec![]) }).await
 }
 
 #[tokio::test]
@@ -70,10 +92,60 @@ async fn dns_says_where_mail_goes() {
     assert!(matches!(direct.route("broken.example").await, Route::Later(_)));
 }
 
+async fn addresses(direct: &Direct, domain: &str) -> Vec<IpAddr> {
+    match direct.route(domain).await {
+        Route::Hosts(hosts) => hosts.into_iter().map(|host| host.address).collect(),
+        Route::Never { .. } => Vec::new(),
+        Route::Later(reason) => panic!("{domain}: {reason}"),
+    }
+}
+
+#[tokio::test]
+async fn what_dns_lies_about_leads_nowhere() {
+    let direct = direct(25).await;
+    for domain in ["zero.example", "all.example", "group.example", "number.example", "[0.0.0.0]"] {
+        assert_eq!(addresses(&direct, domain).await, [] as [IpAddr; 0], "{domain}");
+    }
+    assert_eq!(addresses(&direct, "mixed.example").await, [HERE]);
+    assert_eq!(addresses(&direct, "many.example").await, [HERE], "the preferred host is found among many");
+    assert!(addresses(&direct, "crowd.example").await.len() <= 5, "a bounded number of addresses");
+}
+
+#[tokio::test]
+async fn mail_never_comes_back_to_an_address_where_the_relay_listens() {
+    let direct = direct(2525).await;
+    direct.avoid(SocketAddr::from((OURS, 25)));
+    assert_eq!(addresses(&direct, "disguise.example").await.len(), 3, "another port is another server");
+    direct.avoid(SocketAddr::from((OURS, 2525)));
+    assert_eq!(addresses(&direct, "disguise.example").await, [DEAD], "only hosts before this relay");
+    for domain in ["other-name.example", "[127.0.0.77]", "[IPv6:::ffff:127.0.0.77]"] {
+        let route = direct.route(domain).await;
+        assert!(matches!(route, Route::Never { status: "5.4.6", .. }), "{domain}: {route:?}");
+    }
+    assert_eq!(addresses(&direct, "bare.example").await, [HERE]);
+    // A relay that listens everywhere listens at every address of this machine.
+    direct.avoid(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 2525)));
+    let route = direct.route("bare.example").await;
+    assert!(matches!(route, Route::Never { status: "5.4.6", .. }), "{route:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mail_goes_to_hosts_that_have_only_an_ipv6_address() {
+    let Ok(listener) = tokio::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).await else {
+        panic!("this machine has no IPv6 loopback, which the test needs");
+    };
+    let server = Scripted::start_on(listener, with(&[])).await;
+    let stand = stand(server.port, Limited::default()).await;
+    submit(&stand.queue, envelope(1, &["a@six.example"]), b"x\r\n").await.unwrap();
+    stand.until("the message", |stand| stand.queue.is_empty()).await;
+    assert_eq!(server.texts.lock().len(), 1);
+    stand.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn mail_goes_to_the_first_host_that_answers_under_the_limits_of_its_domain() {
     let sink = Sink::start();
-    let limited = Limited { account: &["1/hour sliding"], domain: &["2/hour sliding"], domains: &[] };
+    let limited = Limited { account: &["1/hour sliding"], domain: &["2/hour sliding"], ..Limited::default() };
     let stand = stand(sink.port(), limited).await;
     for id in 0..3 {
         submit(&stand.queue, envelope(id, &["a@two.example"]), b"x\r\n").await.unwrap();
@@ -101,6 +173,7 @@ async fn domains_without_a_host_fail_at_once_and_broken_dns_is_retried() {
     let shown = stand.show(1);
     let RecipientState::Failed(last) = &shown.items[0].1.recipients[0].state else { panic!("it failed") };
     assert_eq!(last.status, "5.1.10");
+    assert!(last.reply.starts_with("556 5.1.10 null.example takes no mail"), "{last:?}");
     assert_eq!(shown.items[1].1.recipients[0].state, RecipientState::Waiting);
     assert_eq!(sink.count(), 0);
     stand.stop().await;

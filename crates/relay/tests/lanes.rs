@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use proptest::prelude::*;
 use tollgate_core::{Span, Timestamp};
-use tollgate_relay::lanes::{Cause, End, LaneOptions, Lanes, Priority, Sleep, Turn};
+use tollgate_relay::lanes::{Cause, End, LaneOptions, Lanes, Priority, Scope, Sleep, Turn};
 use tollgate_relay::message::MessageId;
 use tollgate_relay::queue::{ItemKey, Waiting};
 
@@ -30,21 +30,37 @@ fn waiting(number: u128, tenant: &str, domain: &str, recipients: u32, due: u64) 
         domain: domain.to_owned(),
         recipients,
         due: at(due),
+        reports_on: None,
     }
 }
 
 fn limit(until: u64) -> End {
-    End::Blocked(Sleep { until: at(until), cause: Cause::Limit, reason: "10/min".to_owned(), shared: None })
+    End::Blocked(Sleep::new(at(until), Cause::Limit, "10/min".to_owned()))
 }
 
 /// Blocked by what other lanes are blocked by.
 fn together(bound: &str, until: u64) -> End {
-    let (cause, reason) = (Cause::Limit, bound.to_owned());
-    End::Blocked(Sleep { until: at(until), cause, reason, shared: Some(bound.into()) })
+    let sleep = Sleep::new(at(until), Cause::Limit, bound.to_owned());
+    End::Blocked(Sleep { shared: Some(bound.into()), ..sleep })
+}
+
+/// Deferred to a later moment than the limit needs.
+fn aligned(bound: &str, free_at: u64, until: u64) -> End {
+    let End::Blocked(sleep) = together(bound, until) else { unreachable!() };
+    End::Blocked(Sleep { free_at: at(free_at), ..sleep })
+}
+
+/// Blocked because all connections are in use.
+fn busy(name: &str, now: u64) -> End {
+    let sleep = Sleep::new(at(now + 1), Cause::Busy, name.to_owned());
+    End::Blocked(Sleep { shared: Some(name.into()), ..sleep })
 }
 
 fn lanes(per_lane: u32, in_total: u32) -> Lanes {
-    Lanes::new(LaneOptions { quantum: 10, per_lane, in_total })
+    let slow_after = Span::from_secs(1_000_000);
+    let options =
+        LaneOptions { quantum: 10, per_lane, in_total, per_tenant: in_total, slow_after, most_slow: 10 };
+    Lanes::new(options)
 }
 
 fn all(lanes: &mut Lanes, now: u64) -> Vec<u128> {
@@ -62,7 +78,7 @@ fn items_come_by_priority_then_by_due_time() {
         (5, Priority::High, 99),
         (6, Priority::Normal, 1),
     ] {
-        lanes.add(&waiting(number, "acme", "one.example", 1, due), priority, START);
+        lanes.add(&Waiting { priority, ..waiting(number, "acme", "one.example", 1, due) }, START);
     }
     assert_eq!(all(&mut lanes, 50), [4, 2, 6, 1, 3]);
     assert_eq!(lanes.wake_at(), Some(at(99)));
@@ -74,9 +90,9 @@ fn items_come_by_priority_then_by_due_time() {
 fn a_blocked_lane_sleeps_with_one_timer_and_delays_no_other() {
     let mut lanes = lanes(10, 1_000);
     for number in 0..500 {
-        lanes.add(&waiting(number, "acme", "full.example", 1, 0), Priority::Normal, START);
+        lanes.add(&waiting(number, "acme", "full.example", 1, 0), START);
     }
-    lanes.add(&waiting(900, "acme", "free.example", 1, 0), Priority::Normal, START);
+    lanes.add(&waiting(900, "acme", "free.example", 1, 0), START);
     let first = lanes.next(START).unwrap();
     assert_eq!(first.item, key(0));
     lanes.done(first.item, limit(60), START);
@@ -92,8 +108,8 @@ fn a_blocked_lane_sleeps_with_one_timer_and_delays_no_other() {
 fn a_lane_that_hangs_takes_no_more_than_its_share() {
     let mut lanes = lanes(3, 5);
     for number in 0..50 {
-        lanes.add(&waiting(number, "slow", "slow.example", 1, 0), Priority::Normal, START);
-        lanes.add(&waiting(100 + number, "quick", "quick.example", 1, 0), Priority::Normal, START);
+        lanes.add(&waiting(number, "slow", "slow.example", 1, 0), START);
+        lanes.add(&waiting(100 + number, "quick", "quick.example", 1, 0), START);
     }
     let in_flight = all(&mut lanes, 0);
     assert_eq!(in_flight.len(), 5);
@@ -114,8 +130,8 @@ fn tenants_share_by_recipients_whatever_their_lanes_and_items() {
     let mut lanes = lanes(1_000, 1_000);
     for number in 0..1_000 {
         let domain = format!("d{}.example", number % 50);
-        lanes.add(&waiting(number, "many-lanes", &domain, 1, 0), Priority::Normal, START);
-        lanes.add(&waiting(2_000 + number, "large-items", "one.example", 20, 0), Priority::Normal, START);
+        lanes.add(&waiting(number, "many-lanes", &domain, 1, 0), START);
+        lanes.add(&waiting(2_000 + number, "large-items", "one.example", 20, 0), START);
     }
     let mut served: BTreeMap<String, u32> = BTreeMap::new();
     for _ in 0..600 {
@@ -131,9 +147,9 @@ fn tenants_share_by_recipients_whatever_their_lanes_and_items() {
 fn a_server_that_throttles_slows_its_lane_only() {
     let mut lanes = lanes(1, 10);
     for number in 0..3 {
-        lanes.add(&waiting(number, "acme", "busy.example", 1, 0), Priority::Normal, START);
+        lanes.add(&waiting(number, "acme", "busy.example", 1, 0), START);
     }
-    lanes.add(&waiting(9, "acme", "free.example", 1, 0), Priority::Normal, START);
+    lanes.add(&waiting(9, "acme", "free.example", 1, 0), START);
     let turn: Turn = lanes.next(START).unwrap();
     let busy = turn.lane.clone();
     assert_eq!(lanes.throttle(&busy, "421 slow down", START), Some(at(60)));
@@ -150,10 +166,10 @@ fn a_server_that_throttles_slows_its_lane_only() {
 #[test]
 fn a_retried_item_moves_and_one_in_flight_stays() {
     let mut lanes = lanes(10, 10);
-    lanes.add(&waiting(1, "acme", "one.example", 1, 500), Priority::Normal, START);
-    lanes.add(&waiting(1, "acme", "one.example", 1, 0), Priority::Normal, START);
+    lanes.add(&waiting(1, "acme", "one.example", 1, 500), START);
+    lanes.add(&waiting(1, "acme", "one.example", 1, 0), START);
     assert_eq!(all(&mut lanes, 0), [1]);
-    lanes.add(&waiting(1, "acme", "one.example", 1, 0), Priority::Normal, START);
+    lanes.add(&waiting(1, "acme", "one.example", 1, 0), START);
     assert_eq!(all(&mut lanes, 0), [0_u128; 0], "it is not sent twice at once");
     lanes.done(key(1), End::Settled, START);
     assert!(lanes.is_empty());
@@ -167,7 +183,7 @@ fn one_lane_asks_for_all_that_wait_for_the_same_limit() {
     let mut lanes = lanes(5, 5_000);
     for number in 0..LANES {
         let domain = format!("d{number}.example");
-        lanes.add(&waiting(number, "acme", &domain, 1, 0), Priority::Normal, START);
+        lanes.add(&waiting(number, "acme", &domain, 1, 0), START);
     }
     for number in all(&mut lanes, 0) {
         lanes.done(key(number), together("account main", 30), START);
@@ -178,7 +194,7 @@ fn one_lane_asks_for_all_that_wait_for_the_same_limit() {
     let mut asked = Vec::new();
     while let Some(turn) = lanes.next(at(30)) {
         asked.push(turn.item.message.0);
-        assert_eq!(turn.deferred, Some(at(30)));
+        assert_eq!(turn.kept, Some((Cause::Limit, at(30))));
         if asked.len() <= 3 {
             lanes.admitted(&turn.lane, at(30));
             lanes.done(turn.item, End::Settled, at(30));
@@ -202,7 +218,7 @@ fn lanes_that_wait_far_ahead_look_now_and_then() {
     let mut lanes = lanes(5, 50);
     for number in 0..3 {
         let domain = format!("d{number}.example");
-        lanes.add(&waiting(number, "acme", &domain, 1, 0), Priority::Normal, START);
+        lanes.add(&waiting(number, "acme", &domain, 1, 0), START);
     }
     for number in all(&mut lanes, 0) {
         lanes.done(key(number), together("account main", 86_400), START);
@@ -227,7 +243,7 @@ fn a_probe_without_anything_to_ask_for_hands_on() {
     let mut lanes = lanes(5, 50);
     for number in 0..3 {
         let domain = format!("d{number}.example");
-        lanes.add(&waiting(number, "acme", &domain, 1, 0), Priority::Normal, START);
+        lanes.add(&waiting(number, "acme", &domain, 1, 0), START);
     }
     let turns = all(&mut lanes, 0);
     for number in &turns {
@@ -236,6 +252,161 @@ fn a_probe_without_anything_to_ask_for_hands_on() {
     lanes.remove(key(turns[0]), at(1));
     lanes.remove(key(turns[1]), at(1));
     assert_eq!(all(&mut lanes, 30), [turns[2]]);
+}
+
+#[test]
+fn what_a_rule_aligns_or_spreads_is_not_sent_before_its_moment() {
+    let mut lanes = lanes(5, 50);
+    for number in 0..2 {
+        lanes.add(&waiting(number, "acme", &format!("d{number}.example"), 1, 0), START);
+    }
+    for (number, until) in all(&mut lanes, 0).into_iter().zip([3_600, 3_660]) {
+        lanes.done(key(number), aligned("account main", 100, until), START);
+    }
+    let view = lanes.lane_of(key(0)).unwrap().sleep.unwrap();
+    assert_eq!((view.until, view.free_at), (at(3_600), at(100)));
+    assert_eq!(lanes.wake_at(), Some(at(60)), "a look before the limit is free");
+    let probe = lanes.next(at(60)).unwrap();
+    lanes.done(probe.item, aligned("account main", 100, 3_600), at(60));
+    assert_eq!(lanes.wake_at(), Some(at(3_600)), "none after it");
+    assert_eq!(all(&mut lanes, 3_599), [0_u128; 0]);
+    let first = lanes.next(at(3_600)).unwrap();
+    lanes.admitted(&first.lane, at(3_600));
+    lanes.done(first.item, End::Settled, at(3_600));
+    assert_eq!(all(&mut lanes, 3_659), [0_u128; 0], "each lane has its own moment");
+    assert_eq!(all(&mut lanes, 3_660).len(), 1);
+}
+
+#[test]
+fn a_limit_that_was_raised_is_noticed_by_lanes_that_wait_for_an_aligned_moment() {
+    let mut lanes = lanes(5, 50);
+    for number in 0..3 {
+        lanes.add(&waiting(number, "acme", &format!("d{number}.example"), 1, 0), START);
+    }
+    for number in all(&mut lanes, 0) {
+        lanes.done(key(number), aligned("account main", 1_000, 3_600), START);
+    }
+    for _ in 0..3 {
+        let turn = lanes.next(at(60)).unwrap();
+        lanes.admitted(&turn.lane, at(60));
+        lanes.done(turn.item, End::Settled, at(60));
+    }
+    assert!(lanes.is_empty());
+}
+
+#[test]
+fn a_probe_that_hangs_delays_the_others_by_seconds() {
+    let mut lanes = lanes(5, 50);
+    for number in 0..3 {
+        lanes.add(&waiting(number, "acme", &format!("d{number}.example"), 1, 0), START);
+    }
+    for number in all(&mut lanes, 0) {
+        lanes.done(key(number), together("total", 30), START);
+    }
+    assert_eq!(all(&mut lanes, 30).len(), 1);
+    assert_eq!(lanes.wake_at(), Some(at(32)));
+    assert_eq!(all(&mut lanes, 32).len(), 1, "the second one does not wait for the first");
+}
+
+#[test]
+fn a_tenant_leaves_room_for_others() {
+    let options = LaneOptions { per_lane: 5, per_tenant: 3, in_total: 5, ..LaneOptions::default() };
+    let mut lanes = Lanes::new(options);
+    for number in 0..20 {
+        lanes.add(&waiting(number, "slow", &format!("d{number}.example"), 1, 0), START);
+    }
+    assert_eq!(all(&mut lanes, 0).len(), 3);
+    lanes.add(&waiting(100, "quick", "one.example", 1, 0), START);
+    assert_eq!(all(&mut lanes, 0), [100], "there is room for another tenant");
+    lanes.done(key(0), End::Settled, START);
+    assert_eq!(all(&mut lanes, 0).len(), 1, "the next one follows when one of its own has ended");
+}
+
+#[test]
+fn slow_deliveries_give_up_their_places_within_a_bound() {
+    let slow_after = Span::from_secs(10);
+    let options = LaneOptions {
+        per_lane: 5,
+        per_tenant: 4,
+        in_total: 4,
+        slow_after,
+        most_slow: 6,
+        ..LaneOptions::default()
+    };
+    let mut lanes = Lanes::new(options);
+    for number in 0..20 {
+        lanes.add(&waiting(number, "acme", &format!("d{number}.example"), 1, 0), START);
+    }
+    let first = all(&mut lanes, 0);
+    assert_eq!(first.len(), 4);
+    assert_eq!(lanes.wake_at(), Some(at(10)));
+    assert_eq!(all(&mut lanes, 9).len(), 0);
+    assert_eq!(all(&mut lanes, 10).len(), 4, "others go on");
+    assert_eq!(all(&mut lanes, 20).len(), 2, "no more than six are slow");
+    assert_eq!((lanes.in_flight(), all(&mut lanes, 1_000).len()), (10, 0));
+    lanes.done(key(first[0]), End::Settled, at(1_000));
+    assert_eq!(all(&mut lanes, 1_000).len(), 1, "one that ended makes room");
+}
+
+#[test]
+fn items_of_a_tenant_go_by_priority_whatever_their_lanes() {
+    let mut lanes = lanes(10, 100);
+    let priorities =
+        [(Priority::Low, "a"), (Priority::Normal, "b"), (Priority::High, "c"), (Priority::High, "a")];
+    for (number, (priority, domain)) in (0..).zip(priorities) {
+        lanes.add(&Waiting { priority, ..waiting(number, "acme", domain, 1, 0) }, START);
+    }
+    lanes.add(&Waiting { priority: Priority::Low, ..waiting(9, "other", "a", 1, 0) }, START);
+    let order = all(&mut lanes, 0);
+    let own: Vec<u128> = order.iter().copied().filter(|number| *number != 9).collect();
+    assert_eq!(own[..2].iter().copied().collect::<HashSet<u128>>(), HashSet::from([2, 3]), "{order:?}");
+    assert_eq!(own[2..], [1, 0]);
+}
+
+#[test]
+fn lanes_that_wait_for_a_connection_go_on_one_for_each_that_is_released() {
+    let mut lanes = lanes(1, 50);
+    for number in 0..6 {
+        lanes.add(&waiting(number, "acme", &format!("d{number}.example"), 1, 0), START);
+    }
+    for number in all(&mut lanes, 0) {
+        lanes.done(key(number), busy("mx.example:25", 0), START);
+    }
+    assert_eq!(all(&mut lanes, 0).len(), 0);
+    lanes.released("other.example:25", START);
+    assert_eq!(all(&mut lanes, 0).len(), 0);
+    lanes.released("mx.example:25", START);
+    lanes.released("mx.example:25", START);
+    let turns: Vec<Turn> = std::iter::from_fn(|| lanes.next(START)).collect();
+    assert_eq!(turns.len(), 2);
+    lanes.admitted(&turns[0].lane, START);
+    assert_eq!(all(&mut lanes, 0).len(), 0, "one that got a connection frees none");
+    // One that has no use for the connection passes it on.
+    lanes.done(turns[1].item, limit(500), START);
+    assert_eq!(all(&mut lanes, 0).len(), 1);
+    assert_eq!(all(&mut lanes, 2).len(), 1, "a release that nobody told of is found by looking");
+}
+
+#[test]
+fn what_an_operator_pauses_waits_until_it_is_resumed() {
+    let mut lanes = lanes(5, 50);
+    let domain = Scope::Domain { tenant: "acme".into(), domain: "a".into() };
+    assert!(lanes.hold(domain.clone(), START) && !lanes.hold(domain.clone(), START));
+    for (number, tenant, domain) in [(0, "acme", "a"), (1, "acme", "b"), (2, "other", "a")] {
+        lanes.add(&waiting(number, tenant, domain, 1, 0), START);
+    }
+    lanes.hold(Scope::Tenant("other".into()), START);
+    assert_eq!(all(&mut lanes, 0), [1]);
+    assert!(lanes.lane_of(key(0)).unwrap().held);
+    lanes.done(key(1), End::Again { due: at(5), recipients: 1 }, START);
+    lanes.hold(Scope::Queue, at(1));
+    assert_eq!(lanes.holds().len(), 3);
+    assert!(lanes.release(&domain, at(1)) && !lanes.release(&domain, at(1)));
+    assert_eq!(all(&mut lanes, 10).len(), 0, "the whole queue is paused");
+    lanes.release(&Scope::Queue, at(10));
+    assert_eq!(all(&mut lanes, 10).into_iter().collect::<HashSet<u128>>(), HashSet::from([0, 1]));
+    lanes.release(&Scope::Tenant("other".into()), at(10));
+    assert_eq!(all(&mut lanes, 10), [2]);
 }
 
 #[derive(Clone, Debug)]
@@ -305,12 +476,12 @@ proptest! {
     #[test]
     fn nothing_is_forgotten_in_a_park(
         items in prop::collection::vec((0..3_u8, 0..6_u8), 1..40),
-        fates in prop::collection::vec((0..4_u8, 0..3_u8, 1..200_u64), 0..200),
+        fates in prop::collection::vec((0..6_u8, 0..3_u8, 1..200_u64), 0..200),
     ) {
         let mut lanes = lanes(2, 4);
         for (number, (tenant, domain)) in items.iter().enumerate() {
             let waiting = waiting(number as u128, &tenant.to_string(), &domain.to_string(), 1, 0);
-            lanes.add(&waiting, Priority::Normal, START);
+            lanes.add(&waiting, START);
         }
         let (mut now, mut fates, mut left) = (0, fates.into_iter(), items.len());
         while left > 0 {
@@ -327,6 +498,14 @@ proptest! {
                 Some((2, _, wait)) => {
                     lanes.throttle(&turn.lane, "421", at(now));
                     lanes.done(turn.item, End::Again { due: at(now + wait), recipients: 1 }, at(now));
+                }
+                Some((3, bound, wait)) => {
+                    let bound = bound.to_string();
+                    lanes.done(turn.item, aligned(&bound, now + wait / 2 + 1, now + wait + 1), at(now));
+                }
+                Some((4, bound, _)) => {
+                    lanes.done(turn.item, busy(&format!("mx{bound}"), now), at(now));
+                    lanes.released(&format!("mx{}", bound / 2), at(now));
                 }
                 _ => {
                     lanes.admitted(&turn.lane, at(now));
@@ -353,7 +532,7 @@ proptest! {
                     added += 1;
                     let priority = [Priority::High, Priority::Normal, Priority::Low][usize::from(priority)];
                     let waiting = waiting(added, &tenant.to_string(), &domain.to_string(), recipients, now + due);
-                    lanes.add(&waiting, priority, at(now));
+                    lanes.add(&Waiting { priority, ..waiting }, at(now));
                     let rank = (priority, now + due, added);
                     model.waiting.insert(added, Modelled { lane: (tenant, domain), rank });
                 }

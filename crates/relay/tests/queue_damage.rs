@@ -31,13 +31,14 @@ async fn a_damaged_message_goes_to_quarantine_and_the_others_stay() {
     assert_eq!(damaged, [("messages", 2), ("items", 2)]);
     assert_eq!((queue.len(), opened.waiting.len()), (2, 2));
     assert_eq!(read_text(&queue, 3), text_of(3, 40_000));
+    assert_eq!(disk.quarantined(), [format!("{:032x}", 2)], "its text is not lost");
     drop((queue, opened));
     let (_queue, opened) = open(Arc::new(disk), &clock());
     assert_eq!(opened.damaged, [], "it is reported once");
 }
 
 #[tokio::test]
-async fn a_damaged_item_ends_and_the_message_with_it() {
+async fn a_damaged_item_of_a_damaged_message_ends() {
     let disk = Forgetful::new();
     let (queue, opened) = open(Arc::new(disk.clone()), &clock());
     submit(&queue, envelope(1, &["a@only-here.example"]), b"x\r\n").await.unwrap();
@@ -63,6 +64,7 @@ async fn a_message_without_its_text_goes_to_quarantine() {
 #[tokio::test]
 async fn another_format_is_left_alone() {
     let directory = tempfile::tempdir().unwrap();
+    drop(Directory::open(directory.path()).unwrap());
     let path = directory.path().join("queue.redb");
     let table: redb::TableDefinition<'_, &str, u64> = redb::TableDefinition::new("meta");
     {
@@ -79,11 +81,19 @@ async fn another_format_is_left_alone() {
 #[tokio::test]
 async fn a_database_that_cannot_be_read_is_set_aside() {
     let directory = tempfile::tempdir().unwrap();
-    std::fs::write(directory.path().join("queue.redb"), vec![7; 100_000]).unwrap();
+    let disk = Arc::new(Directory::open(directory.path()).unwrap());
+    let (queue, _) = open(disk, &clock());
+    submit(&queue, envelope(7, &["a@one.example"]), &text_of(7, 40_000)).await.unwrap();
+    drop(queue);
+    let path = directory.path().join("queue.redb");
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[9..8_192].fill(7);
+    std::fs::write(&path, &bytes).unwrap();
     let disk = Arc::new(Directory::open(directory.path()).unwrap());
     let (queue, opened) = open(disk, &clock());
     let aside = opened.set_aside.unwrap();
-    assert_eq!(std::fs::read(aside.join("queue.redb")).unwrap(), vec![7; 100_000]);
+    assert_eq!(std::fs::read(aside.join("queue.redb")).unwrap(), bytes);
+    assert_eq!(std::fs::read(aside.join("texts").join(format!("{:032x}", 7))).unwrap(), text_of(7, 40_000));
     submit(&queue, envelope(1, &["a@one.example"]), &text_of(1, 40_000)).await.unwrap();
 }
 
@@ -111,4 +121,122 @@ async fn a_disk_that_fails_refuses_messages_and_loses_none() {
     let (queue, _opened) = open(Arc::new(disk.crash(&mut || true)), &clock());
     assert!(queue.show(MessageId(1)).unwrap().is_some());
     assert_eq!(queue.len(), 1);
+}
+
+#[tokio::test]
+async fn a_damaged_item_is_made_anew_from_its_envelope() {
+    let disk = Forgetful::new();
+    let (queue, opened) = open(Arc::new(disk.clone()), &clock());
+    submit(&queue, envelope(1, &["a@one.example", "b@two.example"]), b"x\r\n").await.unwrap();
+    drop((queue, opened));
+    // In the item the domain comes before one recipient, the second of the envelope.
+    disk.spoil(b"two.example\x01\0\0\0\x01\0\0\0");
+    let (queue, opened) = open(Arc::new(disk.clone()), &clock());
+    let damaged: Vec<_> = opened.damaged.iter().map(|damage| (damage.table, damage.item)).collect();
+    assert_eq!(damaged, [("items", 1)]);
+    assert_eq!(queue.len(), 1);
+    let mut domains: Vec<_> = opened.waiting.iter().map(|item| &*item.domain).collect();
+    domains.sort_unstable();
+    assert_eq!(domains, ["one.example", "two.example"], "no recipient is forgotten");
+    assert_eq!(opened.possible_duplicates.len(), 1);
+    let shown = queue.show(MessageId(1)).unwrap().unwrap();
+    assert!(shown.items[1].1.possible_duplicate && shown.items[1].1.waiting() == [1]);
+}
+
+#[tokio::test]
+async fn texts_outlive_a_database_that_is_lost() {
+    let disk = Forgetful::new();
+    filled(&disk).await;
+    let names = disk.kept();
+    disk.lose_database();
+    let (queue, opened) = open(Arc::new(disk.clone()), &clock());
+    assert_eq!((queue.len(), opened.waiting.len()), (0, 0));
+    assert_eq!(disk.quarantined(), names, "they may be all that is left of a message");
+    assert!(disk.kept().is_empty());
+}
+
+#[tokio::test]
+async fn a_queue_goes_on_when_its_disk_works_again() {
+    let disk = Forgetful::new();
+    let (queue, mut opened) = open(Arc::new(disk.clone()), &clock());
+    submit(&queue, envelope(1, &["a@one.example"]), b"x\r\n").await.unwrap();
+    for (round, operations) in (1..40).enumerate() {
+        let id = 100 + round as u128;
+        disk.fail_after(operations);
+        let refused = submit(&queue, envelope(id, &["a@one.example"]), &text_of(id, 40_000)).await;
+        disk.mend();
+        let next = 1_000 + round as u128;
+        submit(&queue, envelope(next, &["a@one.example"]), b"x\r\n").await.unwrap();
+        let there = queue.show(MessageId(id)).unwrap().is_some();
+        assert_eq!(there, refused.is_ok(), "what was refused is not there: round {round}");
+    }
+    assert!(queue.show(MessageId(1)).unwrap().is_some());
+    let mut told = 0;
+    while opened.arrived.try_recv().is_ok() {
+        told += 1;
+    }
+    assert_eq!(told, queue.len(), "the scheduler knows every message");
+    drop((queue, opened));
+    let (queue, opened) = open(Arc::new(disk.clone()), &clock());
+    assert_eq!((opened.waiting.len() as u64, opened.damaged.len()), (told, 0));
+    assert_eq!(queue.len(), told);
+    assert!(disk.quarantined().is_empty(), "the texts of refused messages are gone");
+}
+
+#[tokio::test]
+async fn a_disk_that_has_room_again_takes_mail_again() {
+    let disk = Forgetful::new();
+    let (queue, _opened) = keeping::open_with(
+        Arc::new(disk.clone()),
+        &clock(),
+        tollgate_relay::queue::QueueOptions { min_free: 1 << 30, ..options() },
+    );
+    submit(&queue, envelope(1, &["a@one.example"]), b"x\r\n").await.unwrap();
+    disk.set_free(1 << 20);
+    let refused = submit(&queue, envelope(2, &["a@one.example"]), b"x\r\n").await;
+    assert_eq!(refused.unwrap_err(), IntakeError::Full);
+    disk.set_free(2 << 30);
+    submit(&queue, envelope(2, &["a@one.example"]), b"x\r\n").await.unwrap();
+}
+
+#[test]
+fn only_a_directory_of_our_own_is_touched() {
+    let home = tempfile::tempdir().unwrap();
+    let path = |name: &str| home.path().join(name);
+    // A directory with somebody else's files.
+    std::fs::create_dir_all(path("other").join("drafts")).unwrap();
+    std::fs::write(path("other").join("drafts").join(format!("{:032x}", 1)), "theirs").unwrap();
+    let refused = Directory::open(&path("other")).unwrap_err().to_string();
+    assert!(refused.ends_with("is not empty, and not a mail queue of tollgate: name another directory"));
+    assert!(!path("other").join("lock").exists());
+    assert!(path("other").join("drafts").join(format!("{:032x}", 1)).exists());
+    // Links in the place of our files.
+    drop(Directory::open(&path("ours")).unwrap());
+    std::fs::write(path("victim"), "precious").unwrap();
+    std::os::unix::fs::symlink(path("victim"), path("ours").join("queue.redb")).unwrap();
+    let disk = Directory::open(&path("ours")).unwrap();
+    let refused = disk.database(&redb::Builder::new()).unwrap_err().to_string();
+    assert!(refused.contains("is not a regular file"), "{refused}");
+    drop(disk);
+    std::fs::remove_file(path("ours").join("queue.redb")).unwrap();
+    // A file that is not a database.
+    std::fs::write(path("ours").join("queue.redb"), "precious").unwrap();
+    let disk = Arc::new(Directory::open(&path("ours")).unwrap());
+    let opened = Queue::open(disk, clock() as Arc<dyn Clock>, options());
+    assert!(opened.unwrap_err().to_string().contains("is not the database of a queue"));
+    assert_eq!(std::fs::read_to_string(path("ours").join("queue.redb")).unwrap(), "precious");
+    assert_eq!(std::fs::read_to_string(path("victim")).unwrap(), "precious");
+    // What is not a text stays where it is.
+    std::fs::remove_file(path("ours").join("queue.redb")).unwrap();
+    std::fs::write(path("ours").join("texts").join("README"), "mine").unwrap();
+    std::os::unix::fs::symlink(path("victim"), path("ours").join("texts").join(format!("{:032x}", 9)))
+        .unwrap();
+    let disk = Arc::new(Directory::open(&path("ours")).unwrap());
+    let _queue = open(disk, &clock());
+    assert!(path("ours").join("texts").join("README").exists());
+    assert!(path("ours").join("texts").join(format!("{:032x}", 9)).is_symlink());
+    // A new one can be used by its owner alone.
+    use std::os::unix::fs::PermissionsExt;
+    let mode = |part: &str| std::fs::metadata(path("ours").join(part)).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(""), mode("texts"), mode("lock")), (0o700, 0o700, 0o600));
 }

@@ -13,8 +13,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
-use keeping::stand::{Limited, account, policies};
+use keeping::stand::{Limited, account, admissions, policies};
 use keeping::{clock, envelope, open, options, patient_options, submit, text_of};
+use tollgate_core::rule::Deferral;
 use tollgate_core::{Clock, Records, Span, Store};
 use tollgate_engine::{Engine, Parts};
 use tollgate_relay::accounts::Accounts;
@@ -22,6 +23,7 @@ use tollgate_relay::client::Client;
 use tollgate_relay::lanes::{LaneOptions, Retry};
 use tollgate_relay::limits::Limits;
 use tollgate_relay::message::MessageId;
+use tollgate_relay::meters::RelayMeters;
 use tollgate_relay::queue::disk::Directory;
 use tollgate_relay::queue::{EventKind, Queue};
 use tollgate_relay::sender::{Sender, SenderParts};
@@ -31,7 +33,12 @@ use tollgate_testbed::{Sink, wait_until};
 
 const CHILD: &str = "TOLLGATE_RELAY_SENDING_CHILD";
 const NAME: &str = "kill_9_while_sending_loses_nothing_and_keeps_the_limit";
-const LIMITED: Limited = Limited { account: &["120/hour sliding"], domain: &[], domains: &[] };
+const LIMITED: Limited = Limited {
+    account: &["120/hour sliding"],
+    domain: &[],
+    domains: &[],
+    deferral: Deferral { aligned: false, jitter: Span::ZERO },
+};
 const LIMIT: usize = 120;
 const DOMAINS: u128 = 3;
 
@@ -43,8 +50,9 @@ fn address(id: u128) -> String {
 fn accept_and_send(directory: &Path, port: u16) {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let file = FileOptions {
-        flush_interval: Span::from_secs(1),
-        sync: Syncing::Always,
+        // Counts are saved because deliveries wait for it, and for no other reason.
+        flush_interval: Span::from_secs(3_600),
+        sync: Syncing::Interval,
         max_keys: 1_000,
         on_event: Box::new(|event| panic!("{event:?}")),
     };
@@ -65,13 +73,14 @@ fn accept_and_send(directory: &Path, port: u16) {
         let sender = Arc::new(Sender::new(SenderParts {
             queue: queue.clone(),
             client: Client::new(patient_options(rustls::RootCertStore::empty())),
-            limits: Limits::new(engine, "mail.deliver"),
+            limits: Limits::new(admissions(&engine, Arc::clone(&clock)), "mail.deliver"),
             accounts: Arc::new(Accounts::new([account("main", port, 0)])),
             direct: None,
             clock: Arc::clone(&clock),
             retry: Retry::default(),
             lanes: LaneOptions::default(),
             most_recipients: 100,
+            meters: RelayMeters::new(),
         }));
         tokio::spawn(Arc::clone(&sender).run(opened, std::future::pending()));
         for id in next.. {

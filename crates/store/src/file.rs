@@ -179,6 +179,15 @@ impl Store for FileStore {
         self.sync == Syncing::Interval
     }
 
+    fn durable(&self) -> Answer<'_, ()> {
+        match self.sync {
+            // A take is answered when it is saved.
+            Syncing::Always => Answer::ready(Ok(())),
+            // Asks for a saving now. All callers of the same time share it.
+            Syncing::Interval => self.answer_saved(()),
+        }
+    }
+
     fn take<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()> {
         if let Err(error) = self.memory.take_now(charges, outcome) {
             return Answer::ready(Err(error));
@@ -207,6 +216,13 @@ impl Store for FileStore {
     fn forget<'a>(&'a self, what: Forget<'a>) -> Answer<'a, ()> {
         self.memory.forget_now(what);
         self.answer((), Trace::Left)
+    }
+
+    fn retract<'a>(&'a self, charges: &'a Charges<'_>) -> Answer<'a, ()> {
+        match self.memory.retract_now(charges) {
+            Ok(()) => self.answer((), Trace::Left),
+            Err(error) => Answer::ready(Err(error)),
+        }
     }
 }
 

@@ -288,6 +288,13 @@ impl MemoryStore {
         })
     }
 
+    pub(crate) fn retract_now(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
+        self.with_states(charges, Aim::Look, |states, Scene { now, .. }| {
+            charges.retract(states, now);
+            Ok(((), u32::MAX >> (u32::BITS as usize - charges.len())))
+        })
+    }
+
     pub(crate) fn holds_now(
         &self,
         counter: &Counter<'_>,
@@ -421,6 +428,10 @@ impl Store for MemoryStore {
     fn forget<'a>(&'a self, what: Forget<'a>) -> Answer<'a, ()> {
         self.forget_now(what);
         Answer::ready(Ok(()))
+    }
+
+    fn retract<'a>(&'a self, charges: &'a Charges<'_>) -> Answer<'a, ()> {
+        Answer::ready(self.retract_now(charges))
     }
 }
 

@@ -144,6 +144,16 @@ impl Postfix {
     /// If it does not start.
     #[must_use]
     pub fn start(relay_to: u16) -> Self {
+        Self::start_with(relay_to, "")
+    }
+
+    /// As [`Postfix::start`], with more lines in its `main.cf`.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start.
+    #[must_use]
+    pub fn start_with(relay_to: u16, settings: &str) -> Self {
         // Its processes run as other users, who must reach their directories.
         fs::set_permissions(guard::home(), fs::Permissions::from_mode(0o711)).expect("it is our directory");
         let directory = TempDir::new_in(guard::home()).expect("a directory for Postfix");
@@ -165,7 +175,7 @@ impl Postfix {
                 .replace("@key@", &certificates.key.display().to_string())
         };
         let config = directory.path().join("config");
-        fs::write(config.join("main.cf"), fill(MAIN)).expect("the directory can be written to");
+        fs::write(config.join("main.cf"), fill(MAIN) + settings).expect("the directory can be written to");
         fs::write(config.join("master.cf"), fill(MASTER)).expect("the directory can be written to");
         let log = File::create(directory.path().join("log")).expect("the directory can be written to");
         // Creates the directories of the queue, and checks the configuration.

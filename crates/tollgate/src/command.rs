@@ -3,6 +3,7 @@
 //! Every command prints text for people or, with `--json`, the server's response unchanged. Exit codes: 0
 //! done or allowed, 1 denied, 2 an error.
 
+pub mod accounts;
 pub mod acquire;
 pub mod ban;
 pub mod bans;
@@ -18,6 +19,7 @@ pub mod pages;
 pub mod pause;
 pub mod peek;
 pub mod policies;
+pub mod queue;
 pub mod refund;
 pub mod reload;
 pub mod reset;
@@ -111,6 +113,10 @@ pub enum Remote {
     Routes(Asking<routes::Routes>),
     /// List, set or remove the limits of consumers
     Consumers(Asking<consumers::Consumers>),
+    /// Add, list or remove the accounts that the mail relay sends through
+    Accounts(Asking<accounts::Accounts>),
+    /// List, inspect, retry, cancel, pause or resume the mail of the relay
+    Queue(Asking<queue::Queue>),
     /// Watch decisions, the busiest policies and the most denied keys
     Top(Asking<top::Top>),
     /// Show the latest decisions
@@ -174,6 +180,8 @@ impl Remote {
             Self::Policies(asking) => &asking.reach,
             Self::Routes(asking) => &asking.reach,
             Self::Consumers(asking) => &asking.reach,
+            Self::Accounts(asking) => &asking.reach,
+            Self::Queue(asking) => &asking.reach,
             Self::Top(asking) => &asking.reach,
             Self::Decisions(asking) => &asking.reach,
             Self::Config(asking) => &asking.reach,
@@ -199,6 +207,8 @@ impl Remote {
             Self::Policies(asking) => asking.command.run(session),
             Self::Routes(asking) => asking.command.run(session),
             Self::Consumers(asking) => asking.command.run(session),
+            Self::Accounts(asking) => asking.command.run(session),
+            Self::Queue(asking) => asking.command.run(session),
             Self::Top(asking) => asking.command.run(session),
             Self::Decisions(asking) => asking.command.run(session),
             Self::Config(asking) => asking.command.run(session),

@@ -32,7 +32,9 @@ pub mod memory;
 mod policies;
 pub mod problem;
 mod raw;
+pub mod relay;
 mod rules;
+mod secrets;
 pub mod slot_spread;
 pub mod store;
 mod suspect;
@@ -56,10 +58,11 @@ use tollgate_web::Answers;
 pub use clients::Clients;
 pub use env_typos::EnvTypo;
 pub use guards::{Webhook, WebhookSecret, Webhooks};
-pub use keys::{ApiKey, Role, TokenHash};
+pub use keys::{ApiKey, KeyTenant, Role, TokenHash};
 pub use listen::Listen;
 pub use log::{Level, LogConfig, LogFormat};
 pub use problem::{ConfigError, Problem};
+pub use relay::{RelayConfig, RelayListener};
 pub use slot_spread::SlotSpread;
 pub use store::{StoreConfig, Sync};
 pub use tree::Place;
@@ -107,6 +110,8 @@ pub struct Config {
     pub answers: Answers,
     /// The reverse proxy, if there is one.
     pub gateway: Option<Settings>,
+    /// The mail relay, if there is one.
+    pub relay: Option<RelayConfig>,
     /// The webhooks that are notified of locks, by guard.
     pub webhooks: Webhooks,
     /// Warnings about values that are valid but may not be intended.
@@ -122,7 +127,7 @@ pub struct Config {
 pub struct Warning {
     /// The policy that it concerns, if there is one.
     pub policy: Option<String>,
-    /// What is doubtful.
+    /// What may not be intended.
     pub message: String,
     /// What to do about it.
     pub remedy: String,
@@ -147,7 +152,8 @@ impl Config {
             .chain(self.lockouts())
             .chain(self.doubtful_logins())
             .chain(self.unleased_holds());
-        let of_store = self.store.homeless().into_iter().chain(self.too_large());
+        let of_store =
+            self.store.homeless().into_iter().chain(self.too_large()).chain(self.forgetful_relay());
         self.doubts.iter().cloned().chain(of_policies).chain(of_store).collect()
     }
 }
@@ -246,12 +252,18 @@ fn mean(
     databases::check_named(&written_rules, &written_databases, &mut findings);
     let mut rules = rules::mean(&written_rules, &kinds, &guarded, on_outage, &mut findings);
     let made = guards::make(&written_guards, &kinds, &written_policies, &mut rules, &mut findings);
+    if let Some(relay) = &written.relay {
+        relay::prepare(relay, &written_policies, on_outage, &mut rules, &mut findings);
+    }
     let (blocklist, allowlist) =
         (written.blocklist.unwrap_or_default(), written.allowlist.unwrap_or_default());
     let roster = Arc::new(lists::mean(&blocklist, &allowlist, &kinds, &rules, &mut findings));
-    let tags = hash_tags::mean(&written_policies, &mut findings);
+    let mut tags = hash_tags::mean(&written_policies, &mut findings);
     let mut policies = policies::mean(&written_policies, &rules, &mut findings);
     policies.extend(made);
+    if let Some(relay) = &written.relay {
+        relay::complete(relay, &rules, &mut policies, &mut tags, &mut findings);
+    }
     let policies: Vec<_> = policies.into_iter().map(|policy| policy.deriving(&kinds)).collect();
     let policy_names = guards::written_policies(&written_policies, &written_guards);
     let guard_names: Vec<&str> = written_guards.0.iter().map(|(name, _)| name.as_str()).collect();
@@ -271,6 +283,19 @@ fn mean(
         written_guards: &guard_names,
     };
     let gateway = written.gateway.as_ref().and_then(|written| gateway::mean(written, known, &mut findings));
+    let api = listen.map(|listen| (listen.http, "the HTTP interface"));
+    let of_gateway = gateway.iter().flat_map(|gateway| &gateway.listeners);
+    let taken: Vec<_> =
+        api.into_iter().chain(of_gateway.map(|listener| (listener.address, "the gateway"))).collect();
+    let known = relay::Known {
+        policies: &policies,
+        guards: &guards,
+        written_policies: &policy_names,
+        written_guards: &guard_names,
+        taken: &taken,
+        environment,
+    };
+    let relay = written.relay.as_ref().and_then(|written| relay::mean(written, known, &mut findings));
     let made = listen.zip(store).map(|(listen, store)| Config {
         listen,
         keys: keys.into_usable(),
@@ -285,6 +310,7 @@ fn mean(
         clients,
         answers,
         gateway,
+        relay,
         webhooks,
         doubts: findings.warnings(),
         env_typos: env_typos::find(environment, tree),

@@ -12,6 +12,7 @@ pub mod log;
 mod metrics;
 mod notifying;
 mod process;
+mod relay;
 mod reload;
 mod stalling;
 mod tending;
@@ -58,7 +59,7 @@ pub fn run(
     tell_of_valkey(&config.valkey);
     warn_of_trust(&config.store);
     warn_of_pieces(&config.store, &config.policies);
-    descriptors::raise(config.gateway.as_ref());
+    descriptors::raise(&config);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ended = runtime.block_on(serve(config, source, bytes, out));
     // Does not wait for what still runs after a second signal.
@@ -144,7 +145,7 @@ fn known_routes(gateway: Option<Arc<Gateway>>) -> KnownRoutes {
     })
 }
 
-/// Opens the listener of the HTTP API.
+/// Opens a listener.
 async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     let taken = |error: &io::Error| match error.kind() {
         io::ErrorKind::AddrInUse => "; another program listens there already",
@@ -163,8 +164,9 @@ async fn serve(
     // With this handler, exceeding the limit on file sizes is a failed write, like a full disk. Without it,
     // the signal would end the process.
     let _file_too_large = signal(SignalKind::from_raw(FILE_TOO_LARGE))?;
-    let Assembly { admissions, databases, mut registry, flush, gateway, pacer } =
+    let Assembly { admissions, databases, mut registry, flush, gateway, pacer, relay } =
         assemble::assemble(&config).await?;
+    let (relay, relay_listeners) = relay.map(|running| (running.relay, running.listeners)).unzip();
     let Admissions { engine, leases, .. } = admissions.clone();
     let webhook_meters = WebhookMeters::default();
     registry.register_collector(Box::new(webhook_meters.clone()));
@@ -177,6 +179,7 @@ async fn serve(
         keys: Arc::clone(&keys),
         forward_auth: Arc::clone(&forward_auth),
         gateway: gateway.clone(),
+        relay: relay.clone(),
         told,
         databases,
     };
@@ -191,7 +194,7 @@ async fn serve(
         reload: Arc::new(move || by_request.reload().map_err(|error| error.to_string())),
         routes: known_routes(gateway.clone()),
         forward_auth,
-        relay: None,
+        relay: relay.clone(),
         registry,
     };
     let listener = listen(config.listen.http).await?;
@@ -199,11 +202,13 @@ async fn serve(
     let mut end_signals = EndSignals::catch()?;
     let following = Following::start(Arc::clone(&reloader), hangup);
     // Standard output may be closed; the server serves anyway.
-    let _ = greeting::greet(out, (file.as_deref(), &config), listener.local_addr()?, gateway.as_deref());
+    let relay_listeners = relay_listeners.unwrap_or_default();
+    let files = (file.as_deref(), &config);
+    let _ = greeting::greet(out, files, listener.local_addr()?, gateway.as_deref(), &relay_listeners);
     let tending = Tending::start(&engine, &leases);
     let server = listener::Server::start(listener, router(parts));
     end_signals.next().await;
     following.end();
-    let ending = Ending { pacer, server, gateway, tending, notifying, flush };
+    let ending = Ending { pacer, server, gateway, relay, tending, notifying, flush };
     ending.run(reloader.drain(), &mut end_signals).await
 }

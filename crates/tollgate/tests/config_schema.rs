@@ -66,6 +66,13 @@ fn every_form_of_every_setting_fits_the_schema() {
         "databases: { shop: { url_env: U }, other: { url: 'postgres://u@h/d', user: u, connections: 2 } }",
         "rules: { a: { by: b, count_rows: { in: shop, query: 'SELECT $1', at_most: 1, reserve: 1m, cache: 1s, timeout: 1s } } }",
         "policies: { a.b: [c], d: { rules: [e], allow_unmatched: true, hash_tag: t } }",
+        "relay: { hostname: a.example, listen: [{ smtp: 127.0.0.1:25 }, { smtps: '[::]:465' }], tls: { certificate: c, key: k } }",
+        "relay: { connect: c, accept: a, deliver: d, guard: g, networks: 127.0.0.0/8, network_tenant: t, trusted_proxies: [::1] }",
+        "relay: { queue: { dir: q, max_messages: 1_000_000, min_free: 1GiB, lifetime: 5d, history: 1d }, max_size: 1024 }",
+        "relay: { users: [{ name: a, tenant: t, password_env: P, senders: [a.example] }], secret_file: s, tls_ca: ca.pem }",
+        "relay: { accounts: { a/b: { host: h, port: 25, tls: none, limits: [1/min, 0], on_limit: reject, priority: 1 } } }",
+        "relay: { direct: true, max_recipients: 5, max_connections: 10, sending: { connections: 1, retry: [1m] } }",
+        "relay: { direct: { name_server: 127.0.0.1:53, port: 25 }, accounts: { a/b: { host: h, limits: 5/min } } }",
     ];
     for text in texts {
         assert_eq!(schema.refusal(&from_yaml(text)), None, "{text}");
@@ -110,6 +117,11 @@ fn what_is_misspelled_does_not_fit_the_schema() {
         "blocklist: [{ target: 10.0.0.1, for: 1h }]",
         "allowlist: [{ target: 10.0.0.1, reason: r, public: true }]",
         "rules: { a: { by: ip, limits: 5/s, ban: 1h } }",
+        "relay: { listen: [{ smtp: a, smtps: b }] }",
+        "relay: { accounts: { primary: { host: h } } }",
+        "relay: { accounts: { a/b: { host: h, tls: maybe } } }",
+        "relay: { queue: { min_free: much } }",
+        "relay: { users: [{ name: a }] }",
         "rules: { a: { by: ip, limits: 5/s, ban: after five denials in 10m ban 1h } }",
     ];
     for text in texts {

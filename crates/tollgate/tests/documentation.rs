@@ -97,6 +97,7 @@ fn every_configuration_in_the_pages_is_accepted() {
                 .args(["check-config", "--config"])
                 .arg(&file)
                 .env_clear()
+                .env("APP_PASSWORD", "a-password-of-an-application")
                 .env("ACME_API_KEY", "a-key-of-a-consumer")
                 .env("ACME_SECOND_API_KEY", "another-key-of-a-consumer")
                 .env("TOLLGATE_ADMIN_TOKEN", "a-token-of-the-admin")
@@ -214,7 +215,8 @@ fn settings(schema: &Value, node: &Value, path: &str, found: &mut BTreeSet<Strin
         found.insert(path.clone());
         settings(schema, node, &path, found);
     }
-    if node["items"].is_object() && (path.ends_with("keys") || ["blocklist", "allowlist"].contains(&path)) {
+    let lists = ["blocklist", "allowlist", "relay.listen", "relay.users"];
+    if node["items"].is_object() && (path.ends_with("keys") || lists.contains(&path)) {
         settings(schema, &node["items"], &format!("{path}[]"), found);
     }
     if node["additionalProperties"].is_object() {
@@ -300,7 +302,7 @@ fn source() -> String {
     while let Some(directory) = open.pop() {
         for entry in std::fs::read_dir(directory).unwrap() {
             let path = entry.unwrap().path();
-            if path.is_dir() && !path.ends_with("tests") && !path.ends_with("crates/relay") {
+            if path.is_dir() && !path.ends_with("tests") {
                 open.push(path);
             } else if path.extension().is_some_and(|ending| ending == "rs") {
                 source.push_str(&std::fs::read_to_string(path).unwrap());
@@ -324,7 +326,7 @@ fn the_reference_of_log_lines_has_every_line_and_no_other() {
         let call = call.split(");").next().unwrap();
         let message = call.rsplit('"').nth(1).unwrap();
         // If the message is an argument, the rows name its values.
-        assert!(message == "{what}" || written.contains(message), "`{message}` is not in the reference");
+        assert!(message.starts_with('{') || written.contains(message), "`{message}` is not in the reference");
         found += 1;
     }
     assert!(found > 15, "only {found} lines were found");

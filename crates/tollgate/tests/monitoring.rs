@@ -134,8 +134,8 @@ fn the_metrics_of_decisions_and_of_waiting_are_shown_by_a_server_under_the_names
         .filter(|line| !line.starts_with('#'))
         .map(|line| line.split(['{', ' ']).next().unwrap())
         .collect();
-    // These need a gateway, a shared store, guards, or rules without a key and bans.
-    let elsewhere = ["gateway", "guard", "store_up", "store_call", "degraded", "bans"];
+    // These need a relay, a gateway, a shared store, guards, or rules without a key and bans.
+    let elsewhere = ["relay", "gateway", "guard", "store_up", "store_call", "degraded", "bans"];
     let alerts = std::fs::read_to_string(file("tollgate-alerts.yaml")).unwrap();
     let alerts: String = alerts.lines().filter(|line| !line.contains('`')).collect::<Vec<_>>().join("\n");
     let mut found = 0;

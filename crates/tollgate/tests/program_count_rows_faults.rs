@@ -17,7 +17,7 @@ const FAULTS: [(&str, &str, &str); 10] = [
     ("missing", "SELECT count(*) FROM nothing WHERE a = $1", "42P01"),
     ("broken", "SELECT 1 / (length($1) - 3)::bigint", "22012"),
     ("hangs", "SELECT 1 FROM pg_sleep(600) WHERE $1 <> ''", "did not answer in time"),
-    ("null", "SELECT NULL::bigint WHERE $1 <> ''", "selected NULL"),
+    ("nothing", "SELECT NULL::bigint WHERE $1 <> ''", "selected NULL"),
     ("words", "SELECT 'many'::text WHERE $1 <> ''", "a value of type text"),
     ("none", "SELECT 1 WHERE $1 = ''", "selected no row"),
     ("several", "SELECT generate_series(1, 100000)::bigint WHERE $1 <> ''", "more than one row"),

@@ -6,21 +6,25 @@ use std::path::{Path, PathBuf};
 
 #[path = "tidy/kinds.rs"]
 mod kinds;
+#[path = "tidy/names.rs"]
+mod names;
 
 /// Each crate, and the crates of this workspace that it may use.
-const ARROWS: [(&str, &[&str]); 12] = [
+const ARROWS: [(&str, &[&str]); 14] = [
     ("core", &[]),
     ("store", &["core"]),
-    ("redis", &["core"]),
-    ("postgres", &["core"]),
+    ("redis", &["core", "remote"]),
+    ("postgres", &["core", "remote"]),
     ("engine", &["core"]),
+    ("fuzzing", &["core", "engine", "gateway", "redis", "relay", "tollgate", "web"]),
     ("web", &["core", "engine"]),
     ("doors", &["core", "engine", "relay", "web"]),
     ("gateway", &["core", "engine", "web"]),
     ("layer", &["core", "engine", "web"]),
     ("relay", &["core", "engine"]),
+    ("remote", &[]),
     ("testbed", &[]),
-    ("tollgate", &["core", "doors", "engine", "gateway", "postgres", "redis", "store", "web"]),
+    ("tollgate", &["core", "doors", "engine", "gateway", "postgres", "redis", "relay", "store", "web"]),
 ];
 
 fn root() -> PathBuf {
@@ -114,6 +118,19 @@ fn functions_named_get_are_named_for_what_they_give() {
         let text = fs::read_to_string(&path).unwrap();
         let getter = text.lines().find(|line| line.contains("fn get_"));
         assert_eq!(getter, None, "in {}", path.display());
+    }
+}
+
+#[test]
+fn http_doors_ask_the_engine_by_its_one_entry_point() {
+    for door in ["doors", "gateway", "layer"] {
+        let source = root().join("crates").join(door).join("src");
+        for path in files(".rs").into_iter().filter(|path| path.starts_with(&source)) {
+            let text = fs::read_to_string(&path).unwrap();
+            for below in ["engine.decide(", "engine.peek(", "decide_as("] {
+                assert!(!text.contains(below), "{} calls `{below}`: use `Pinned::admit`", path.display());
+            }
+        }
     }
 }
 

@@ -14,6 +14,7 @@ pub mod identity;
 pub mod json;
 pub mod method;
 pub mod path;
+mod statuses;
 pub mod words;
 
 pub use address::TrustedProxies;
@@ -22,3 +23,4 @@ pub use correlation::Correlation;
 pub use facts::{Aliases, Asked, Facts};
 pub use frame_watch::{FrameFlood, FrameWatch};
 pub use identity::{Credentials, Identity};
+pub use statuses::Statuses;

@@ -9,45 +9,12 @@ use std::sync::Arc;
 use futures_lite::future::block_on;
 use serde_json::{Value, json};
 use support::{clock, policies, rule};
-use tollgate_core::store::{Answer, Counter, Forget, HoldsOrder, HoldsReport, Refunded};
-use tollgate_core::{Attempt, Charges, OnOutage, Outcome, Records, Rule, Span, Store, StoreError, Timestamp};
+use tollgate_core::{Attempt, OnOutage, Records, Rule, Span};
 use tollgate_engine::{Engine, Fallback, Parts};
 use tollgate_store::MemoryStore;
+use tollgate_store::faulty::{FaultyStore, Meeting};
 use tollgate_web::answer::Media;
 use tollgate_web::{AnswerSettings, Answers, Correlation};
-
-/// A shared store that is unreachable.
-struct Gone;
-
-fn gone<'a, T>() -> Answer<'a, T> {
-    Answer::ready(Err(StoreError::Unavailable { reason: "nobody is there".into() }))
-}
-
-impl Store for Gone {
-    fn now(&self) -> Answer<'_, Timestamp> {
-        gone()
-    }
-
-    fn take<'a>(&'a self, _: &'a Charges<'_>, _: &'a mut Outcome) -> Answer<'a, ()> {
-        gone()
-    }
-
-    fn peek<'a>(&'a self, _: &'a Charges<'_>, _: &'a mut Outcome) -> Answer<'a, ()> {
-        gone()
-    }
-
-    fn refund<'a>(&'a self, _: &'a Charges<'_>, _: Timestamp) -> Answer<'a, Refunded> {
-        gone()
-    }
-
-    fn holds<'a>(&'a self, _: &'a Counter<'a>, _: HoldsOrder<'a>) -> Answer<'a, HoldsReport> {
-        gone()
-    }
-
-    fn forget<'a>(&'a self, _: Forget<'a>) -> Answer<'a, ()> {
-        gone()
-    }
-}
 
 #[test]
 fn whom_an_outage_denies_is_told_so_whatever_refusals_are_made_to_look_like() {
@@ -55,7 +22,8 @@ fn whom_an_outage_denies_is_told_so_whatever_refusals_are_made_to_look_like() {
     let local = Arc::new(MemoryStore::new(Arc::clone(&clock) as _, 100));
     let fallback =
         Fallback { store: Arc::clone(&local) as _, clock: clock as _, probe_every: Span::from_secs(10) };
-    let parts = Parts { store: Arc::new(Gone), records: local as Arc<dyn Records>, fallback: Some(fallback) };
+    let gone = Arc::new(FaultyStore::over(Arc::clone(&local) as _, |_| Meeting::unreachable()));
+    let parts = Parts { store: gone, records: local as Arc<dyn Records>, fallback: Some(fallback) };
     let denying = Rule { on_outage: OnOutage::Deny, ..rule("login", &["user"], &["5/min"]) };
     let engine = block_on(Engine::start(policies(vec![denying]), parts)).unwrap();
     let answers = Answers::new(AnswerSettings {

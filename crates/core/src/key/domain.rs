@@ -6,7 +6,6 @@
 use core::net::IpAddr;
 
 use crate::charge::KeyText;
-use crate::net::text;
 
 /// The longest domain, in bytes: no DNS name is longer.
 const MOST_BYTES: usize = 253;
@@ -118,12 +117,12 @@ fn has_a_label(domain: &[u8]) -> bool {
 fn write_literal(literal: &str, out: &mut KeyText) -> Result<(), &'static str> {
     let tagged = literal.get(..5).filter(|tag| tag.eq_ignore_ascii_case("IPv6:"));
     let address = match tagged {
-        Some(_) => text::read(&literal[5..]).filter(IpAddr::is_ipv6),
-        None => text::read_v4(literal).map(IpAddr::V4),
+        Some(_) => literal[5..].parse().ok().map(IpAddr::V6),
+        None => literal.parse().ok().map(IpAddr::V4),
     };
     let address = address.ok_or(BAD_LITERAL)?.to_canonical();
     out.extend_from_slice(if address.is_ipv4() { b"[" } else { b"[ipv6:" });
-    text::write(address, out);
+    super::write_text(address, out);
     out.push(b']');
     Ok(())
 }

@@ -8,7 +8,7 @@ use axum::http::header::LOCATION;
 use axum::http::{HeaderValue, Method, StatusCode};
 use schemars::JsonSchema;
 use serde::Serialize;
-use tollgate_relay::accounts::{AccountFault, AccountView, Existing, Put};
+use tollgate_relay::accounts::{AccountFault, AccountView, Existing, Pausable, Put};
 
 use super::App;
 use super::audit::Change;
@@ -16,6 +16,7 @@ use super::auth::Role;
 use super::body;
 use super::counters::Removed;
 use super::endpoint::{Answered, Ask, Endpoint, Operation};
+use super::messages::PauseChanged;
 use super::page::{self, Page};
 use super::path;
 use super::problem::Problem;
@@ -24,6 +25,8 @@ use shape::{AccountBody, AccountShown};
 
 const ALL: &str = "/api/v1/accounts";
 const ONE: &str = "/api/v1/accounts/{tenant}/{id}";
+const PAUSE: &str = "/api/v1/accounts/{tenant}/{id}/pause";
+const RESUME: &str = "/api/v1/accounts/{tenant}/{id}/resume";
 const LEGACY: &str = "/account";
 
 #[derive(Serialize, JsonSchema)]
@@ -64,7 +67,13 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     let legacy = Operation::new(LEGACY, "Add an account, or replace it, as genro-mail-proxy does")
         .takes::<AccountBody<'_>>()
         .answers::<Written>();
+    let pause = Operation::new(PAUSE, "Pause an account on all nodes: others are used, or mail waits")
+        .answers::<PauseChanged>();
+    let resume = Operation::new(RESUME, "Use an account again that was paused, or whose login failed")
+        .answers::<PauseChanged>();
     vec![
+        Endpoint::new(Method::POST, PAUSE, admin, pause_one).does(pause),
+        Endpoint::new(Method::POST, RESUME, admin, resume_one).does(resume),
         Endpoint::new(Method::GET, ALL, read, show_page).does(list),
         Endpoint::new(Method::POST, ALL, admin, make_one).does(make),
         Endpoint::new(Method::GET, ONE, read, show_one).does(look),
@@ -134,6 +143,26 @@ async fn remove_one(app: Arc<App>, ask: Ask) -> Answered {
     }
 }
 
+async fn pause_one(app: Arc<App>, ask: Ask) -> Answered {
+    let (tenant, id) = named(&ask)?;
+    let what = Pausable::Account { tenant, id };
+    let changed = app.relay()?.book().pause(&what).await?;
+    if changed {
+        Change { action: "account.pause", what: &what.to_string(), ..Change::default() }.tell(&ask);
+    }
+    Ok(json(&PauseChanged { paused: true, changed }))
+}
+
+async fn resume_one(app: Arc<App>, ask: Ask) -> Answered {
+    let (tenant, id) = named(&ask)?;
+    let what = Pausable::Account { tenant, id };
+    let changed = app.relay()?.book().resume(&what).await?;
+    if changed {
+        Change { action: "account.resume", what: &what.to_string(), ..Change::default() }.tell(&ask);
+    }
+    Ok(json(&PauseChanged { paused: false, changed }))
+}
+
 /// Writes an account, and logs it without its password.
 async fn write(
     app: &App,
@@ -159,6 +188,7 @@ async fn write(
 /// The account that the path names, if the caller may look at its tenant.
 fn named(ask: &Ask) -> Result<(String, String), Problem> {
     let (tenant, id) = path::rest(&ask.uri);
+    let id = id.strip_suffix("/pause").or_else(|| id.strip_suffix("/resume")).unwrap_or(id);
     let (tenant, id) = (path::decode(tenant)?, path::decode(id)?);
     ask.check_tenant(&tenant)?;
     Ok((tenant, id))

@@ -6,6 +6,7 @@ use arc_swap::ArcSwap;
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, HeaderName};
 use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
 
 use super::pages;
 use super::problem::Problem;
@@ -143,8 +144,7 @@ fn find(keys: &[AccessKey], token: &[u8]) -> Option<usize> {
     // Every key is compared to its last byte, so that the time reveals nothing.
     let mut found = None;
     for (index, key) in keys.iter().enumerate() {
-        let differs = key.hash.iter().zip(&hash).fold(0, |sum, (a, b)| sum | (a ^ b));
-        if differs == 0 {
+        if bool::from(key.hash.ct_eq(&hash)) {
             found = Some(index);
         }
     }

@@ -3,6 +3,7 @@
 //! This is the busiest endpoint: the body is read in place, the response is written once, and nothing is
 //! looked up twice.
 
+use futures_util::future::join_all;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -13,7 +14,6 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use smallvec::SmallVec;
-use tollgate_core::together::join_all;
 use tollgate_core::{Attempt, Decision};
 use tollgate_engine::admit::Look;
 use tollgate_engine::{Admit, Engine, Pinned, Terms};

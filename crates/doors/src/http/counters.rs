@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use tollgate_core::store::{Counter, Forget};
 use tollgate_core::{Clash, Limit, Plan, Policies, Rule};
 use tollgate_engine::runtime_config::CONSUMER;
+use tollgate_web::Statuses;
 
 use super::App;
 use super::audit::Change;
@@ -204,7 +205,7 @@ fn configured<'p>(app: &App, rule: &'p Rule) -> RuleConfigured<'p> {
         on_exceed: rule.on_exceed.to_string(),
         on_outage: rule.on_outage.to_string(),
         ban: rule.ban.map(|ban| ban.to_string()),
-        count_when: rule.count_when.map(|statuses| statuses.to_string()),
+        count_when: rule.count_when.map(|classes| Statuses::from(classes).to_string()),
         count: rule.count.as_ref().map(ToString::to_string),
         enabled: rule.enabled,
     }

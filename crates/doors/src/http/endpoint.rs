@@ -45,6 +45,8 @@ pub(crate) struct Operation {
     pub(crate) path: &'static str,
     pub(crate) summary: &'static str,
     pub(crate) request: Option<SchemaOf>,
+    /// Another media type that it takes.
+    pub(crate) other_media: Option<&'static str>,
     pub(crate) query: &'static [(&'static str, &'static str)],
     /// Whether a response with 200 has no body.
     pub(crate) empty: bool,
@@ -65,7 +67,7 @@ pub(crate) struct Ask {
     pub(crate) extensions: Extensions,
     caller: Option<Caller>,
     /// The memory of the body, counted against the bounds on all bodies.
-    _room: Room,
+    room: Room,
 }
 
 /// The result of an endpoint.
@@ -124,6 +126,24 @@ impl Endpoint {
         }
     }
 
+    /// An endpoint that reads its body by itself, piece by piece.
+    pub(crate) fn streaming<F, Fut>(method: Method, pattern: &'static str, role: Role, run: F) -> Self
+    where
+        F: Fn(Arc<App>, Ask, Body) -> Fut + Clone + Send + Sync + 'static,
+        Fut: Future<Output = Answered> + Send + 'static,
+    {
+        let filter = MethodFilter::try_from(method.clone()).expect("only ordinary methods are used");
+        let serve = move |index| {
+            let run = run.clone();
+            let gate = Gate { role: Some(role), most: MOST_BODY_BYTES, index };
+            on(filter, move |State(app): State<Arc<App>>, request: Request| {
+                serve_stream(app, request, gate, run)
+            })
+        };
+        let tokens = &["bearer", "key", "token"];
+        Self { method, pattern, role: Some(role), tokens, operations: Vec::new(), serve: Box::new(serve) }
+    }
+
     /// Whether it reads a body. A body sent to any other endpoint is not read.
     pub(crate) fn takes_body(&self) -> bool {
         self.operations.iter().any(|operation| operation.request.is_some())
@@ -144,12 +164,26 @@ impl Endpoint {
 impl Operation {
     /// An operation at a path.
     pub(crate) fn new(path: &'static str, summary: &'static str) -> Self {
-        Self { path, summary, request: None, query: &[], empty: false, answers: Vec::new() }
+        Self {
+            path,
+            summary,
+            request: None,
+            other_media: None,
+            query: &[],
+            empty: false,
+            answers: Vec::new(),
+        }
     }
 
     /// Its request body.
     pub(crate) fn takes<T: JsonSchema>(mut self) -> Self {
         self.request = Some(|generator| generator.subschema_for::<T>());
+        self
+    }
+
+    /// Another media type of its request body, which is not decoded.
+    pub(crate) fn takes_also(mut self, media: &'static str) -> Self {
+        self.other_media = Some(media);
         self
     }
 
@@ -193,9 +227,24 @@ impl Ask {
         self.caller.as_ref().map_or("anybody", Caller::name)
     }
 
+    /// Reads the whole body into memory, within the bounds on all bodies.
+    pub(crate) async fn read(&mut self, body: Body, most: usize) -> Result<Bytes, Problem> {
+        incoming::read(&self.headers, body, most, &mut self.room).await
+    }
+
+    /// Takes so many bytes of the bounds on all bodies, for as long as the request lasts.
+    pub(crate) fn take_room(&mut self, bytes: usize) -> Result<(), Problem> {
+        self.room.grow_to(bytes)
+    }
+
     /// The caller's key; `None` where there are no keys.
     pub(crate) fn key(&self) -> Option<&Caller> {
         self.caller.as_ref()
+    }
+
+    /// Whether the caller's key belongs to a tenant.
+    pub(crate) fn has_tenant(&self) -> bool {
+        self.key().and_then(Caller::tenant).is_some()
     }
 
     /// Refuses a caller whose key belongs to another tenant.
@@ -243,7 +292,13 @@ where
     let (parts, body) = request.into_parts();
     let mut unread = Unread::of(&parts, &body);
     let correlation = Correlation::of(&parts.headers);
-    let answered = match enter(&app, parts, body, &correlation, gate).await {
+    let entered = match enter(&app, parts, &correlation, gate) {
+        Ok(mut ask) if app.takes_body[gate.index] => {
+            ask.read(body, gate.most).await.map(|body| Ask { body, ..ask })
+        }
+        entered => entered,
+    };
+    let answered = match entered {
         Ok(ask) => {
             if app.takes_body[gate.index] {
                 unread = Unread::NOTHING;
@@ -257,6 +312,29 @@ where
     };
     let mut response = finish(answered, correlation);
     unread.close(&mut response);
+    app.meters.note(gate.index, response.status(), started);
+    response
+}
+
+/// As [`serve`], for an endpoint that reads its body by itself.
+async fn serve_stream<F, Fut>(app: Arc<App>, request: Request, gate: Gate, run: F) -> Response
+where
+    F: Fn(Arc<App>, Ask, Body) -> Fut,
+    Fut: Future<Output = Answered> + Send + 'static,
+{
+    let started = app.meters.start();
+    let (parts, body) = request.into_parts();
+    let unread = Unread::of(&parts, &body);
+    let correlation = Correlation::of(&parts.headers).settled();
+    let answered = match enter(&app, parts, &correlation, gate) {
+        Ok(ask) => run(Arc::clone(&app), ask, body).await,
+        Err(problem) => Err(problem),
+    };
+    let mut response = finish(answered, correlation);
+    // A refused request may have a body that was not read to its end.
+    if !response.status().is_success() {
+        unread.close(&mut response);
+    }
     app.meters.note(gate.index, response.status(), started);
     response
 }
@@ -307,29 +385,20 @@ fn finish(answered: Answered, correlation: Correlation) -> Response {
     response
 }
 
-async fn enter(
-    app: &Arc<App>,
-    parts: Parts,
-    body: Body,
-    correlation: &Correlation,
-    gate: Gate,
-) -> Result<Ask, Problem> {
+fn enter(app: &Arc<App>, parts: Parts, correlation: &Correlation, gate: Gate) -> Result<Ask, Problem> {
     let caller = match gate.role {
         Some(role) => app.keys.admit(role, &parts.headers)?,
         None => None,
     };
     check_query(parts.uri.query(), &app.queries[gate.index])?;
     let Parts { uri, headers, extensions, .. } = parts;
-    let mut room = Room::new(app, extensions.get());
-    let body = match app.takes_body[gate.index] {
-        true => incoming::read(&headers, body, gate.most, &mut room).await?,
-        false => Bytes::new(),
-    };
-    Ok(Ask { uri, headers, body, correlation: correlation.clone(), extensions, caller, _room: room })
+    let room = Room::new(app, extensions.get());
+    let (body, correlation) = (Bytes::new(), correlation.clone());
+    Ok(Ask { uri, headers, body, correlation, extensions, caller, room })
 }
 
-/// Refuses unknown and repeated query parameters. They would be ignored, and a `DELETE` with `?rule=x` must not
-/// reset everything.
+/// Refuses unknown and repeated query parameters. They would be ignored, and a `DELETE` with `?rule=x` must
+/// not reset everything.
 fn check_query(query: Option<&str>, known: &[&str]) -> Result<(), Problem> {
     let members = query.into_iter().flat_map(|query| query.split('&')).filter(|member| !member.is_empty());
     let names = members.map(|member| member.split_once('=').map_or(member, |(name, _)| name));

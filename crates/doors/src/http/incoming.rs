@@ -72,7 +72,7 @@ impl Room {
     }
 
     /// Grows to this many bytes in total.
-    fn grow_to(&mut self, bytes: usize) -> Result<(), Problem> {
+    pub(crate) fn grow_to(&mut self, bytes: usize) -> Result<(), Problem> {
         let more = bytes.saturating_sub(self.bytes);
         if let Some(peer) = &self.peer
             && !peer.bodies.add(more, MOST_BODY_BYTES_PER_CONNECTION)
@@ -138,7 +138,7 @@ pub(crate) async fn read(
 }
 
 /// The next non-empty piece of a body.
-async fn next(body: &mut Body) -> Result<Option<Bytes>, Problem> {
+pub(crate) async fn next(body: &mut Body) -> Result<Option<Bytes>, Problem> {
     while let Some(frame) = body.frame().await {
         let frame =
             frame.map_err(|error| Problem::bad_request(format!("the body cannot be read: {error}")))?;
@@ -150,6 +150,11 @@ async fn next(body: &mut Body) -> Result<Option<Bytes>, Problem> {
         }
     }
     Ok(None)
+}
+
+/// The length of the body, as the head tells it.
+pub(crate) fn told_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH).and_then(length)
 }
 
 fn length(value: &HeaderValue) -> Option<u64> {

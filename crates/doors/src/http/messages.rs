@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use axum::http::Method;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tollgate_relay::Relay;
+use tollgate_relay::accounts::Pausable;
 use tollgate_relay::lanes::{LaneKey, LaneView};
 use tollgate_relay::message::MessageId;
 use tollgate_relay::queue::{QueueError, Shown};
@@ -16,6 +17,7 @@ use tollgate_relay::queue::{QueueError, Shown};
 use super::App;
 use super::audit::Change;
 use super::auth::Role;
+use super::body::{self, Text};
 use super::endpoint::{Answered, Ask, Endpoint, Operation};
 use super::page::{self, Page};
 use super::path;
@@ -29,6 +31,8 @@ const RETRY: &str = "/api/v1/messages/{id}/retry";
 const CANCEL: &str = "/api/v1/messages/{id}/cancel";
 const LEGACY: &str = "/messages";
 const LANES: &str = "/api/v1/lanes";
+const PAUSE: &str = "/api/v1/lanes/pause";
+const RESUME: &str = "/api/v1/lanes/resume";
 
 /// How many messages one request looks at, to find those that are asked for.
 const MOST_SCANNED: usize = 20_000;
@@ -52,6 +56,29 @@ struct LanesShown {
     lanes: Vec<LaneShown>,
     /// How many there are in all.
     total: usize,
+}
+
+/// Which mail is paused or resumed: all, that of a tenant, or that of a tenant to one domain.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "PauseRequest")]
+struct PauseBody<'b> {
+    /// The tenant whose mail is paused or resumed; by default all tenants.
+    #[serde(borrow, default)]
+    tenant: Option<Text<'b>>,
+    /// The recipient domain; by default all. Needs `tenant`.
+    #[serde(borrow, default)]
+    domain: Option<Text<'b>>,
+}
+
+/// What a pause or its end changed.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "PauseChanged")]
+pub(super) struct PauseChanged {
+    /// Whether it is paused now.
+    pub(super) paused: bool,
+    /// Whether that is new.
+    pub(super) changed: bool,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -82,7 +109,15 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     let lanes = Operation::new(LANES, "List the lanes of the queue: what waits, and for what")
         .query(LANES_QUERY)
         .answers::<LanesShown>();
+    let pause = Operation::new(PAUSE, "Pause sending, on all nodes; what is in flight goes on")
+        .takes::<PauseBody<'_>>()
+        .answers::<PauseChanged>();
+    let resume = Operation::new(RESUME, "Resume sending, on all nodes")
+        .takes::<PauseBody<'_>>()
+        .answers::<PauseChanged>();
     vec![
+        Endpoint::new(Method::POST, PAUSE, admin, pause_mail).does(pause),
+        Endpoint::new(Method::POST, RESUME, admin, resume_mail).does(resume),
         Endpoint::new(Method::GET, ALL, read, show_page).does(list),
         Endpoint::new(Method::GET, ONE, read, show_one).does(look),
         Endpoint::new(Method::POST, RETRY, admin, retry_one).does(retry),
@@ -194,6 +229,40 @@ async fn show_lanes(app: Arc<App>, ask: Ask) -> Answered {
     Ok(json(&LanesShown { lanes: lanes.iter().take(limit).map(LaneShown::of).collect(), total }))
 }
 
+async fn pause_mail(app: Arc<App>, ask: Ask) -> Answered {
+    let what = pausable(&ask)?;
+    let changed = app.relay()?.book().pause(&what).await?;
+    tell_pause(&ask, "mail.pause", &what, changed);
+    Ok(json(&PauseChanged { paused: true, changed }))
+}
+
+async fn resume_mail(app: Arc<App>, ask: Ask) -> Answered {
+    let what = pausable(&ask)?;
+    let changed = app.relay()?.book().resume(&what).await?;
+    tell_pause(&ask, "mail.resume", &what, changed);
+    Ok(json(&PauseChanged { paused: false, changed }))
+}
+
+/// What a body asks to pause, if the caller may.
+fn pausable(ask: &Ask) -> Result<Pausable, Problem> {
+    let body: PauseBody<'_> = body::read(&ask.body)?;
+    let (tenant, domain) = (body.tenant.as_ref().map(Text::as_str), body.domain.as_ref().map(Text::as_str));
+    match tenant {
+        Some(tenant) => ask.check_tenant(tenant)?,
+        None if ask.has_tenant() => {
+            return Err(Problem::forbidden("the key belongs to a tenant: name it as `tenant`".to_owned()));
+        }
+        None => {}
+    }
+    Ok(Pausable::mail(tenant, domain)?)
+}
+
+fn tell_pause(ask: &Ask, action: &'static str, what: &Pausable, changed: bool) {
+    if changed {
+        Change { action, what: &what.to_string(), ..Change::default() }.tell(ask);
+    }
+}
+
 /// The message that the path names, if the caller may look at it.
 async fn known(relay: &Arc<Relay>, ask: &Ask) -> Result<Shown, Problem> {
     let id = path::decode(path::rest(&ask.uri).0)?;
@@ -265,7 +334,7 @@ fn failed(error: QueueError) -> Problem {
     Problem::unavailable(error.to_string())
 }
 
-/// Runs what reads the disk where it holds nobody up.
+/// Runs a blocking disk read on the blocking thread pool.
 async fn blocking<T: Send + 'static>(read: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
     tokio::task::spawn_blocking(read)
         .await

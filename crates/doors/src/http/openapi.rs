@@ -77,7 +77,10 @@ fn describe(
         described["security"] = endpoint.tokens.iter().map(|token| json!({ *token: [] })).collect();
     }
     if let Some(schema) = operation.request {
-        let content = json!({ "application/json": { "schema": schema(requests) } });
+        let mut content = json!({ "application/json": { "schema": schema(requests) } });
+        if let Some(media) = operation.other_media {
+            content[media] = json!({ "schema": { "type": "string", "format": "binary" } });
+        }
         described["requestBody"] = json!({ "required": true, "content": content });
     }
     described
@@ -122,6 +125,7 @@ fn about(status: &str) -> &'static str {
     match status {
         "200" => "Done",
         "201" => "Made",
+        "202" => "Accepted",
         "403" => "Blocked; or, with `dialect=nginx`, denied with the status in X-Tollgate-Status",
         "422" => "The configuration has problems; the old policies stay in force",
         "429" => "Some limit is exceeded",

@@ -95,6 +95,27 @@ impl Problem {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "/problems/too-large", "Content too large", detail)
     }
 
+    pub(crate) fn message_too_large() -> Self {
+        let detail = "the message is larger than the relay's `max_size`";
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "/problems/too-large", "Content too large", detail)
+    }
+
+    pub(crate) fn unsupported_media(detail: &'static str) -> Self {
+        Self(tollgate_web::Problem::unsupported_media(detail))
+    }
+
+    pub(crate) fn misconfigured(detail: String) -> Self {
+        Self(tollgate_web::Problem::misconfigured(detail))
+    }
+
+    /// Another body came under an idempotency key that was used before.
+    pub(crate) fn reused_key() -> Self {
+        let detail =
+            "another message was submitted under this `Idempotency-Key`: use a new key for a new message";
+        let (kind, title) = ("/problems/idempotency-key-reused", "Idempotency key reused");
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, kind, title, detail)
+    }
+
     pub(crate) fn bad_configuration(detail: String) -> Self {
         let (kind, title) = ("/problems/bad-configuration", "Bad configuration");
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, kind, title, detail)

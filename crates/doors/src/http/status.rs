@@ -22,9 +22,9 @@ use super::shown::{json, json_bytes};
 
 #[derive(Serialize, JsonSchema)]
 struct Status {
-    /// `live`, `ready`, or `degraded`: decisions are made without the store.
+    /// `live`, `ready`, or `degraded`: decisions are made without the store, or the mail relay is broken.
     status: &'static str,
-    /// Why the store cannot be used; only if `degraded`.
+    /// Why the store cannot be used, or `relay`; only if `degraded`.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'static str>,
     /// The cause in words; only if `degraded`.
@@ -76,6 +76,9 @@ async fn is_ready(app: Arc<App>, _: Ask) -> Answered {
     {
         let reason = error.reason().filter(|_| app.engine.is_shared());
         return reason.map(|reason| degraded(reason, Some(error.to_string()))).ok_or_else(|| error.into());
+    }
+    if let Some(cause) = app.relay.as_ref().and_then(|relay| relay.fault()) {
+        return Ok(json(&Status { status: "degraded", reason: Some("relay"), cause: Some(cause) }));
     }
     Ok(json(&Status { status: "ready", reason: None, cause: None }))
 }

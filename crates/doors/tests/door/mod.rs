@@ -17,14 +17,15 @@ use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tollgate_core::key::FieldKind;
-use tollgate_core::store::{Answer, Counter, Forget, HoldsOrder, HoldsReport, Refunded};
+use tollgate_core::store::{Answer, Forget};
 use tollgate_core::versioned_map::{Changes, Edit, Namespace};
 use tollgate_core::{
-    Charges, Deferral, Field, OnExceed, OnOutage, Outcome, Plan, Policies, Policy, Records, Rule, Span,
-    Store, StoreError, Timestamp,
+    Deferral, Field, OnExceed, OnOutage, Plan, Policies, Policy, Records, Rule, Span, Store, Timestamp,
 };
 use tollgate_doors::{AccessKey, AccessKeys, ForwardAuth, HttpParts, Peer, Role, RouteInfo, router};
 use tollgate_engine::{Admissions, Engine, Fallback, Leases, Pacer, PacerOptions, Parts};
+use tollgate_relay::Relay;
+use tollgate_store::faulty::{Call, FaultyStore, Meeting};
 use tollgate_store::{ManualClock, MemoryStore};
 use tower::ServiceExt;
 
@@ -57,11 +58,6 @@ pub struct Reply {
 /// Records in memory, with the same secret for every door.
 pub struct Notebook(MemoryStore);
 
-/// A store that never answers, or answers only that a refund is too old.
-struct Gone {
-    given: Option<Refunded>,
-}
-
 impl Door {
     /// The records of the run-time configuration.
     pub fn recorded(&self) -> BTreeMap<String, Vec<u8>> {
@@ -91,12 +87,27 @@ impl Door {
     }
 
     pub fn with(policies: Policies, keys: Vec<AccessKey>, kind: StoreKind) -> Self {
+        Self::with_relay(policies, keys, kind, None)
+    }
+
+    /// With what makes a relay of the door's engine and clock.
+    pub fn with_relay(
+        policies: Policies,
+        keys: Vec<AccessKey>,
+        kind: StoreKind,
+        relay: Option<&dyn Fn(Admissions, Arc<ManualClock>) -> Arc<Relay>>,
+    ) -> Self {
         let clock = Arc::new(ManualClock::at(Timestamp::from_micros(START * 1_000_000)));
         let records = Arc::new(Notebook(MemoryStore::new(Arc::clone(&clock) as _, 1)));
         let store: Arc<dyn Store> = match kind {
             StoreKind::Memory => Arc::new(MemoryStore::new(Arc::clone(&clock) as _, 1_000_000)),
-            StoreKind::Gone | StoreKind::Lost => Arc::new(Gone { given: None }),
-            StoreKind::Forgetful => Arc::new(Gone { given: Some(Refunded::TooOld) }),
+            StoreKind::Gone | StoreKind::Lost => {
+                Arc::new(FaultyStore::over(forgotten(&clock), |_| Meeting::unreachable()))
+            }
+            StoreKind::Forgetful => Arc::new(FaultyStore::over(forgotten(&clock), |call| match call {
+                Call::Refund => Meeting::Pass,
+                _ => Meeting::unreachable(),
+            })),
         };
         let fallback = matches!(kind, StoreKind::Lost).then(|| Fallback {
             store: Arc::new(MemoryStore::new(Arc::clone(&clock) as _, 1_000_000)),
@@ -113,18 +124,20 @@ impl Door {
         let keys = Arc::new(AccessKeys::new(keys));
         let forward_auth = Arc::<ForwardAuth>::default();
         let pacer = Pacer::new(Arc::clone(&engine), PacerOptions::default());
+        let admissions = Admissions {
+            engine: Arc::clone(&engine),
+            pacer: None,
+            leases: Arc::new(Leases::new(Arc::clone(&engine), Arc::clone(&clock) as _)),
+        };
+        let relay = relay.map(|relay| relay(admissions.clone(), Arc::clone(&clock)));
         let parts = HttpParts {
-            admissions: Admissions {
-                engine: Arc::clone(&engine),
-                pacer: None,
-                leases: Arc::new(Leases::new(Arc::clone(&engine), Arc::clone(&clock) as _)),
-            },
+            admissions,
             pacer: pacer.clone(),
             keys: Arc::clone(&keys),
             reload,
             routes: Arc::new(known_routes),
             forward_auth: Arc::clone(&forward_auth),
-            relay: None,
+            relay,
             registry: Registry::default(),
         };
         Self { router: router(parts), clock, engine, pacer, keys, records, reloads, forward_auth }
@@ -179,6 +192,13 @@ impl Door {
         let request = Request::builder().uri("/api/v1/openapi.json").body(Body::empty()).unwrap();
         self.answer(request).await.json()
     }
+}
+
+/// Counters that were forgotten just now, so that every refund is too late.
+fn forgotten(clock: &Arc<ManualClock>) -> Arc<MemoryStore> {
+    let store = MemoryStore::new(Arc::clone(clock) as _, 1_000);
+    assert!(matches!(store.forget(Forget::All), Answer::Ready(Some(Ok(())))));
+    Arc::new(store)
 }
 
 pub enum StoreKind {
@@ -393,34 +413,4 @@ impl Records for Notebook {
     fn secret(&self) -> Answer<'_, [u8; 32]> {
         Answer::ready(Ok([7; 32]))
     }
-}
-
-impl Store for Gone {
-    fn now(&self) -> Answer<'_, Timestamp> {
-        gone()
-    }
-
-    fn take<'a>(&'a self, _: &'a Charges<'_>, _: &'a mut Outcome) -> Answer<'a, ()> {
-        gone()
-    }
-
-    fn peek<'a>(&'a self, _: &'a Charges<'_>, _: &'a mut Outcome) -> Answer<'a, ()> {
-        gone()
-    }
-
-    fn refund<'a>(&'a self, _: &'a Charges<'_>, _: Timestamp) -> Answer<'a, Refunded> {
-        self.given.map_or_else(gone, |given| Answer::ready(Ok(given)))
-    }
-
-    fn holds<'a>(&'a self, _: &'a Counter<'a>, _: HoldsOrder<'a>) -> Answer<'a, HoldsReport> {
-        gone()
-    }
-
-    fn forget<'a>(&'a self, _: Forget<'a>) -> Answer<'a, ()> {
-        gone()
-    }
-}
-
-fn gone<'a, T>() -> Answer<'a, T> {
-    Answer::ready(Err(StoreError::Unavailable { reason: "nobody is there".into() }))
 }

@@ -1,4 +1,4 @@
-//! Laws of the breaker over every order of events.
+//! Properties of the breaker over every order of events.
 
 use proptest::prelude::*;
 
@@ -26,7 +26,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// What is known of a run of events beside the breaker itself.
+/// What the test knows of a run of events, apart from the breaker itself.
 #[derive(Default)]
 struct Known {
     now: u64,
@@ -54,7 +54,7 @@ impl Known {
         }
     }
 
-    /// It opened: what the breaker must know about flaps from now on.
+    /// The breaker opened: computes what it must know about flaps from now on.
     fn open(&mut self) {
         let soon = self.closed_since.is_some_and(|since| self.now - since < 10_000_000);
         self.flaps = if soon { self.flaps + 1 } else { 0 };
@@ -146,14 +146,14 @@ proptest! {
         }
     }
 
-    /// A store of which every other reply is late, under steady traffic: the case in which one lucky
-    /// probe must not close the breaker.
+    /// A store half of whose replies are late, under steady traffic. One lucky probe must not close the
+    /// breaker.
     #[test]
     fn a_store_that_answers_half_of_all_calls_in_time_turns_it_once_in_five_seconds_at_most(
         replies in prop::collection::vec(any::<bool>(), 4_000), chance: u64,
     ) {
         let (mut breaker, mut turns, mut replies) = (Breaker::closed(), Vec::new(), replies.into_iter());
-        // Ten minutes of attempts every 50 ms; probes are looked after every 250 ms.
+        // Ten minutes of attempts every 50 ms; probes are driven every 250 ms.
         for step in 0..12_000_u64 {
             let now = Timestamp::from_micros(step * 50_000);
             let before = breaker.turns();
@@ -184,7 +184,7 @@ proptest! {
     }
 }
 
-/// Lets probes succeed, at the pace at which they come due, until the breaker closes; answers when.
+/// Lets probes succeed when they come due, until the breaker closes. Returns when it does.
 fn recover(breaker: &mut Breaker, mut now: u64) -> u64 {
     loop {
         now += 250_000;

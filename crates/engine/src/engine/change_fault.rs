@@ -1,4 +1,4 @@
-//! Why something that was to be changed at run time was not.
+//! Why a run-time change was refused.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use tollgate_core::{Clash, Mistake, StoreError};
 
 use crate::runtime_config::{BadSpec, Misfit};
 
-/// Why something was not changed. Nothing was, unless the store says otherwise.
+/// Why a change was refused. Nothing was changed, unless the store says otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChangeFault {
     /// The configuration has a rule or a policy of that name. The caller's fault.
@@ -14,43 +14,43 @@ pub enum ChangeFault {
         /// The name.
         name: String,
     },
-    /// A policy of that name was made before. The caller's fault.
+    /// A policy of that name was created before. The caller's fault.
     Taken {
         /// The name.
         name: String,
     },
-    /// There is nothing of that name to be changed. The caller's fault.
+    /// Nothing of that name exists. The caller's fault.
     Unknown {
         /// The name.
         name: String,
     },
-    /// What is to be assigned is no policy. The caller's fault.
+    /// The policy to assign does not exist. The caller's fault.
     NoPolicy(Mistake),
-    /// Routes pass it. The caller's fault.
+    /// Routes use it. The caller's fault.
     InUse {
         /// The name.
         name: String,
         /// The routes, sorted.
         routes: Vec<String>,
     },
-    /// There are as many as there may be. Nobody's fault.
+    /// The maximum number exists already.
     TooMany {
-        /// How many may be.
+        /// The maximum.
         most: usize,
-        /// Of what.
+        /// What there are too many of.
         what: &'static str,
     },
-    /// It is not what the caller took it for. The caller's fault.
+    /// It is not in the state that the caller expected. The caller's fault.
     Changed {
         /// Its name.
         name: String,
     },
-    /// Others change it all the time. Nobody's fault.
+    /// Other callers keep changing it.
     Contended {
         /// Its name.
         name: String,
     },
-    /// It says what no policy can say. The caller's fault.
+    /// The policy is invalid. The caller's fault.
     PolicySpec(BadSpec),
     /// No attempt could meet its limits. The caller's fault.
     Clash(Box<Clash>),

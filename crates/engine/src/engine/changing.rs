@@ -1,7 +1,9 @@
-//! What changes while the engine runs: the configuration as a whole, and the run-time configuration entry by entry.
+//! Changes while the engine runs: the configuration as a whole, and the run-time configuration entry by
+//! entry.
 //!
-//! A change is recorded first and holds then. A policy or a route is only changed from what this node knows
-//! it to be. So of two callers that change the same one at once, on one node or two, one succeeds.
+//! A change is recorded first and takes effect then. A policy or a route is only changed if its record is
+//! what this node knows. So of two callers that change the same one at once, on one node or on two, one
+//! succeeds.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,12 +18,12 @@ use crate::runtime_config::{BadSpec, LeftOut, RuntimeConfig, Subject, Touched, U
 /// How many rules are renewed one by one. If more have changed, all are renewed.
 const MOST_RULES: usize = 8;
 
-/// What the file says and what was set on top of it.
+/// What the file says and what was set on top of it at run time.
 pub(crate) struct Configured {
     pub(crate) base: Policies,
     pub(crate) runtime: RuntimeConfig,
     pub(crate) followed: Followed,
-    /// The records that the log was told about, because they do not fit.
+    /// The records that were logged as unusable beside this configuration.
     told: BTreeSet<String>,
 }
 
@@ -32,7 +34,7 @@ impl Configured {
 }
 
 impl Engine {
-    /// Gives one key limits of its own, which hold from now on and survive restarts. Answers those that
+    /// Gives one key limits of its own. They take effect now and survive restarts. Returns the limits that
     /// were set before.
     pub async fn set_override(
         &self,
@@ -56,7 +58,7 @@ impl Engine {
         Ok(before)
     }
 
-    /// Takes back what was set for a key: the configuration holds again. Answers what was set.
+    /// Removes the limits set for a key: the configuration applies again. Returns what was set.
     pub async fn remove_override(&self, rule: &str, key: &str) -> Result<Option<Arc<Plan>>, ChangeFault> {
         let _alone = self.changing.lock().await;
         let before = self.configured.lock().runtime.overrides.at(rule, key).cloned();
@@ -69,7 +71,7 @@ impl Engine {
         self.configured.lock().runtime.overrides.at(rule, key).is_some()
     }
 
-    /// Puts other policies in force, all at once. Counters stay; so does what was set at run time.
+    /// Replaces all policies at once. Counters and run-time changes stay.
     pub fn reload(&self, policies: Policies) {
         let mut configured = self.configured.lock();
         self.watch.meters.know(&policies);
@@ -78,7 +80,7 @@ impl Engine {
         self.barrier.configure(&configured.base);
     }
 
-    /// Applies what has changed in the records, and puts it in force.
+    /// Applies changes of the records, and puts them in force.
     pub(crate) fn follow_config(&self, known: Option<u64>, changes: &Changes) -> Entries {
         let mut configured = self.configured.lock();
         let Configured { base, runtime, followed, .. } = &mut *configured;
@@ -95,15 +97,15 @@ impl Engine {
         entries
     }
 
-    /// Records the limits of a key, or that it has none of its own any more.
+    /// Records the limits of a key, or that the key has no limits of its own any more.
     async fn record_override(&self, rule: &str, key: &str, plan: Option<&Plan>) -> Result<(), StoreError> {
         let record = Subject::Override { rule, key }.record();
         let edit = plan.map_or_else(|| Edit::remove(&*record), |plan| Edit::put(&*record, write_plan(plan)));
         self.change_records(Namespace::Config, &[edit]).await.map(drop)
     }
 
-    /// Changes the record of a policy or a route, or removes it, if it still says what is known here.
-    /// Answers whether it did; if not, what it says is known from now on.
+    /// Changes or removes the record of a policy or a route, if the record is what this node knows. Returns
+    /// whether it was; if not, this node knows the current record afterwards.
     pub(super) async fn swap(&self, subject: Subject<'_>, to: Option<&[u8]>) -> Result<bool, StoreError> {
         let record = subject.record();
         let edit = to.map_or_else(|| Edit::remove(&*record), |to| Edit::put(&*record, to));
@@ -112,7 +114,7 @@ impl Engine {
         Ok(held == [true])
     }
 
-    /// The time by which things are written down.
+    /// The time that records are stamped with.
     pub(super) async fn now(&self) -> Result<Timestamp, StoreError> {
         let store = self.shared.as_ref().map_or(&self.store, |shared| &shared.fallback);
         store.now().await
@@ -127,7 +129,7 @@ impl Engine {
         configured.told = left_out.0.into_keys().collect();
     }
 
-    /// As [`Engine::renew`], where nothing but the limits of single keys of one rule has changed.
+    /// As [`Engine::renew`], where only limits of single keys of one rule have changed.
     fn renew_rule(&self, configured: &mut Configured, rule: &str) {
         let current = self.current.load();
         let bare = configured.runtime.bare_rule(rule, &configured.base);
@@ -144,12 +146,12 @@ impl Engine {
         configured.told.extend(left_out.0.into_keys());
     }
 
-    /// Tells the log once of what does not fit what is in force now.
+    /// Logs once each record that does not fit what is in force now.
     fn tell(&self, left_out: &LeftOut, told: &BTreeSet<String>) {
         let pinned = self.pin();
         for (record, why) in left_out.0.iter().filter(|(record, _)| !told.contains(*record)) {
             let record = match Subject::of(record) {
-                // Whether the keys of a rule that is gone were secret, nobody knows.
+                // The rule is gone, so nothing tells whether its keys were secret.
                 Some(Subject::Override { rule, key })
                     if pinned.policies.rule(rule).is_none_or(|rule| rule.secret) =>
                 {

@@ -1,4 +1,4 @@
-//! Deciding: from an attempt to a decision, and what is noted about it.
+//! Deciding: from an attempt to a decision, and recording the decision.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use crate::meter::Meters;
 use crate::receipt::Home;
 use crate::ticket;
 
-/// How often a calendar is turned to the store's time: enough unless its clock jumps from page to page.
+/// How often a decision fetches new calendar pages: enough unless the store's clock jumps from page to page.
 const MOST_TURNS: usize = 3;
 
-/// What stands for a rule's name where somebody is refused who is on the blocklist.
+/// Stands for a rule's name where the blocklist refuses an attempt.
 const BLOCKLIST: &str = "blocklist";
 
-/// Whether charges are taken, or only looked at.
+/// Whether charges are taken or only peeked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Aim {
     Take,
@@ -31,13 +31,12 @@ pub(crate) enum Aim {
 pub enum Manner {
     /// Everything it asks for is taken, or nothing.
     Take,
-    /// The same, for a caller that goes to a pacer with what has to wait: so does what has to wait until a
-    /// hold is released, though nobody knows when that will be.
+    /// The same, for a caller that takes a waiting attempt to a pacer. An attempt that has to wait for a hold
+    /// to be released goes there too, though its wait is unknown.
     TakeOrWait,
-    /// The same, and nothing is noted: a pacer asks about one attempt again and again, and notes what
-    /// becomes of it.
+    /// The same, without recording: a pacer decides one attempt many times, and records the final result.
     TakeInTurn,
-    /// What would be decided is found out. Nothing is taken or noted.
+    /// Finds out what would be decided. Nothing is taken or recorded.
     Peek,
 }
 
@@ -60,6 +59,9 @@ impl Manner {
 
 impl Engine {
     /// Decides an attempt: everything it asks for is taken, or nothing.
+    ///
+    /// This and the next two functions are the layer below [`Pinned::admit`](crate::Pinned::admit), which
+    /// doors use. They do not wait, keep no leases, and refund nothing when a caller goes away.
     pub async fn decide<'a>(
         &self,
         pinned: &'a Snapshot,
@@ -70,7 +72,7 @@ impl Engine {
         Ok(decision)
     }
 
-    /// Says what [`Engine::decide`] would, and takes nothing.
+    /// Returns what [`Engine::decide`] would, and takes nothing. Below [`Pinned::admit`](crate::Pinned::admit).
     pub async fn peek<'a>(&self, pinned: &'a Snapshot, attempt: &Attempt<'a>) -> Result<Decision<'a>, Fault> {
         let mut decision = Decision::blank();
         self.decide_as(Manner::Peek, pinned, attempt, &mut decision).await?;
@@ -89,7 +91,7 @@ impl Engine {
         self.at_once && !pinned.policies.count_rows(policy)
     }
 
-    /// Decides an attempt. The decision is made where it stands.
+    /// Decides an attempt. The decision is written in place. Below [`Pinned::admit`](crate::Pinned::admit).
     #[inline]
     pub async fn decide_as<'a>(
         &self,
@@ -106,7 +108,7 @@ impl Engine {
         } else if decision.policy().counts_rows() {
             Box::pin(self.decide_with_rows(manner.aim(), pinned, attempt, decision)).await?;
         } else if let Some(shared) = &self.shared {
-            // Boxed, so that the future of what is decided in this process stays small.
+            // Boxed, so that the future of an in-process decision stays small.
             Box::pin(self.decide_shared(shared, manner.aim(), pinned, attempt, decision)).await?;
         } else {
             let Decision { charges, outcome, .. } = &mut *decision;
@@ -126,7 +128,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Begins a decision: bars the attempt if it is on the blocklist, or works out its charges.
+    /// Begins a decision: blocks the attempt if it is on the blocklist, or computes its charges.
     pub(crate) fn open<'a>(
         &self,
         pinned: &'a Snapshot,
@@ -140,8 +142,8 @@ impl Engine {
         pinned.open(attempt, ticket, decision)
     }
 
-    /// Takes or looks, and asks again with the calendar around the store's time if that has left the
-    /// pages known here.
+    /// Takes or peeks. If the store's time has left the known calendar pages, fetches the pages around it and
+    /// calls the store again.
     #[inline]
     pub(crate) async fn settle(
         &self,
@@ -165,12 +167,12 @@ impl Engine {
         }
     }
 
-    /// What every limit of a rule shows at a key.
+    /// The readings of every limit of a rule at a key.
     pub async fn look(&self, plan: &Arc<Plan>, key: &str) -> Result<Outcome, StoreError> {
         self.look_in(Home::Store, plan, key).await
     }
 
-    /// As [`Engine::look`], where something was taken.
+    /// As [`Engine::look`], in the store that took the charge.
     pub(crate) async fn look_in(
         &self,
         home: Home,
@@ -188,7 +190,7 @@ impl Engine {
         Ok(outcome)
     }
 
-    /// Counts a decision, and keeps what people need to see why.
+    /// Counts a decision, and records it for operators.
     #[inline]
     pub(crate) fn note(&self, pinned: &Snapshot, decision: &Decision<'_>) {
         // While limits are switched off there is no policy to count for.
@@ -197,7 +199,7 @@ impl Engine {
         {
             meter.count(decision);
         }
-        // Whom an outage denies has done nothing wrong.
+        // A client denied by an outage is no offender.
         if !decision.allowed() && !matches!(decision.origin, Origin::Outage(_)) {
             self.note_refusal(decision);
         }
@@ -243,7 +245,7 @@ impl Engine {
         );
     }
 
-    /// Takes note of a blocked caller: which entry of the blocklist it is, why, and until when.
+    /// Records a blocked attempt: which blocklist entry matched, its reason, and until when it blocks.
     fn note_barred(&self, policy: &str, listing: &Listing, correlation: &str, now: Timestamp) {
         let target = listing.target.to_string();
         self.offenders.note(BLOCKLIST, &target, now);
@@ -264,7 +266,7 @@ impl Engine {
         );
     }
 
-    /// Logs a blocked caller to whom no policy applies, and writes it to the journal.
+    /// Logs a blocked client to which no policy applies, and writes it to the journal.
     pub(crate) fn note_barred_elsewhere(&self, listing: &Arc<Listing>, correlation: &str, now: Timestamp) {
         self.note_barred("", listing, correlation, now);
         self.journal.record(Verdict::Deny, now, || Entry {
@@ -319,7 +321,7 @@ impl Engine {
         }
     }
 
-    /// The keys at which a blocked caller would have been counted, so that it is found by them.
+    /// The keys at which a blocked attempt would have been counted, so that operators can find it by them.
     fn keys_of_barred(&self, pinned: &Snapshot, decision: &Decision<'_>) -> Vec<(Arc<str>, String)> {
         let policy = decision.policy();
         let attempt = Attempt { policy: &policy.name, fields: decision.barred_fields, cost: 0, id: None };
@@ -334,12 +336,12 @@ impl Engine {
     }
 }
 
-/// The id by which the caller knows an attempt: its own, or the one that is made up from the ticket.
+/// The id by which the caller knows an attempt: its own, or one derived from the ticket.
 fn correlation<'c>(given: Option<&'c str>, made: &'c [u8; 16]) -> &'c str {
     given.unwrap_or_else(|| str::from_utf8(made).unwrap_or_default())
 }
 
-/// Allows an attempt that has nothing to charge, unless that is because it is barred.
+/// Allows an attempt without charges, unless it has none because it is blocked.
 #[cold]
 fn allow_unless_barred(decision: &mut Decision<'_>) {
     if decision.barred().is_none() {

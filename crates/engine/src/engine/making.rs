@@ -1,5 +1,5 @@
-//! Policies made at run time, and the routes that pass them. Before something is changed that is there
-//! already, it is looked at what other nodes have made of it.
+//! Policies created at run time, and the routes that use them. Before it changes one that exists, the engine
+//! reads what other nodes have changed.
 
 use std::sync::Arc;
 
@@ -10,27 +10,27 @@ use super::{ChangeFault, Engine};
 use crate::followed::Extent;
 use crate::runtime_config::{CONSUMER, DynamicPolicy, PolicySpec, RuntimeConfig, Subject};
 
-/// How often a change is tried again because somebody else was faster.
+/// How often a change is retried because another caller was faster.
 const TRIES: usize = 4;
 
-/// A policy as it was and as it is.
+/// A policy before and after a change.
 #[derive(Clone, Debug)]
 pub struct Change {
-    /// What it was.
+    /// The policy before.
     pub before: Arc<DynamicPolicy>,
-    /// What it is now.
+    /// The policy after.
     pub after: Arc<DynamicPolicy>,
 }
 
 impl Engine {
-    /// Makes a policy: a rule of its name, and itself of that rule and the one of consumers.
+    /// Creates a policy with a rule of the same name. The policy consists of that rule and the consumer rule.
     pub async fn make_policy(&self, spec: PolicySpec) -> Result<Arc<DynamicPolicy>, ChangeFault> {
         let _alone = self.changing.lock().await;
         let name = Arc::clone(&spec.name);
         let made = Arc::new(DynamicPolicy::new(spec, self.now().await?));
         for _ in 0..TRIES {
             self.check_new(&made)?;
-            // What was set for keys of a rule that had this name is not meant for this one.
+            // Overrides for a former rule of this name must not apply to the new one.
             self.forget_overrides(&name).await?;
             if self.swap(Subject::Policy(&name), Some(made.written())).await? {
                 return Ok(made);
@@ -39,8 +39,8 @@ impl Engine {
         Err(ChangeFault::Contended { name: name.to_string() })
     }
 
-    /// Changes a policy that was made, all of it but its name; if tags are expected, only from a state
-    /// that has one of them.
+    /// Replaces everything of a created policy except its name. If `expected` has tags, the policy must have
+    /// one of them.
     pub async fn change_policy(
         &self,
         spec: PolicySpec,
@@ -60,8 +60,8 @@ impl Engine {
         Err(ChangeFault::Contended { name: spec.name.to_string() })
     }
 
-    /// Deletes a policy that was made, with what was set for keys of its rule, unless a route passes it:
-    /// one that was told to, or one of those that the configuration has it for. Answers what it was.
+    /// Deletes a created policy and the overrides of its rule, unless a route uses it: by assignment, or by
+    /// the configuration. Returns the deleted policy.
     pub async fn delete_policy(
         &self,
         name: &str,
@@ -84,7 +84,7 @@ impl Engine {
         Err(ChangeFault::Contended { name: name.to_owned() })
     }
 
-    /// Makes a route pass a policy, whoever made it. Answers what the route was told to pass before.
+    /// Assigns a policy to a route. Returns the policy assigned before.
     pub async fn assign_route(&self, route: &str, policy: &str) -> Result<Option<Arc<str>>, ChangeFault> {
         let _alone = self.changing.lock().await;
         self.ask(self.follow(Namespace::Config, Extent::News)).await?;
@@ -106,7 +106,7 @@ impl Engine {
         Err(ChangeFault::Contended { name: route.to_owned() })
     }
 
-    /// Makes a route pass what the configuration says again. Answers what it was told to pass.
+    /// Removes the assignment of a route: the configuration applies again. Returns what was assigned.
     pub async fn unassign_route(&self, route: &str) -> Result<Option<Arc<str>>, ChangeFault> {
         let _alone = self.changing.lock().await;
         for _ in 0..TRIES {
@@ -118,7 +118,7 @@ impl Engine {
         Err(ChangeFault::Contended { name: route.to_owned() })
     }
 
-    /// A policy that was made, if it is in the state that is expected.
+    /// A created policy, if it is in the expected state.
     fn made(&self, name: &str, expected: Option<&[String]>) -> Result<Arc<DynamicPolicy>, ChangeFault> {
         let made = self.configured.lock().runtime.made.get(name).cloned();
         let made = made.ok_or_else(|| ChangeFault::Unknown { name: name.to_owned() })?;
@@ -145,7 +145,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether a policy goes with the configuration, and with what was set for consumers.
+    /// Whether a policy is compatible with the configuration and with the consumer overrides.
     fn check_fit(&self, configured: &Configured, made: &DynamicPolicy) -> Result<(), ChangeFault> {
         let pinned = self.pin();
         let consumer = pinned.policies.rule(CONSUMER).expect("there always is a rule of consumers");
@@ -155,7 +155,7 @@ impl Engine {
         }
     }
 
-    /// The routes that pass a policy, sorted.
+    /// The routes that use a policy, sorted.
     fn routes_of(&self, policy: &str, configured: &[String]) -> Vec<String> {
         let assigned = Arc::clone(&self.configured.lock().runtime.routes);
         let told = assigned.iter().filter(|(_, told)| ***told == *policy).map(|(route, _)| route.to_string());
@@ -165,7 +165,7 @@ impl Engine {
         routes
     }
 
-    /// Forgets what was set for single keys of a rule that is not there.
+    /// Removes the overrides of a rule that does not exist.
     async fn forget_overrides(&self, rule: &str) -> Result<(), ChangeFault> {
         if self.configured.lock().base.rule(rule).is_some() {
             return Ok(());

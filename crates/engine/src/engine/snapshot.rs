@@ -14,32 +14,32 @@ use crate::runtime_config::{Assignments, DynamicPolicies, LeftOut, Merged, Runti
 pub struct Snapshot {
     /// The policies, with everything set at run time.
     pub policies: Policies,
-    /// What decides while the store cannot be used, if that can happen.
+    /// Decides while the store cannot be used, if that can happen.
     pub(crate) local: Option<Policies>,
     /// No other set has this number.
     pub(crate) number: u64,
     pub(crate) meters: Vec<PolicyMeter>,
-    /// What was set at run time, whether it holds or not.
-    runtime: Arc<Pages>,
+    /// What was set at run time, whether it is in force or not.
+    runtime: Arc<RuntimePages>,
     /// Stands in for every policy while limits are switched off: it charges nothing.
     off: Policy,
 }
 
-/// What the run-time configuration says of policies and routes: it stays when only limits of single keys change.
-struct Pages {
-    /// How many of the policies are the configuration's: they come first.
+/// The policies and routes of the run-time configuration. It is kept when only limits of single keys change.
+struct RuntimePages {
+    /// How many of the policies are configured: they come first.
     configured: usize,
     built_in_consumer: bool,
     made: Arc<DynamicPolicies>,
     assigned: Arc<Assignments>,
-    /// The policies of routes, by their number.
+    /// The policies of routes, by their index.
     routes: HashMap<Arc<str>, usize>,
-    /// The policies that were made and do not hold.
+    /// The created policies that are not in force.
     left_out: HashSet<Arc<str>>,
 }
 
 impl Snapshot {
-    /// What holds, and what was left out of it.
+    /// The policies in force, and those left out.
     pub(super) fn new(
         merged: Merged,
         local: Option<Policies>,
@@ -51,7 +51,7 @@ impl Snapshot {
             Some(Subject::Policy(name)) => Some(name.into()),
             _ => None,
         };
-        let pages = Pages {
+        let pages = RuntimePages {
             configured,
             built_in_consumer,
             made: Arc::clone(&runtime.made),
@@ -62,12 +62,17 @@ impl Snapshot {
         (Self::with_pages(policies, local, Arc::new(pages), meters), left_out)
     }
 
-    /// The same, with policies that differ in nothing but the limits of single keys.
+    /// The same snapshot, with policies that differ only in the limits of single keys.
     pub(super) fn with_policies(&self, policies: Policies, local: Option<Policies>, meters: &Meters) -> Self {
         Self::with_pages(policies, local, Arc::clone(&self.runtime), meters)
     }
 
-    fn with_pages(policies: Policies, local: Option<Policies>, runtime: Arc<Pages>, meters: &Meters) -> Self {
+    fn with_pages(
+        policies: Policies,
+        local: Option<Policies>,
+        runtime: Arc<RuntimePages>,
+        meters: &Meters,
+    ) -> Self {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let meters = meters.of(&policies, runtime.configured);
@@ -75,7 +80,7 @@ impl Snapshot {
         Self { policies, local, number, meters, runtime, off }
     }
 
-    /// The policy that a route passes because it was told to at run time.
+    /// The policy assigned to a route at run time.
     #[inline]
     pub fn policy_of_route(&self, route: &str) -> Option<&Policy> {
         let routes = &self.runtime.routes;
@@ -85,33 +90,34 @@ impl Snapshot {
         self.policies.at(*routes.get(route)?)
     }
 
-    /// The policies that were made at run time, those too that do not hold.
+    /// The policies created at run time, including those that are not in force.
     pub fn made(&self) -> &DynamicPolicies {
         &self.runtime.made
     }
 
-    /// What routes were told to pass at run time, by route. What there is no policy for does not hold.
+    /// The policies assigned to routes at run time, by route. An assignment whose policy does not exist is
+    /// not in force.
     pub fn assigned(&self) -> &Assignments {
         &self.runtime.assigned
     }
 
-    /// Whether a policy that was made at run time holds: it does not while the configuration has
-    /// something of its name, or that it clashes with.
+    /// Whether a created policy is in force. It is not while the configuration has something of its name, or
+    /// something that it clashes with.
     pub fn holds(&self, made: &str) -> bool {
         !self.runtime.left_out.contains(made)
     }
 
-    /// Whether the rule of consumers is the built-in one, because the configuration has none.
+    /// Whether the consumer rule is the built-in one, because none is configured.
     pub fn has_built_in_consumer(&self) -> bool {
         self.runtime.built_in_consumer
     }
 
-    /// Whether a policy is the configuration's.
+    /// Whether a policy is configured.
     pub fn is_configured(&self, policy: &Policy) -> bool {
         policy.number() < self.runtime.configured
     }
 
-    /// Begins a decision: finds the policy and works out the charges.
+    /// Begins a decision: finds the policy and computes the charges.
     #[inline]
     pub(crate) fn open<'a>(
         &'a self,
@@ -127,8 +133,8 @@ impl Snapshot {
         policy.charge_listed(attempt, self.policies.roster(), &mut decision.charges).map_err(Fault::Mistake)
     }
 
-    /// Begins a decision while limits are switched off. A mistake is one all the same: it must not
-    /// come to light on the day that they are switched on.
+    /// Begins a decision while limits are switched off. The attempt is still checked, so that mistakes show
+    /// before limits are switched on.
     #[cold]
     fn open_unlimited<'a>(
         &'a self,

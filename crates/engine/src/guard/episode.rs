@@ -1,9 +1,9 @@
-//! Whether somebody has been told: once for each step that a ladder climbs to, however many attempts fail
-//! there and on whatever node they end.
+//! Reports each step of a ladder once, however many attempts fail there and on whatever node they end.
 //!
-//! That a step was told of is a hold of the store, under the number of its failures. Whoever tells takes it,
-//! which only one can, and failures that come later renew it. An attempt that climbs to the step from below
-//! begins another episode, and releases what was left of the one before.
+//!
+//! A reported step is a hold in the store, whose id is the number of its failures. The node that reports
+//! takes the hold, which only one node can, and later failures renew it. An attempt that climbs to the step
+//! from below begins another episode, and releases the holds of the former one.
 
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ use crate::engine::Engine;
 use crate::receipt::Home;
 use crate::ticket;
 
-/// What stands for a rule's name. No rule has a slash in its own.
+/// Stands for a rule's name. No rule name contains a slash.
 const RULE: &str = "guard/told";
 
 impl Engine {
-    /// Begins an episode, if an attempt that was let through climbs to a step that somebody is told of.
+    /// Begins an episode, if an allowed attempt climbs to a step that is reported.
     pub(super) async fn begin_episode(&self, home: Home, guard: &str, line: &Line<'_>, climb: &Climb<'_>) {
         let Some(reached) = climb.reached().filter(|step| climb.arrives() && tells(line, step)) else {
             return;
@@ -30,12 +30,12 @@ impl Engine {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let (plan, key) = self.told_at(guard, line, climb.forget());
         let counter = Counter { plan: &plan, key: &key };
-        // What stays because the store is gone runs out by itself.
+        // If the store is down, the remaining holds expire by themselves.
         let _ = self.order_at(home, &counter, HoldsOrder::ReleaseMany(&names)).await;
     }
 
-    /// Takes note that somebody is told of the step that was reached, and of those below it; answers
-    /// whether nobody was before. While that is not known, better twice than never.
+    /// Records that the reached step, and those below it, are reported. Returns whether this node is the
+    /// first to report it. Returns true if the store fails: reporting twice is better than never.
     pub(super) async fn is_news(
         &self,
         home: Home,
@@ -58,7 +58,7 @@ impl Engine {
         held.is_none_or(|(_, hold)| hold.ticket == own)
     }
 
-    /// Where it is noted what somebody was told of.
+    /// The counter whose holds record the reported steps.
     fn told_at(&self, guard: &str, line: &Line<'_>, forget: Span) -> (Arc<Plan>, String) {
         let most = tollgate_core::limit::Ladder::MOST_STEPS;
         let limit = format!("{most} at once for {forget}").parse().expect("it is a limit");

@@ -1,8 +1,8 @@
-//! What people see of locks and can do about them: who is locked, how somebody stands, and letting them in.
+//! Locks for operators: list who is locked, show the state of a user's ladders, and unlock.
 //!
-//! The counters know who is locked, but no caller can list them. So the engine records every lock in the
-//! store as well, sealed and under a name that tells nothing, where all nodes read it. The store removes
-//! the record when the lock ends. What is listed was looked up in the counters just before.
+//! The counters know which keys are locked, but no caller can list them. So the engine also records every
+//! lock in the store, sealed and under a name that reveals nothing, where all nodes read it. The store
+//! removes the record when the lock ends. A listed lock was looked up in the counters just before.
 
 use std::sync::Arc;
 
@@ -18,22 +18,22 @@ use crate::engine::{Engine, Fault, Snapshot};
 use crate::receipt::{Home, Kind};
 use crate::ticket;
 
-/// How somebody stands on the ladder of one rule.
+/// The state of one rule's ladder at a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
     /// The rule.
     pub rule: Arc<str>,
-    /// The key, as people may see it.
+    /// The key, as operators may see it.
     pub key: String,
-    /// Whether the rule keeps anybody out, or only observes.
+    /// Whether the rule is enforced, or only observes.
     pub enforced: bool,
     /// How many failures are remembered.
     pub failures: u64,
     /// How long the next attempt has to wait.
     pub delay: Span,
-    /// When it may come, if it has to wait.
+    /// When the next attempt may come, if it has to wait.
     pub next_at: Option<Timestamp>,
-    /// Whether the next attempt is to come with a CAPTCHA.
+    /// Whether the next attempt must present a CAPTCHA.
     pub captcha: bool,
     /// When the lock ends, if there is one.
     pub locked_until: Option<Timestamp>,
@@ -41,14 +41,14 @@ pub struct Standing {
     pub forgotten_at: Option<Timestamp>,
 }
 
-/// Somebody who is locked.
+/// A locked key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lock {
     /// The rule that locks.
     pub rule: Arc<str>,
-    /// The key, as people may see it.
+    /// The key, as operators may see it.
     pub key: String,
-    /// The fields that make the key, with their values; `None` if nobody may read them.
+    /// The fields that form the key, with their values; `None` if they are secret.
     pub fields: Option<Vec<(Arc<str>, String)>>,
     /// How many failures are remembered.
     pub failures: u64,
@@ -58,7 +58,7 @@ pub struct Lock {
     pub until: Timestamp,
 }
 
-/// A lock as it is recorded.
+/// A recorded lock.
 struct Recorded {
     rule: String,
     key: String,
@@ -69,8 +69,8 @@ struct Recorded {
 const MOST: usize = Namespace::Locks.most_entries();
 
 impl Engine {
-    /// How whoever these fields are about stands at a guard, by rule. Rules for which fields are missing
-    /// are left out.
+    /// The state of a guard's ladders for these fields, by rule. Rules for which fields are missing are left
+    /// out.
     pub async fn standings(
         &self,
         pinned: &Snapshot,
@@ -103,7 +103,7 @@ impl Engine {
         line.climbs().map(standing).collect()
     }
 
-    /// Looks at all counters of a policy for these fields, whoever they are about.
+    /// Looks at all counters of a policy for these fields.
     async fn look_up<'a>(
         &self,
         pinned: &'a Snapshot,
@@ -119,9 +119,8 @@ impl Engine {
         Ok(Decision::new(policy, charges, outcome, Origin::Store))
     }
 
-    /// Forgets all failures at a guard of whoever these fields are about: at every rule that has all its
-    /// fields, and at every key that is locked and has these values among others. Answers the rules and
-    /// the keys, as people may see them.
+    /// Forgets all failures at a guard for these fields: at every rule that has all its fields, and at every
+    /// locked key that includes these values. Returns the rules and the keys, as operators may see them.
     pub async fn unlock(
         &self,
         pinned: &Snapshot,
@@ -136,7 +135,7 @@ impl Engine {
                 let own = |line: Line<'_>| Some((&**policy.rule(&line.rule.name)?, line.key.to_owned()));
                 counters.extend(lines.filter_map(own));
             }
-            // No rule has all its fields, but a key that is locked may have these.
+            // No rule has all its fields, but a locked key may include these.
             Err(Fault::Mistake(Mistake::NoRuleApplies { .. })) => {}
             Err(fault) => return Err(fault),
         }
@@ -157,8 +156,8 @@ impl Engine {
         Ok(unlocked)
     }
 
-    /// Who is locked at a guard, behind one of them, up to so many; and what they are behind if more
-    /// follow. What was recorded and is locked no more is left out, so there may be fewer.
+    /// Up to `most` locks of a guard, after the record `after`, and the name of the last record if more
+    /// follow. Recorded locks that have ended are left out, so there may be fewer.
     pub async fn locks(
         &self,
         pinned: &Snapshot,
@@ -183,7 +182,7 @@ impl Engine {
                 self.standings_of(&line, outcome.now).into_iter().max_by_key(|own| own.locked_until);
             let Some((standing, until)) = longest.and_then(|own| own.locked_until.map(|until| (own, until)))
             else {
-                // If that fails, the record ends by itself.
+                // If that fails, the record expires by itself.
                 let _ = self.remove_lock(&name).await;
                 continue;
             };
@@ -203,7 +202,7 @@ impl Engine {
         climb: &Climb<'_>,
         until: Timestamp,
     ) {
-        // What this process counts while the store is gone is over when it comes back.
+        // Counters of this process are dropped when the store recovers.
         if home == Home::Local {
             return;
         }
@@ -212,7 +211,7 @@ impl Engine {
         {
             let known = self.locks.lock();
             match known.at(&name) {
-                // It was recorded when the attempt began.
+                // The lock was recorded when the attempt began.
                 Some(value) if value.starts_with(start.as_bytes()) => return,
                 None if known.len() >= MOST => return,
                 _ => {}
@@ -238,7 +237,7 @@ impl Engine {
 
     async fn remove_lock(&self, name: &str) -> Result<(), Fault> {
         let Some(value) = self.locks.lock().at(name).map(<[u8]>::to_vec) else { return Ok(()) };
-        // Another node may have recorded a new lock meanwhile, which stays.
+        // Another node may have recorded a new lock meanwhile. That one stays.
         let edits = [Edit::remove(name).expecting(Expect::Is(value))];
         self.change_records(Namespace::Locks, &edits).await.map(drop).map_err(Fault::Store)
     }
@@ -256,7 +255,7 @@ impl Engine {
     }
 }
 
-/// The name of a lock's record. Names of guards and rules have no slash.
+/// The name of a lock's record. Names of guards and rules contain no slash.
 fn lock_name(guard: &str, rule: &str, veil: &str) -> String {
     let start = format!("{guard}/");
     if rule.is_empty() { start } else { format!("{start}{rule}/{veil}") }

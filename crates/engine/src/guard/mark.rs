@@ -1,38 +1,37 @@
-//! What a ticket says beside what it took: which of its ladders stand at a step that locks or notifies, or
-//! above one. If the attempt fails they are looked at, and whoever is concerned is told; nobody need look
-//! at the others.
+//! What a ticket carries besides its charges: which of its ladders are at or above a step that locks or
+//! notifies. If the attempt fails, only these ladders are checked.
 
 use smallvec::SmallVec;
 use tollgate_core::limit::{Pause, Step};
 use tollgate_core::{Decision, Line, Span};
 
-/// One ladder that is to be looked at if the attempt fails.
+/// A ladder that is checked if the attempt fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mark {
-    /// Which of the charges that were taken it belongs to.
+    /// The index of its charge among those taken.
     pub(super) charge: usize,
     /// How long failures are remembered.
     pub(super) forget: Span,
 }
 
-/// How long an attempt may last before it counts as failed though nobody said so.
+/// How long an attempt may last before it counts as failed without a report.
 const MOST: Span = Span::from_secs(5 * 60);
 
 impl Mark {
-    /// How long after it began the attempt counts as failed though nobody said so: while the store still
-    /// knows its ticket.
+    /// How long after its begin the attempt counts as failed without a report. The store still knows its
+    /// ticket then.
     pub(super) fn due_after(&self) -> Span {
         MOST.min(Span::from_micros(self.forget.as_micros() / 2))
     }
 }
 
-/// Whether somebody is told when a step of this rule's ladder is reached. One that only observes locks
-/// nobody.
+/// Whether reaching a step of this rule's ladder is reported. The ladder of a rule that only observes locks
+/// nothing.
 pub(super) fn tells(line: &Line<'_>, step: &Step) -> bool {
     step.notify || (matches!(step.pause, Pause::Lock(_)) && !line.rule.observes())
 }
 
-/// The marks of an attempt that was let through.
+/// The marks of an allowed attempt.
 pub(super) fn of(decision: &Decision<'_>) -> SmallVec<[Mark; 2]> {
     let mut marks = SmallVec::new();
     for (charge, line) in decision.lines().filter(|line| line.taken).enumerate() {
@@ -45,12 +44,12 @@ pub(super) fn of(decision: &Decision<'_>) -> SmallVec<[Mark; 2]> {
     marks
 }
 
-/// Marks as a ticket says them.
+/// The marks as a ticket carries them.
 pub(super) fn written(marks: &[Mark]) -> String {
     marks.iter().map(|mark| mark.charge.to_string()).collect::<Vec<_>>().join(",")
 }
 
-/// The charges that a ticket marks. What else it says of them is what those said that were made before.
+/// The charges that a ticket marks. Older tickets carry more about each mark; it is skipped.
 pub(super) fn read(text: &str) -> SmallVec<[usize; 2]> {
     let charge = |mark: &str| mark.split(' ').next()?.parse().ok();
     let mut charges: SmallVec<[usize; 2]> = text.split(',').filter_map(charge).collect();

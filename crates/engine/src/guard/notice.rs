@@ -1,7 +1,8 @@
-//! Telling of a lock, once: the log, the journal, the meters, and whoever takes notices.
+//! Reports a lock once: to the log, the journal, the metrics, and the notification receiver.
 //!
-//! Nobody waits for any of it. Notices wait in a queue of fixed length; one that finds it full is
-//! dropped and counted, and the log has it all the same.
+//!
+//! No call waits for this. Notices queue up to a fixed length. A notice that finds the queue full is dropped
+//! and counted; the log has it all the same.
 
 use std::sync::Arc;
 
@@ -20,23 +21,23 @@ pub struct Notice {
     pub guard: Arc<str>,
     /// The rule whose ladder it is.
     pub rule: Arc<str>,
-    /// The key, in clear. Only for whoever is to be notified: people see it as
-    /// [`Engine::shown_key`] shows it.
+    /// The key, in clear. Only for the notification itself: operators see it as [`Engine::shown_key`] shows
+    /// it.
     pub key: String,
-    /// The fields that make the key, with their values.
+    /// The fields that form the key, with their values.
     pub fields: Vec<(Arc<str>, String)>,
     /// How many failures there were.
     pub failures: u64,
     /// When the last of them was.
     pub at: Timestamp,
-    /// When the lock ends, if it is one.
+    /// When the lock ends, if the step locks.
     pub locked_until: Option<Timestamp>,
-    /// Whether somebody is to be notified.
+    /// Whether the step asks for a notification.
     pub notify: bool,
 }
 
 impl Notice {
-    /// What there is to tell of the step that a ladder is at; `None` if it neither locks nor notifies.
+    /// The notice for the step that a ladder has reached; `None` if that neither locks nor notifies.
     pub(super) fn of(guard: &Arc<str>, line: &Line<'_>, climb: &Climb<'_>) -> Option<Self> {
         let step = climb.reached().filter(|step| tells(line, step))?;
         Some(Self {
@@ -53,19 +54,19 @@ impl Notice {
 }
 
 impl Engine {
-    /// Takes all notices from now on, up to so many that wait. There is one taker: the last.
+    /// Receives all notices from now on, with a queue of this length. There is one receiver: the last.
     pub fn take_notices(&self, most: usize) -> mpsc::Receiver<Notice> {
         let (sender, receiver) = mpsc::channel(most);
         *self.watch.taker.lock() = Some(sender);
         receiver
     }
 
-    /// What is counted about guards.
+    /// The metrics of guards.
     pub fn guard_meters(&self) -> &GuardMeters {
         &self.watch.meters
     }
 
-    /// Tells of a lock, or of what else somebody is to be notified of.
+    /// Reports a lock or another notification.
     pub(super) fn tell_notice(&self, notice: &Notice, pinned: &Snapshot) {
         let Notice { guard, rule, failures, .. } = notice;
         let Some(own) = pinned.policies.rule(rule) else { return };

@@ -1,5 +1,5 @@
-//! What is kept in mind of attempts that have begun and not ended, where that matters: those that lock or
-//! notify somebody if they fail. Only so many; the others are locked all the same, and nobody is told.
+//! The open attempts whose failure locks or notifies. Their number is bounded. An attempt beyond the bound
+//! still locks, but its failure is not reported unless its caller ends it.
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
@@ -9,7 +9,7 @@ use tollgate_core::{Policies, Ticket, Timestamp};
 use super::Notice;
 use crate::meter::GuardMeters;
 
-/// The attempts that are waited for, and what is told of those that failed.
+/// The open attempts, and the receiver of notices.
 pub(crate) struct Watch {
     open: Mutex<HashMap<Ticket, Open>>,
     pub(super) taker: Mutex<Option<mpsc::Sender<Notice>>>,
@@ -22,7 +22,7 @@ struct Open {
     ticket: Box<str>,
 }
 
-/// The most attempts that are waited for.
+/// The most attempts that are watched.
 const MOST: usize = 10_000;
 
 impl Watch {
@@ -32,7 +32,7 @@ impl Watch {
         Self { open: Mutex::default(), taker: Mutex::default(), meters }
     }
 
-    /// Waits for an attempt to end, up to a moment.
+    /// Watches an attempt until it ends or its time is over.
     pub(super) fn keep(&self, ticket: Ticket, due: Timestamp, text: &str) {
         let mut open = self.open.lock();
         if open.len() < MOST {
@@ -42,7 +42,7 @@ impl Watch {
         }
     }
 
-    /// An attempt has ended.
+    /// Stops watching an attempt, which has ended.
     pub(super) fn forget(&self, ticket: Ticket) {
         self.open.lock().remove(&ticket);
     }

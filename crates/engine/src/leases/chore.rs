@@ -1,5 +1,5 @@
-//! What is to be done about the holds at one key, and what came of it. In this order: what is released
-//! makes room, what turns out to be lost is claimed with what was held elsewhere.
+//! The work on the holds at one key, and its result. The order matters: releasing makes room, and renewing
+//! finds the lost holds, which are then claimed together with those held in the other home.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::engine::Engine;
 use crate::receipt::Home;
 use crate::ticket;
 
-/// One hold: its id, how much it weighs, and whose it is.
+/// One hold: its id, its weight, and its lease.
 #[derive(Clone, Debug)]
 pub(super) struct Held {
     pub(super) id: Arc<str>,
@@ -20,14 +20,14 @@ pub(super) struct Held {
     pub(super) lease: u64,
 }
 
-/// Something for each home.
+/// A value for each home.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ByHome<T> {
     pub(super) store: T,
     pub(super) local: T,
 }
 
-/// What is to be done at one key.
+/// The work at one key.
 #[derive(Debug)]
 pub(super) struct Chore {
     pub(super) site: Site,
@@ -36,27 +36,27 @@ pub(super) struct Chore {
     pub(super) began: Timestamp,
     pub(super) release: ByHome<Vec<Arc<str>>>,
     pub(super) renew: ByHome<Vec<Held>>,
-    /// What is to be held in the store, and where it is held now.
+    /// The holds to claim in the store, and where they are held now.
     pub(super) claim: Vec<(Held, Option<Home>)>,
-    /// Whether that goes for what turns out to be lost, too.
+    /// Whether lost holds are claimed too.
     pub(super) claims_lost: bool,
 }
 
-/// What came of a chore.
+/// The result of a chore.
 #[derive(Debug)]
 pub(super) struct Done {
     pub(super) site: Site,
     pub(super) began: Timestamp,
     pub(super) released: Vec<Arc<str>>,
-    /// Whether all that is held in a home was to be renewed, and asked about.
+    /// Whether all holds of a home were due, and the renewal got a reply.
     pub(super) renewed: ByHome<bool>,
     pub(super) lost: Vec<Held>,
     pub(super) claimed: Vec<Arc<str>>,
-    /// Whether there was no room for something that was claimed.
+    /// Whether there was no room for a claimed hold.
     pub(super) refused: bool,
 }
 
-/// The store cannot be used: nothing more is asked of it for now.
+/// The store cannot be used: it is not called any more for now.
 struct Gone;
 
 impl<T> ByHome<T> {
@@ -76,7 +76,7 @@ impl<T> ByHome<T> {
 }
 
 impl Chore {
-    /// Nothing yet.
+    /// An empty chore.
     pub(super) fn new(site: &Site, plans: ByHome<Arc<Plan>>, now: Timestamp) -> Self {
         Self {
             site: site.clone(),
@@ -89,8 +89,8 @@ impl Chore {
         }
     }
 
-    /// Does it, as far as that can be done now. What was dropped meanwhile, which the inbox knows, is
-    /// neither lost nor claimed.
+    /// Does the work, as far as it can be done now. Holds of leases dropped meanwhile, which the inbox knows,
+    /// are neither lost nor claimed.
     pub(super) async fn done(mut self, engine: &Engine, inbox: &Inbox) -> Done {
         let mut done = Done {
             site: self.site.clone(),
@@ -102,7 +102,7 @@ impl Chore {
             refused: false,
         };
         for home in [Home::Store, Home::Local] {
-            // What cannot be done now is done when it is tried again.
+            // Work that fails now is tried again later.
             let _ = self.release_in(engine, home, &mut done).await;
             let renewed = self.renew_in(engine, inbox, home, &mut done).await.is_ok();
             *done.renewed.of_mut(home) = renewed && !self.renew.of(home).is_empty();
@@ -157,7 +157,7 @@ impl Chore {
         Ok(())
     }
 
-    /// Gives an order about several holds; answers those that it found.
+    /// Orders something about several holds. Returns those that it found.
     async fn order(
         &self,
         engine: &Engine,
@@ -168,20 +168,20 @@ impl Chore {
         match engine.order_at(home, &counter, order).await {
             Ok(report) => Ok(Some(report)),
             Err(error) if error.is_passing() => Err(Gone),
-            // What is damaged or full holds nothing of ours.
+            // A key that is damaged or full has none of our holds.
             Err(_) => Ok(None),
         }
     }
 }
 
 impl Done {
-    /// How many holds had run out.
+    /// How many holds had expired.
     pub(super) fn lost(&self) -> u64 {
         self.lost.len() as u64
     }
 }
 
-/// Whether a report, whose holds are in order, has an id.
+/// Whether a report, whose holds are sorted, has an id.
 fn has(report: &Option<HoldsReport>, id: &str) -> bool {
     report
         .as_ref()

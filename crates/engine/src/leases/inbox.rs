@@ -1,5 +1,5 @@
-//! What was kept and dropped since somebody looked: letters that are only ever put in, or taken out as
-//! a whole, so that nobody who puts one in waits for work to be done.
+//! The leases kept and dropped since the last round. Entries are only added, or taken out all at once, so
+//! that no caller waits for work on the store.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -10,8 +10,10 @@ use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use smallvec::SmallVec;
 use tokio::sync::{Notify, oneshot};
+use tollgate_core::store::HoldsOrder;
 use tollgate_core::{Plan, Timestamp, store};
 
+use crate::admit::at_first_poll;
 use crate::engine::Engine;
 use crate::receipt::Home;
 
@@ -19,31 +21,31 @@ use crate::receipt::Home;
 pub(crate) struct Inbox {
     engine: Arc<Engine>,
     letters: Mutex<Letters>,
-    /// Told when something was dropped that is still to be released.
+    /// Notified when a dropped lease is still to be released.
     pub(super) stirred: Notify,
     next: AtomicU64,
-    /// How many leases are alive and looked after, and how many may be.
+    /// How many leases are alive, and how many may be.
     live: AtomicUsize,
     most: usize,
-    /// How many holds ran out, or will, though what they stand for lasts.
+    /// How many holds expired, or will, though their lease lives.
     pub(crate) lost: Counter,
 }
 
-/// What is new.
+/// The leases kept and dropped since the last round.
 #[derive(Default)]
 pub(super) struct Letters {
     pub(super) kept: HashMap<u64, Arc<Kept>>,
     pub(super) dropped: HashSet<u64>,
-    /// Who waits for what was dropped to be released: told when these are dropped.
-    pub(super) waiting: Vec<Waiting>,
+    /// Callers that wait for a release. Dropping the senders notifies them.
+    pub(super) waiting: Vec<DropWaiter>,
 }
 
-/// Somebody who waits until something is released.
-pub(super) type Waiting = oneshot::Sender<Infallible>;
+/// A caller that waits for a release.
+pub(super) type DropWaiter = oneshot::Sender<Infallible>;
 
 /// A lease as it began.
 pub(super) struct Kept {
-    /// Under which it is looked after; `None` if there were too many.
+    /// The number of the lease; `None` if there were too many leases.
     pub(super) number: Option<u64>,
     pub(super) id: Arc<str>,
     pub(super) home: Home,
@@ -65,12 +67,12 @@ impl Inbox {
         Self { engine, letters, stirred, next, live, most, lost }
     }
 
-    /// The same, for so many leases at most.
+    /// The same, for at most this many leases.
     pub(super) fn with_most(&self, most: usize) -> Self {
         Self::new(Arc::clone(&self.engine), most)
     }
 
-    /// Begins to look after a lease, if there is room for one more.
+    /// Keeps a lease, if there is room for one more.
     pub(super) fn keep(&self, kept: Kept) -> Arc<Kept> {
         if self.live.fetch_add(1, Ordering::Relaxed) >= self.most {
             self.live.fetch_sub(1, Ordering::Relaxed);
@@ -83,11 +85,11 @@ impl Inbox {
         kept
     }
 
-    /// Releases a lease: here, if what it holds is in this process, and else by whoever tends it, who
-    /// is woken. Whoever waits for it is told then.
-    pub(super) fn drop_lease(&self, kept: &Kept, waiting: Option<Waiting>) {
+    /// Releases a lease: here, if its holds are in this process, and otherwise by waking
+    /// [`Leases::run`](super::Leases::run). `waiting` is notified after the release.
+    pub(super) fn drop_lease(&self, kept: &Kept, waiting: Option<DropWaiter>) {
         let here = self.releases_here(kept);
-        // The letter goes first: whoever misses the hold from here on finds out why.
+        // The lease is marked as dropped first: a renewal that misses the hold from here on finds the mark.
         let waiting = waiting.filter(|_| !here);
         let told = kept.number.is_some_and(|number| self.tell_dropped(number, here, waiting));
         if here {
@@ -95,23 +97,26 @@ impl Inbox {
             for KeptSite { plan, key, .. } in &kept.sites {
                 let current = pinned.policies_of(kept.home).rule(plan.rule());
                 let plan = current.map_or(plan, |rule| rule.plan_at(key));
-                self.engine.release_at_once(kept.home, &store::Counter { plan, key }, &kept.id);
+                let (counter, ids) = (store::Counter { plan, key }, [&*kept.id]);
+                // Ready at once in this process; what is damaged or gone holds nothing.
+                let _ =
+                    at_first_poll(self.engine.order_at(kept.home, &counter, HoldsOrder::ReleaseMany(&ids)));
             }
         }
-        // What was held here may be held in a store that others share by now.
+        // A hold taken here may meanwhile be in the shared store.
         if told && (!here || self.engine.is_shared()) {
             self.stirred.notify_one();
         }
     }
 
-    /// Whether what a lease holds is released as soon as it is dropped.
+    /// Whether the holds of a lease are released as soon as it is dropped.
     pub(super) fn releases_here(&self, kept: &Kept) -> bool {
         self.engine.releases_at_once(kept.home)
     }
 
-    /// Whether there is something to be told: whoever tends knows nothing of a lease that was released
-    /// before anybody looked.
-    fn tell_dropped(&self, number: u64, released: bool, waiting: Option<Waiting>) -> bool {
+    /// Marks a lease as dropped. Returns whether a release is still to be done: none is if the lease was
+    /// released before the next round saw it.
+    fn tell_dropped(&self, number: u64, released: bool, waiting: Option<DropWaiter>) -> bool {
         self.live.fetch_sub(1, Ordering::Relaxed);
         let mut letters = self.letters.lock();
         let unread = released && letters.kept.remove(&number).is_some();
@@ -122,7 +127,7 @@ impl Inbox {
         !unread
     }
 
-    /// Whether a lease was dropped since somebody looked.
+    /// Whether a lease was dropped since the last round.
     pub(super) fn has_dropped(&self, number: u64) -> bool {
         self.letters.lock().dropped.contains(&number)
     }

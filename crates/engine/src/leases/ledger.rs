@@ -1,5 +1,5 @@
-//! Which leases there are, and what each of them holds where. Pure: time and policies are arguments,
-//! and what is to be asked of a store leaves as chores.
+//! All leases, and what each of them holds where. Pure: time and policies are arguments, and calls to the
+//! store leave as chores.
 
 use std::sync::Arc;
 
@@ -17,9 +17,9 @@ use crate::receipt::Home;
 #[derive(Default)]
 pub(super) struct Ledger {
     leases: HashMap<u64, Lasting>,
-    /// Where something has ended since it was last released.
+    /// Where leases ended since the last release.
     stirred: HashSet<Site>,
-    places: HashMap<Site, Place>,
+    places: HashMap<Site, LeasePlace>,
 }
 
 /// One rule at one key.
@@ -29,7 +29,7 @@ pub(super) struct Site {
     pub(super) key: Arc<str>,
 }
 
-/// Where chores may be done.
+/// Which homes can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
     Everywhere,
@@ -37,30 +37,30 @@ pub(super) enum Reach {
     Local,
 }
 
-/// A lease that was not dropped.
+/// A live lease.
 struct Lasting {
     id: Arc<str>,
     sites: SmallVec<[Site; 2]>,
 }
 
-/// What is held at one key.
-struct Place {
-    /// The limits that held there when something was last taken, for when the rule is gone.
+/// The holds at one key.
+struct LeasePlace {
+    /// The limits at the last take, for when the rule is gone.
     plan: Arc<Plan>,
     held: ByHome<Group>,
-    /// What lasts, and is held nowhere.
+    /// Live holds that are held nowhere.
     adrift: HashMap<Arc<str>, Member>,
-    /// What has ended, and is to be released.
+    /// Ended holds that are still to be released.
     ended: HashMap<Arc<str>, Ended>,
-    /// When to claim what is not held in the store.
+    /// When to claim the holds that are not in the store.
     claim_at: Timestamp,
 }
 
-/// What is held at one key in one home.
+/// The holds at one key in one home.
 #[derive(Default)]
 struct Group {
     members: HashMap<Arc<str>, Member>,
-    /// None of them was renewed before this.
+    /// No hold was last renewed before this.
     renewed: Timestamp,
 }
 
@@ -68,27 +68,27 @@ struct Group {
 struct Member {
     lease: u64,
     weight: u64,
-    /// When it was taken.
+    /// When the hold was taken.
     at: Timestamp,
 }
 
 struct Ended {
     home: Home,
-    /// When it was taken or last renewed.
+    /// When the hold was taken or last renewed.
     renewed: Timestamp,
 }
 
-/// The limits at a key as they are now, if its rule is still there.
+/// The current limits at a key, if its rule still exists.
 struct Current<'p> {
     store: Option<&'p Arc<Plan>>,
     local: Option<&'p Arc<Plan>>,
 }
 
-/// When to try again where there was no room, if nothing is to be renewed meanwhile.
+/// When to claim again after there was no room, if no renewal comes earlier.
 const CLAIM_EVERY: Span = Span::from_secs(10);
 
 impl Ledger {
-    /// Takes in what is new.
+    /// Takes over new and dropped leases.
     pub(super) fn absorb(&mut self, letters: Letters) {
         for (number, kept) in letters.kept {
             self.keep(number, &kept);
@@ -106,7 +106,7 @@ impl Ledger {
         for KeptSite { plan, key, weight } in &kept.sites {
             let member = Member { lease: number, weight: *weight, at: kept.at };
             let site = Site { rule: Arc::clone(plan.rule()), key: Arc::clone(key) };
-            let place = self.places.entry(site.clone()).or_insert_with(|| Place::new(plan, kept.at));
+            let place = self.places.entry(site.clone()).or_insert_with(|| LeasePlace::new(plan, kept.at));
             place.plan = Arc::clone(plan);
             place.held.of_mut(kept.home).insert(&kept.id, member);
             if kept.home == Home::Local {
@@ -124,8 +124,8 @@ impl Ledger {
         }
     }
 
-    /// What is to be released now, where something has ended since it was last asked. What cannot be is
-    /// among all that is to be done.
+    /// The releases to do now, at keys where leases ended since the last call. Releases that cannot be done
+    /// now come with [`Self::chores`].
     pub(super) fn releases(&mut self, pinned: &Snapshot, reach: Reach, now: Timestamp) -> Vec<Chore> {
         let release = |site: Site| {
             let place = self.places.get(&site)?;
@@ -134,7 +134,7 @@ impl Ledger {
         self.stirred.drain().filter_map(release).collect()
     }
 
-    /// What is to be done now.
+    /// Everything to do now.
     pub(super) fn chores(&mut self, pinned: &Snapshot, reach: Reach, now: Timestamp) -> Vec<Chore> {
         let mut chores = Vec::new();
         self.stirred.clear();
@@ -147,7 +147,7 @@ impl Ledger {
         chores
     }
 
-    /// Takes note of what came of a chore.
+    /// Records the result of a chore.
     pub(super) fn note(&mut self, done: Done, now: Timestamp) {
         if let Some(place) = self.places.get_mut(&done.site) {
             place.note(done, now);
@@ -165,8 +165,8 @@ impl Reach {
 }
 
 impl Lasting {
-    /// Ends what this lease holds.
-    fn end(&self, number: u64, places: &mut HashMap<Site, Place>) {
+    /// Ends the holds of this lease.
+    fn end(&self, number: u64, places: &mut HashMap<Site, LeasePlace>) {
         for site in &self.sites {
             if let Some(place) = places.get_mut(site) {
                 place.end(&self.id, number);
@@ -181,7 +181,7 @@ impl<'p> Current<'p> {
         Self { store: at(Home::Store), local: at(Home::Local) }
     }
 
-    /// The limit on what is held. Where there is none any more there is nothing to keep up.
+    /// The limit on holds; `None` if there is none any more, and nothing to keep up.
     fn limit(&self) -> Option<&'p InFlight> {
         self.store.and_then(|plan| plan.in_flight()).map(|(_, limit)| limit)
     }
@@ -193,19 +193,19 @@ impl Group {
         self.members.insert(Arc::clone(id), member);
     }
 
-    /// Whether they are to be renewed.
+    /// Whether they are due for renewal.
     fn is_due(&self, lease: Option<Span>, now: Timestamp) -> bool {
         !self.members.is_empty() && lease.is_some_and(|lease| self.renewed + third(lease) <= now)
     }
 }
 
-impl Place {
+impl LeasePlace {
     fn new(plan: &Arc<Plan>, now: Timestamp) -> Self {
         let (held, adrift, ended) = (ByHome::default(), HashMap::new(), HashMap::new());
         Self { plan: Arc::clone(plan), held, adrift, ended, claim_at: now }
     }
 
-    /// Ends what a lease holds here.
+    /// Ends the holds of a lease here.
     fn end(&mut self, id: &Arc<str>, lease: u64) {
         let take_own = |members: &mut HashMap<Arc<str>, Member>| {
             let own = members.get(id).is_some_and(|member| member.lease == lease);
@@ -221,12 +221,12 @@ impl Place {
         take_own(&mut self.adrift);
     }
 
-    /// Whether nothing is left to look after.
+    /// Whether there is nothing left to do here.
     fn is_empty(&self) -> bool {
         self.held.store.members.is_empty() && self.all_in_store() && self.ended.is_empty()
     }
 
-    /// What has ended and has run out by itself need not be released.
+    /// Forgets ended holds that have expired: they need not be released.
     fn forget_run_out(&mut self, current: &Current<'_>, now: Timestamp) {
         let limit = current.limit().or_else(|| self.plan.in_flight().map(|(_, limit)| limit));
         if let Some(lease) = limit.and_then(InFlight::lease) {
@@ -234,7 +234,7 @@ impl Place {
         }
     }
 
-    /// What is to be released here, if anything is.
+    /// The releases to do here, if there are any.
     fn release(&self, site: &Site, current: &Current<'_>, reach: Reach, now: Timestamp) -> Option<Chore> {
         let mut chore = Chore::new(site, self.plans(current), now);
         for home in reach.homes() {
@@ -243,19 +243,19 @@ impl Place {
         reach.homes().iter().any(|home| !chore.release.of(*home).is_empty()).then_some(chore)
     }
 
-    /// The limits here now.
+    /// The current limits here.
     fn plans(&self, current: &Current<'_>) -> ByHome<Arc<Plan>> {
         let plan = |current: Option<&Arc<Plan>>| Arc::clone(current.unwrap_or(&self.plan));
         ByHome { store: plan(current.store), local: plan(current.local) }
     }
 
-    /// What is to be released in a home.
+    /// The holds to release in a home.
     fn ended_in(&self, home: Home) -> Vec<Arc<str>> {
         let ended = self.ended.iter().filter(|(_, ended)| ended.home == home);
         ended.map(|(id, _)| Arc::clone(id)).collect()
     }
 
-    /// What is to be done here now, if anything is.
+    /// The work to do here now, if there is any.
     fn chore(&self, site: &Site, current: &Current<'_>, reach: Reach, now: Timestamp) -> Option<Chore> {
         let limit = current.limit();
         let lease = limit.and_then(InFlight::lease);
@@ -281,7 +281,7 @@ impl Place {
         Some(chore)
     }
 
-    /// Whether nothing lasts that is not held in the store.
+    /// Whether every live hold is in the store.
     fn all_in_store(&self) -> bool {
         self.held.local.members.is_empty() && self.adrift.is_empty()
     }
@@ -320,7 +320,7 @@ fn held((id, member): (&Arc<str>, &Member)) -> Held {
     Held { id: Arc::clone(id), weight: member.weight, lease: member.lease }
 }
 
-/// How long after it was renewed a hold is renewed again.
+/// How long after a renewal a hold is renewed again.
 fn third(lease: Span) -> Span {
     Span::from_micros(lease.as_micros() / 3)
 }

@@ -1,4 +1,4 @@
-//! What is counted about leases.
+//! The metrics of leases.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ impl LeaseMeters {
         self.inbox.live()
     }
 
-    /// How many holds ran out though what they stand for lasted, or were too many to be looked after.
+    /// How many holds expired though their lease lived, or were too many to be kept.
     pub fn lost(&self) -> u64 {
         self.inbox.lost.get()
     }

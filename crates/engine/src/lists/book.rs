@@ -1,4 +1,4 @@
-//! What is listed, by target: as people see it, and as it is recorded. Deciding does not look in here.
+//! The entries by target, as operators see them and as they are recorded. Deciding does not read this.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -14,33 +14,33 @@ use crate::followed::{Entries, Followed};
 
 /// All entries, configured and set at run time.
 #[derive(Default)]
-pub(super) struct Book {
+pub(super) struct ListBook {
     roster: Arc<Roster>,
     pub(super) kinds: Kinds,
     configured: BTreeMap<Box<str>, Arc<Listing>>,
-    /// What was set at run time. What cannot be read is there too: it counts.
-    set: BTreeMap<Box<str>, Kept>,
+    /// The entries set at run time. Unreadable ones are here too: they count.
+    set: BTreeMap<Box<str>, KeptEntry>,
     pub(super) followed: Followed,
-    /// How many entries were found that cannot be read, since it was last asked.
+    /// How many unreadable entries were found since the last call of [`Self::take_unreadable`].
     unreadable: usize,
-    counts: Counts,
+    counts: ListCounts,
 }
 
 /// One recorded entry.
-struct Kept {
+struct KeptEntry {
     listing: Option<Arc<Listing>>,
-    /// What is recorded, if it is not what would be written now.
+    /// The recorded bytes, if they differ from what this version would write.
     raw: Option<Box<[u8]>>,
 }
 
-/// How many entries bar, and how many allow.
+/// How many entries block, and how many allow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
+pub(crate) struct ListCounts {
     pub(crate) block: usize,
     pub(crate) allow: usize,
 }
 
-impl Counts {
+impl ListCounts {
     fn of(&mut self, listing: &Listing) -> &mut usize {
         match listing.stance {
             Stance::Block => &mut self.block,
@@ -49,8 +49,8 @@ impl Counts {
     }
 }
 
-impl Kept {
-    /// What is recorded.
+impl KeptEntry {
+    /// The recorded value.
     fn value(&self) -> Vec<u8> {
         match (&self.raw, &self.listing) {
             (Some(raw), _) => raw.to_vec(),
@@ -60,8 +60,8 @@ impl Kept {
     }
 }
 
-impl Book {
-    /// Takes over what is configured, and makes lists of everything.
+impl ListBook {
+    /// Takes over the configured entries, and builds the lists.
     pub(super) fn configure(&mut self, policies: &Policies) -> Lists {
         self.roster = Arc::clone(policies.roster());
         let kinds = policies.kinds();
@@ -75,7 +75,7 @@ impl Book {
         }
         if kinds != self.kinds {
             self.kinds = kinds;
-            // Values are compared by what their fields hold, and that has changed.
+            // The kinds of fields have changed, and values are compared by kind.
             for (name, kept) in self.clear() {
                 self.put_recorded(&name, &kept.value());
             }
@@ -83,8 +83,8 @@ impl Book {
         self.lists()
     }
 
-    /// Takes out all that was set at run time.
-    fn clear(&mut self) -> BTreeMap<Box<str>, Kept> {
+    /// Takes out all entries set at run time.
+    fn clear(&mut self) -> BTreeMap<Box<str>, KeptEntry> {
         let set = std::mem::take(&mut self.set);
         for listing in set.values().filter_map(|kept| kept.listing.as_ref()) {
             *self.counts.of(listing) -= 1;
@@ -92,18 +92,18 @@ impl Book {
         set
     }
 
-    /// Everything, in the form in which it is looked up.
+    /// All entries, in the form that decisions look up.
     fn lists(&self) -> Lists {
         let set = self.set.values().filter_map(|kept| kept.listing.clone());
         Lists::new(self.configured.values().cloned(), set, &self.kinds)
     }
 
-    /// How many entries there are, those that have ended and are not forgotten yet included.
-    pub(super) fn counts(&self) -> Counts {
+    /// How many entries there are, including those that have ended and are not removed yet.
+    pub(super) fn counts(&self) -> ListCounts {
         self.counts
     }
 
-    /// Whether every attempt may bring a field.
+    /// Whether every attempt may have this field.
     pub(super) fn accepts(&self, field: &str) -> bool {
         self.roster.knows(field).is_some()
     }
@@ -118,12 +118,12 @@ impl Book {
         fields
     }
 
-    /// How many were set at run time.
+    /// How many entries were set at run time.
     pub(super) fn size(&self) -> usize {
         self.set.len()
     }
 
-    /// What was set for a target.
+    /// The entry set for a target.
     pub(super) fn find(&self, target: &Target) -> Option<&Arc<Listing>> {
         self.set.get(target.to_string().as_str())?.listing.as_ref()
     }
@@ -133,14 +133,14 @@ impl Book {
         listings.iter().filter(|listing| !self.set.contains_key(&name_of(listing))).count()
     }
 
-    /// Takes an entry out, and says what has changed by that.
+    /// Removes an entry. Returns the change.
     fn remove(&mut self, name: &str) -> Option<Change> {
         let listing = self.set.remove(name)?.listing?;
         *self.counts.of(&listing) -= 1;
         Some(Change::Remove(listing))
     }
 
-    /// Follows the records, and answers the lists from now on; `None` if that changes nothing.
+    /// Follows the records. Returns the new lists; `None` if nothing changes.
     pub(super) fn follow(
         &mut self,
         known: Option<u64>,
@@ -157,13 +157,13 @@ impl Book {
         (lists, self.followed.check_size(changes, self.set.len()))
     }
 
-    /// Knows these records, and no other.
+    /// Replaces all entries by these records.
     fn read_whole(&mut self, entries: &[(String, Option<Vec<u8>>)]) -> Lists {
         let old = self.clear();
         let mut broken = Vec::new();
         for (name, value) in entries {
             let listing = value.as_ref().and_then(|value| self.put_recorded(name, value));
-            // What could not be read before was told then.
+            // An entry that was unreadable before was logged then.
             if listing.is_none() && !old.contains_key(name.as_str()) {
                 broken.push(name);
             }
@@ -172,7 +172,7 @@ impl Book {
         self.lists()
     }
 
-    /// Makes recorded changes; `None` if there are none.
+    /// Applies recorded changes; `None` if there are none.
     fn change(&mut self, entries: &[(String, Option<Vec<u8>>)], in_force: &Lists) -> Option<Lists> {
         let mut changes = Vec::new();
         let mut broken = Vec::new();
@@ -188,7 +188,7 @@ impl Book {
         (!changes.is_empty()).then(|| in_force.with(changes))
     }
 
-    /// Tells the log of entries that cannot be read.
+    /// Logs entries that cannot be read.
     fn tell_unreadable(&mut self, names: &[&String]) {
         self.unreadable += names.len();
         if let Some(record) = names.first() {
@@ -202,22 +202,22 @@ impl Book {
         }
     }
 
-    /// How many entries were found that cannot be read, since this was last asked.
+    /// How many unreadable entries were found since the last call.
     pub(super) fn take_unreadable(&mut self) -> usize {
         std::mem::take(&mut self.unreadable)
     }
 
-    /// Puts in what is recorded. What cannot be read is only kept in mind.
+    /// Adds a recorded entry. An unreadable one is only counted.
     fn put_recorded(&mut self, name: &str, value: &[u8]) -> Option<Arc<Listing>> {
         let target = Target::parse(name, &self.kinds).ok();
         let listing = target.and_then(|target| record::read(target, value)).map(Arc::new);
         let same = listing.as_ref().is_some_and(|listing| record::written(listing) == value);
         let raw = (!same).then(|| value.into());
-        self.place(name, Kept { listing: listing.clone(), raw });
+        self.place(name, KeptEntry { listing: listing.clone(), raw });
         listing
     }
 
-    fn place(&mut self, name: &str, kept: Kept) {
+    fn place(&mut self, name: &str, kept: KeptEntry) {
         self.remove(name);
         if let Some(listing) = &kept.listing {
             *self.counts.of(listing) += 1;
@@ -225,8 +225,8 @@ impl Book {
         self.set.insert(name.into(), kept);
     }
 
-    /// Entries in the order of their targets, behind one of them, as long as `keep` wants them and there
-    /// is room. All entries of one target come together.
+    /// The entries that `keep` selects, in the order of their targets, after the target `after`, up to
+    /// `most`. All entries of one target come together.
     pub(super) fn page(
         &self,
         after: Option<&str>,

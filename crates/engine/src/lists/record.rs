@@ -1,9 +1,9 @@
-//! Entries of the lists as they are recorded: the stance, and then a word and what it says on each line.
-//! Words that are not known are passed over, so that nodes of several versions can share the records.
+//! The recorded form of list entries: the stance, and then on each line a word and its value. Unknown words
+//! are skipped, so that nodes of several versions can share the records.
 
 use tollgate_core::{Author, Listing, Stance, Target, Timestamp};
 
-/// An entry as it is recorded; its target is the record's name.
+/// The recorded form of an entry. Its target is the record's name.
 pub(super) fn written(listing: &Listing) -> Vec<u8> {
     let mut lines = vec![listing.stance.name().to_owned()];
     lines.push(format!("since {}", listing.since.as_micros()));
@@ -23,7 +23,7 @@ pub(super) fn written(listing: &Listing) -> Vec<u8> {
     lines.join("\n").into_bytes()
 }
 
-/// The entry of a target that is recorded so.
+/// Reads the recorded entry of a target.
 pub(super) fn read(target: Target, value: &[u8]) -> Option<Listing> {
     let text = std::str::from_utf8(value).ok()?;
     let mut lines = text.lines();
@@ -46,7 +46,7 @@ pub(super) fn read(target: Target, value: &[u8]) -> Option<Listing> {
     for (word, rest) in lines.map(|line| line.split_once(' ').unwrap_or((line, ""))) {
         match word {
             "since" => listing.since = moment(rest)?,
-            // A ban must not last for good because its end cannot be read.
+            // A ban must not become permanent because its end cannot be read.
             "until" => listing.until = Some(moment(rest)?),
             "key" => listing.author = Author::Key(rest.into()),
             "rule" => listing.author = Author::Rule(rest.into()),

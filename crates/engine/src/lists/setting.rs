@@ -16,37 +16,37 @@ use crate::followed::Entries;
 /// The most entries that may be set at run time.
 pub const MOST_SET: usize = Namespace::Lists.most_entries();
 
-/// An entry that is to be.
+/// An entry to be set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wish {
-    /// Whom it is about.
+    /// What the entry matches.
     pub target: Target,
-    /// Whether they are barred.
+    /// Whether it blocks or allows.
     pub stance: Stance,
-    /// How long it lasts; `None` is for good.
+    /// How long it lasts; `None` means for ever.
     pub lasts: Option<Span>,
-    /// Why, in a line.
+    /// Why, in one line.
     pub reason: Box<str>,
-    /// Whether the reason is told to whom it bars.
+    /// Whether a blocked client is told the reason.
     pub told: bool,
-    /// Who wants it.
+    /// The author of the entry.
     pub author: Author,
 }
 
 /// Why an entry was not set, or not removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListFault {
-    /// There are too many. The operator's fault; nothing was done.
+    /// There are too many entries. The operator's fault; nothing was changed.
     Full,
-    /// No rule knows a field, and the configuration does not either, so no attempt would ever bring it.
-    /// The caller's fault; nothing was done.
+    /// No rule and no configured list has the field, so no attempt would ever have it. The caller's fault;
+    /// nothing was changed.
     UnknownField {
         /// The field.
         field: String,
-        /// The nearest name that is known.
+        /// The nearest known name.
         near: Option<String>,
     },
-    /// The values of a field must not be read, and entries can be. The caller's fault; nothing was done.
+    /// The values of the field are secret, and entries can be read. The caller's fault; nothing was changed.
     Secret {
         /// The field.
         field: String,
@@ -58,7 +58,7 @@ pub enum ListFault {
 }
 
 impl Engine {
-    /// Reads whom an entry is to be about, by what fields hold.
+    /// Parses the target of an entry, by the kinds of its fields.
     pub fn target(&self, text: &str) -> Result<Target, GrammarError> {
         Target::parse(text, &self.barrier.book.lock().kinds)
     }
@@ -71,8 +71,8 @@ impl Engine {
         Target::of_fields(fields, &self.barrier.book.lock().kinds)
     }
 
-    /// Sets entries, each in the place of what was set for the same target. They hold from now on, survive
-    /// restarts, and reach every node within a second.
+    /// Sets entries. Each replaces the entry set for the same target. They take effect now, survive restarts,
+    /// and reach every node within a second.
     pub async fn list(&self, wishes: Vec<Wish>) -> Result<Vec<Arc<Listing>>, ListFault> {
         for wish in &wishes {
             self.check_fields(&wish.target)?;
@@ -84,15 +84,15 @@ impl Engine {
         Ok(listings)
     }
 
-    /// Removes what was set for a target; what is configured stays. Answers whether anything was set.
+    /// Removes the entry set for a target; a configured entry stays. Returns whether one was set.
     pub async fn unlist(&self, target: &Target) -> Result<bool, ListFault> {
         let found = self.barrier.book.lock().find(target).is_some();
         self.change_lists(&[Edit::remove(target.to_string())]).await?;
         Ok(found)
     }
 
-    /// Entries in the order of their targets, behind one of them, as long as `keep` wants them; a few more
-    /// than `most` if the last are about the same target. What has ended is left out.
+    /// The entries that `keep` selects, in the order of their targets, after the target `after`; a few more
+    /// than `most` if the last ones have the same target. Ended entries are left out.
     pub fn listings(
         &self,
         after: Option<&str>,
@@ -123,7 +123,7 @@ impl Engine {
         self.change_lists(&edits).await
     }
 
-    /// Whether an attempt may ever bring these fields, and people may read them.
+    /// Whether an attempt may ever have these fields, and operators may read them.
     fn check_fields(&self, target: &Target) -> Result<(), ListFault> {
         let Target::Values(values) = target else { return Ok(()) };
         let pinned = self.pin();
@@ -152,7 +152,7 @@ impl Engine {
         }
     }
 
-    /// Applies what has changed in the records of the lists.
+    /// Applies changes of the lists' records.
     pub(crate) fn follow_lists(&self, known: Option<u64>, changes: &Changes) -> Entries {
         let mut book = self.barrier.book.lock();
         let (lists, entries) = book.follow(known, changes, &self.barrier.in_force.load());

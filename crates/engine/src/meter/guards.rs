@@ -1,4 +1,4 @@
-//! What is counted about guards: attempts, failures and locks, by guard.
+//! The metrics of guards: attempts, failures and locks, by guard.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,29 +11,29 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use tollgate_core::Policies;
 
-/// Everything that is counted about guards.
+/// The metrics of guards.
 #[derive(Clone, Default)]
 pub struct GuardMeters {
     guards: Arc<RwLock<BTreeMap<Arc<str>, Arc<GuardCounts>>>>,
-    /// Notices that nobody could be told of, because too many waited.
+    /// Notices that were dropped because the queue was full.
     pub(crate) missed: Counter,
 }
 
-/// What is counted about one guard.
+/// The counters of one guard.
 #[derive(Debug, Default)]
 pub(crate) struct GuardCounts {
     /// Attempts that began.
     pub(crate) begun: AtomicU64,
     /// Attempts that were refused.
     pub(crate) refused: AtomicU64,
-    /// Attempts that were told to have failed.
+    /// Attempts that callers reported as failed, or that nothing ended in time.
     pub(crate) failures: AtomicU64,
     /// Locks.
     pub(crate) lockouts: AtomicU64,
 }
 
 impl GuardMeters {
-    /// Shows the guards of these policies, whether or not anybody has come to them.
+    /// Adds the guards of these policies, so that guards without attempts show zeros.
     pub(crate) fn know(&self, policies: &Policies) {
         let mut known = self.guards.write();
         for guard in policies.guards() {
@@ -41,7 +41,7 @@ impl GuardMeters {
         }
     }
 
-    /// Raises a counter of a guard; one that was never configured has none.
+    /// Increments a counter of a guard. A guard that was never configured has none.
     pub(crate) fn count(&self, guard: &str, which: impl FnOnce(&GuardCounts) -> &AtomicU64) {
         if let Some(counts) = self.guards.read().get(guard) {
             which(counts).fetch_add(1, Ordering::Relaxed);
@@ -54,7 +54,7 @@ impl GuardMeters {
         self.guards.read().get(guard).map_or([0; 4], |counts| counts.all())
     }
 
-    /// How many notices nobody could be told of, because too many waited.
+    /// How many notices were dropped because the queue was full.
     pub fn missed(&self) -> u64 {
         self.missed.get()
     }
@@ -73,7 +73,7 @@ impl fmt::Debug for GuardMeters {
     }
 }
 
-/// Shows `tollgate_guard_attempts_total{guard,outcome}`, `tollgate_guard_failures_total{guard}`,
+/// Exposes `tollgate_guard_attempts_total{guard,outcome}`, `tollgate_guard_failures_total{guard}`,
 /// `tollgate_guard_lockouts_total{guard}` and `tollgate_guard_notices_missed_total`.
 impl Collector for GuardMeters {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {

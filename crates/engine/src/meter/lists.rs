@@ -1,4 +1,4 @@
-//! What is counted about the blocklist and the allowlist: how many are on them, and how rules ban.
+//! The metrics of the blocklist and the allowlist: their sizes, and bans by rules.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,9 +11,9 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use crate::lists::Counts;
+use crate::lists::ListCounts;
 
-/// Everything that is counted about the lists.
+/// The metrics of the lists.
 #[derive(Clone, Default)]
 pub struct ListMeters {
     entries: Arc<[AtomicUsize; 2]>,
@@ -22,7 +22,7 @@ pub struct ListMeters {
 }
 
 impl ListMeters {
-    pub(crate) fn set_entries(&self, counts: Counts) {
+    pub(crate) fn set_entries(&self, counts: ListCounts) {
         self.entries[0].store(counts.block, Ordering::Relaxed);
         self.entries[1].store(counts.allow, Ordering::Relaxed);
     }
@@ -32,17 +32,17 @@ impl ListMeters {
         self.bans.write().entry(Arc::clone(rule)).or_default().inc();
     }
 
-    /// How many entries bar, and how many allow.
+    /// How many entries block, and how many allow.
     pub fn entries(&self) -> (usize, usize) {
         (self.entries[0].load(Ordering::Relaxed), self.entries[1].load(Ordering::Relaxed))
     }
 
-    /// How often each rule has banned somebody.
+    /// How often each rule has banned a key.
     pub fn bans(&self) -> Vec<(Arc<str>, u64)> {
         self.bans.read().iter().map(|(rule, count)| (Arc::clone(rule), count.get())).collect()
     }
 
-    /// How many denials were not counted for bans, and bans not made, because there was no room.
+    /// How many denials were not counted for bans, and how many bans were not set, because there was no room.
     pub fn missed(&self) -> u64 {
         self.missed.get()
     }
@@ -54,7 +54,7 @@ impl fmt::Debug for ListMeters {
     }
 }
 
-/// Shows `tollgate_list_entries{kind}`, `tollgate_bans_total{rule}` and `tollgate_bans_missed_total`.
+/// Exposes `tollgate_list_entries{kind}`, `tollgate_bans_total{rule}` and `tollgate_bans_missed_total`.
 impl Collector for ListMeters {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let (block, allow) = self.entries();

@@ -1,4 +1,4 @@
-//! What is counted about a pacer: who waits, for how long, and what becomes of it.
+//! The metrics of a pacer: how many attempts wait, how long, and how they end.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,16 +15,16 @@ use tollgate_core::Span;
 
 use super::tallies::{MOST_NAMED, OTHER};
 
-/// Everything that is counted about a pacer, for each policy.
+/// The metrics of a pacer, for each policy.
 #[derive(Clone, Default)]
 pub struct PacerMeters {
     policies: Arc<RwLock<BTreeMap<Arc<str>, Arc<PacedMeter>>>>,
 }
 
-/// What is counted about the attempts of one policy.
+/// The counters of the attempts of one policy.
 pub(crate) struct PacedMeter {
     pub(crate) waiting: Gauge,
-    /// How long those who passed had waited, in seconds.
+    /// How long the admitted attempts had waited, in seconds.
     pub(crate) waits: Histogram,
     pub(crate) denied: Counter,
     pub(crate) late: Counter,
@@ -34,8 +34,8 @@ pub(crate) struct PacedMeter {
 }
 
 impl PacerMeters {
-    /// The meter of a policy that there is. Policies are made at run time too, so only so many have one
-    /// of their own.
+    /// The counters of an existing policy. Policies are created at run time too, so only a bounded number
+    /// have counters of their own.
     pub(crate) fn of(&self, policy: &str) -> Arc<PacedMeter> {
         if let Some(meter) = self.policies.read().get(policy) {
             return Arc::clone(meter);
@@ -45,7 +45,7 @@ impl PacerMeters {
         Arc::clone(policies.entry(name).or_default())
     }
 
-    /// How many attempts of each policy came to what: policy, outcome, count.
+    /// How the attempts of each policy ended: policy, outcome, count.
     pub fn counts(&self) -> Vec<(Arc<str>, &'static str, u64)> {
         let policies = self.policies.read();
         let counts = policies.iter().flat_map(|(policy, meter)| {
@@ -54,7 +54,7 @@ impl PacerMeters {
         counts.collect()
     }
 
-    /// How many attempts of each policy wait.
+    /// How many attempts of each policy are waiting.
     pub fn waiting(&self) -> Vec<(Arc<str>, i64)> {
         let policies = self.policies.read();
         policies.iter().map(|(policy, meter)| (Arc::clone(policy), meter.waiting.get())).collect()
@@ -62,7 +62,7 @@ impl PacerMeters {
 }
 
 impl PacedMeter {
-    /// Counts somebody who may pass.
+    /// Counts an admitted attempt.
     pub(crate) fn passed(&self, waited: Span) {
         self.passed.inc();
         self.waits.observe(waited.as_micros() as f64 / 1e6);
@@ -100,7 +100,7 @@ impl fmt::Debug for PacerMeters {
     }
 }
 
-/// Shows `tollgate_paced_waiting{policy}`, `tollgate_paced_wait_seconds{policy}` and
+/// Exposes `tollgate_paced_waiting{policy}`, `tollgate_paced_wait_seconds{policy}` and
 /// `tollgate_paced_total{policy,outcome}`.
 impl Collector for PacerMeters {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {

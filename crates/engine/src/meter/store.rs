@@ -1,5 +1,5 @@
-//! What is counted about a shared store: whether it can be used, how long it takes, and every
-//! decision that had to do without it.
+//! The metrics of a shared store: whether it can be used, how long its calls take, and every decision made
+//! without it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,14 +18,14 @@ use super::tallies::{MOST_NAMED, OTHER};
 use crate::breaker_gate::BreakerGate;
 use crate::condition::Condition;
 
-/// Everything that is counted about a shared store.
+/// The metrics of a shared store.
 #[derive(Clone)]
 pub struct StoreMeters {
     gate: Arc<BreakerGate>,
     condition: Arc<Condition>,
     /// For each policy, one for each of [`Reason::ALL`].
     degraded: Arc<RwLock<BTreeMap<Arc<str>, Reasons>>>,
-    /// How long its answers took, in seconds.
+    /// How long its replies took, in seconds.
     pub(crate) calls: Histogram,
     pub(crate) denied_locally: Counter,
     pub(crate) retractions_dropped: Counter,
@@ -35,7 +35,7 @@ pub struct StoreMeters {
 type Reasons = [Counter; Reason::ALL.len()];
 
 impl StoreMeters {
-    /// Meters that also show how many retractions and how many refunds were dropped.
+    /// Creates metrics that include the dropped retractions and refunds.
     pub(crate) fn new(
         gate: Arc<BreakerGate>,
         condition: Arc<Condition>,
@@ -53,7 +53,7 @@ impl StoreMeters {
         }
     }
 
-    /// Counts a decision that did without the store.
+    /// Counts a decision made without the store.
     pub(crate) fn count_degraded(&self, policy: &Arc<str>, reason: Reason) {
         self.gate.note_degraded();
         let at = Reason::ALL.iter().position(|known| *known == reason).expect("all reasons are known");
@@ -67,7 +67,7 @@ impl StoreMeters {
         degraded.entry(Arc::clone(name)).or_default()[at].inc();
     }
 
-    /// Every policy and reason with the number of decisions that did without the store.
+    /// Every policy and reason with the number of decisions made without the store.
     pub fn degraded(&self) -> Vec<(Arc<str>, Reason, u64)> {
         let degraded = self.degraded.read();
         let each = degraded.iter().flat_map(|(policy, counters)| {
@@ -77,17 +77,17 @@ impl StoreMeters {
         each.filter(|(_, _, count)| *count > 0).collect()
     }
 
-    /// How many attempts were denied by what the store had said of them a moment before.
+    /// How many attempts were denied from the cache of recent denials.
     pub fn denied_locally(&self) -> u64 {
         self.denied_locally.get()
     }
 
-    /// How many takes that nobody got could not be kept in mind to be undone.
+    /// How many takes without a receiver could not be remembered for undoing.
     pub fn retractions_dropped(&self) -> u64 {
         self.retractions_dropped.get()
     }
 
-    /// How many charges that were to be given back stayed counted, because there were too many.
+    /// How many charges stayed counted because too many refunds were pending.
     pub fn refunds_dropped(&self) -> u64 {
         self.refunds_dropped.get()
     }
@@ -99,10 +99,9 @@ impl fmt::Debug for StoreMeters {
     }
 }
 
-/// Shows `tollgate_store_up`, `tollgate_store_call_seconds`, `tollgate_degraded_total{policy,reason}`,
-/// `tollgate_denied_locally_total`, `tollgate_retractions_dropped_total`,
-/// `tollgate_refunds_dropped_total`, `tollgate_records_missing_total` and
-/// `tollgate_records_damaged_total`.
+/// Exposes `tollgate_store_up`, `tollgate_store_call_seconds`, `tollgate_degraded_total{policy,reason}`,
+/// `tollgate_denied_locally_total`, `tollgate_retractions_dropped_total`, `tollgate_refunds_dropped_total`,
+/// `tollgate_records_missing_total` and `tollgate_records_damaged_total`.
 impl Collector for StoreMeters {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let up = ConstGauge::new(i64::from(self.gate.outage().is_none()));

@@ -1,12 +1,12 @@
-//! A counter that many threads raise at once. Each thread has a seat of its own, so that raising is
-//! an ordinary write to a line of memory that nobody else writes.
+//! A counter that many threads increment at once. Each thread has a stripe of its own, so that incrementing
+//! is an ordinary write to a cache line that no other thread writes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How many threads have a seat of their own. Those that come later share one more.
+/// How many threads have a stripe of their own. Later threads share one more.
 const SEATS: usize = 16;
 
-/// A counter in stripes: one for each seat, and the one that is shared.
+/// A counter in stripes: one for each of the first threads, and one that the others share.
 #[derive(Default)]
 pub(crate) struct Striped {
     own: [Stripe; SEATS],
@@ -17,19 +17,19 @@ pub(crate) struct Striped {
 #[repr(align(64))]
 struct Stripe(AtomicU64);
 
-/// A thread's seat, free again when the thread ends; `None` if there was none left.
-struct Seat(Option<usize>);
+/// The index of a thread's stripe, free again when the thread ends; `None` if none was left.
+struct StripeSeat(Option<usize>);
 
 thread_local! {
-    static SEAT: Seat = Seat::take();
+    static SEAT: StripeSeat = StripeSeat::take();
 }
 
-/// Bit `i` is set while seat `i` is somebody's.
+/// Bit `i` is set while a thread has stripe `i`.
 static TAKEN: AtomicU64 = AtomicU64::new(!0 << SEATS);
 
-impl Seat {
+impl StripeSeat {
     fn take() -> Self {
-        // What the last owner wrote is seen before the next one adds to it.
+        // The next owner sees what the last one wrote before it adds to it.
         let taken = TAKEN.fetch_update(Ordering::Acquire, Ordering::Relaxed, |taken| {
             (taken != !0).then_some(taken | (taken + 1))
         });
@@ -37,7 +37,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for StripeSeat {
     fn drop(&mut self) {
         if let Some(seat) = self.0 {
             TAKEN.fetch_and(!(1 << seat), Ordering::Release);
@@ -48,7 +48,7 @@ impl Drop for Seat {
 impl Striped {
     #[inline]
     pub(crate) fn raise(&self) {
-        // A thread that is ending has given its seat away.
+        // A thread that is ending has already given up its stripe.
         let seat = SEAT.try_with(|seat| seat.0).unwrap_or_default();
         match seat.and_then(|seat| self.own.get(seat)) {
             Some(stripe) => stripe.0.store(stripe.0.load(Ordering::Relaxed) + 1, Ordering::Relaxed),

@@ -1,5 +1,5 @@
-//! The counters of decisions, by policy and rule. Configured policies have their own; of those made at
-//! run time only so many do, and the others share one, so that nobody can fill the metrics.
+//! The counters of decisions, by policy and rule. Configured policies have their own. Of those created at run
+//! time only a bounded number do and the others share one, so that no caller can fill the metrics.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -9,14 +9,13 @@ use tollgate_core::{Policies, Policy};
 use super::striped::Striped;
 use super::{Labels, PolicyMeter};
 
-/// How many policies have counters of their own, beyond those that are configured.
+/// How many policies have counters of their own, besides the configured ones.
 pub(super) const MOST_NAMED: usize = 1_000;
 
-/// What stands for the policies, and for the rules, that have no counters of their own. No name has
-/// brackets.
+/// Stands for the policies and the rules that have no counters of their own. No name contains parentheses.
 pub(super) static OTHER: LazyLock<Arc<str>> = LazyLock::new(|| "(other)".into());
 
-/// What can come of a decision that names a rule, in the order of [`PolicyMeter::rules`].
+/// The outcomes of a decision that names a rule, in the order of [`PolicyMeter::rules`].
 const OUTCOMES: [&str; 4] = ["deny", "wait", "defer", "observe"];
 
 /// All counters.
@@ -33,7 +32,7 @@ struct Tally {
 }
 
 impl Tallies {
-    /// The counters of these policies, of which so many are configured and come first.
+    /// The counters of these policies. The first `configured` of them are from the configuration.
     pub(super) fn of(&mut self, policies: &Policies, configured: usize) -> Vec<PolicyMeter> {
         if self.by_policy.len() >= MOST_NAMED {
             self.by_policy.retain(|name, _| *name == *OTHER || policies.named(name).is_some());

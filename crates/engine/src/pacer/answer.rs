@@ -1,4 +1,4 @@
-//! What a pacer answers.
+//! The results of a pacer.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,50 +7,50 @@ use tollgate_core::{Span, When};
 
 use crate::engine::Fault;
 
-/// Leave to go on: everything was taken.
+/// Permission to proceed: everything was taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Permit {
     /// How long it had to wait.
     pub waited: Span,
-    /// What it can be given back with; `None` if nothing was taken.
+    /// Refunds the attempt; `None` if nothing was taken.
     pub receipt: Option<String>,
 }
 
-/// Leave to go on, with what the caller made of the decision.
+/// Permission to proceed, with what the caller's `see` returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paced<T> {
     /// How long it had to wait.
     pub waited: Span,
-    /// What the caller made of the decision that let it pass.
+    /// What the caller's `see` returned for the decision that let the attempt pass.
     pub seen: T,
 }
 
-/// Why there is no leave. Nothing was taken.
+/// Why the attempt may not proceed. Nothing was taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unpaced<T = ()> {
-    /// A rule refuses it, whatever the queue: it rejects, it defers, or the time to wait is beyond what
-    /// it lets anybody wait.
+    /// A rule refuses it, whatever the queue: it rejects, it defers, or the wait exceeds what the rule
+    /// allows.
     Denied {
-        /// Who refuses it.
+        /// The rule that refuses it.
         refusal: Refusal,
-        /// What the caller made of the decision.
+        /// What the caller's `see` returned for the decision.
         seen: T,
     },
     /// Its turn comes too late, or has come too late.
     TooLate {
         /// How long it waited.
         waited: Span,
-        /// How much longer it would have to wait, as far as the queue before it tells: never less.
+        /// How much longer it would have to wait, judging by the queue before it: a lower bound.
         wait: Span,
-        /// What it is too late for.
+        /// Which bound it exceeds.
         bound: Bound,
     },
-    /// Too many wait already.
+    /// Too many attempts are waiting already.
     Full {
-        /// How many: for the same keys, or in all.
+        /// How many are waiting: for the same keys, or in total.
         waiting: usize,
     },
-    /// It cannot be decided at all.
+    /// The attempt cannot be decided at all.
     Fault(Fault),
     /// The pacer, or the runtime that it worked in, has ended.
     Ended,
@@ -59,25 +59,25 @@ pub enum Unpaced<T = ()> {
 /// The rule that refused an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The rule that is named, if one was exceeded.
+    /// The rule that the refusal names, if one was exceeded.
     pub rule: Option<Arc<str>>,
-    /// Its key, as people may see it.
+    /// Its key, as operators may see it.
     pub key: Option<String>,
     /// When the same attempt would pass.
     pub retry: When,
 }
 
-/// How long an attempt may wait.
+/// What bounds the wait of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Bound {
-    /// As long as its caller said.
+    /// The caller's own bound.
     Caller,
-    /// As long as this rule lets anybody wait.
+    /// The longest wait that this rule allows.
     Rule(Arc<str>),
 }
 
 impl<T> Unpaced<T> {
-    /// The same, with something else made of the decision.
+    /// The same, with another value for `seen`.
     pub(super) fn map<U>(self, change: impl FnOnce(T) -> U) -> Unpaced<U> {
         match self {
             Self::Denied { refusal, seen } => Unpaced::Denied { refusal, seen: change(seen) },

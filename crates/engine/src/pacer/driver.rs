@@ -1,4 +1,4 @@
-//! The driver: one task that asks about whoever's turn it is, for as long as anybody waits.
+//! The driver: one task that decides the attempt whose turn it is, while attempts wait.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,16 +13,17 @@ use super::timetable::{Rest, TICK};
 use super::unclaimed::Unclaimed;
 use crate::engine::{Fault, Manner, Snapshot};
 
-/// How many are asked about before others may run.
+/// How many attempts the driver decides before it lets other tasks run.
 const BATCH: usize = 64;
-/// How often to look whether anything has changed that nobody tells: policies, and pauses elsewhere.
+/// How often the driver checks for changes without a notification: policies, and pauses set on other nodes.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// How long nobody's turn has to have come before the driver stays awake for the next: where turns come
-/// thick and fast, a tick more or less is nothing to any of them.
+/// How long no turn must have come before the driver stays awake for the next. Where turns come in quick
+/// succession, one tick more or less does not matter.
 const CALM: Duration = Duration::from_millis(10);
 
-/// A driver. One that is dropped before it has finished, or even begun, leaves nobody waiting in vain.
+/// A running driver. If it is dropped before it has finished, or even begun, it ends every wait with
+/// [`Unpaced::Ended`](super::Unpaced::Ended).
 pub(super) struct Driving {
     scheduler: Arc<Scheduler>,
     finished: bool,
@@ -30,7 +31,7 @@ pub(super) struct Driving {
 
 /// What the driver does next.
 enum Step {
-    /// Asks about somebody.
+    /// Decides an attempt.
     Ask(Job),
     /// Has nothing to do for a while.
     Rest(Rest),
@@ -38,7 +39,7 @@ enum Step {
     End,
 }
 
-/// A decision in flight. One that is given up has found out nothing.
+/// A decision in flight. If it is dropped, its attempt stays undecided.
 struct Asking {
     scheduler: Arc<Scheduler>,
     job: Option<Job>,
@@ -49,7 +50,7 @@ impl Driving {
         Self { scheduler, finished: false }
     }
 
-    /// Gives turns until nobody waits any more.
+    /// Gives turns until no attempt waits any more.
     pub(super) async fn run(mut self) {
         let mut before = None;
         while let Some(rest) = give_turns(&self.scheduler).await {
@@ -57,7 +58,7 @@ impl Driving {
                 Rest::Go => tokio::task::yield_now().await,
                 Rest::Linger => {
                     let now = Instant::now();
-                    // A clock that stands still moves on only while everybody sleeps.
+                    // A paused tokio clock advances only while every task sleeps.
                     match before.replace(now) {
                         Some(before) if before == now => sleep(TICK).await,
                         _ => tokio::task::yield_now().await,
@@ -70,7 +71,7 @@ impl Driving {
     }
 }
 
-/// Asks about whoever's turn it is. Answers what to do then; `None` if nobody is left.
+/// Decides the attempts whose turn it is. Returns what to do then; `None` if no attempt waits.
 async fn give_turns(scheduler: &Arc<Scheduler>) -> Option<Rest> {
     for _ in 0..BATCH {
         match scheduler.step() {
@@ -118,7 +119,7 @@ impl Scheduler {
             return Step::End;
         }
         let look = Rest::Sleep(now + LOOK_EVERY);
-        // With as many in flight as may be, whoever comes back wakes the driver.
+        // With the most decisions in flight, the next one that ends wakes the driver.
         let calm = board.calm;
         let rest = if board.asking < self.most_asking { board.queues.rest(now, calm) } else { None };
         let rest = rest.map_or(look, |rest| rest.min(look));
@@ -128,7 +129,7 @@ impl Scheduler {
         Step::Rest(rest)
     }
 
-    /// Tells the queues what came of asking, and whoever leaves them what became of it.
+    /// Reports the decision to the queues, and to the caller if its attempt leaves them.
     fn settle(self: &Arc<Self>, job: &Job, pinned: &Snapshot, decided: Result<&Decision<'_>, Fault>) {
         let blocked = match &decided {
             Ok(decision) if matches!(decision.verdict, Verdict::Wait(_)) => self.ids.blocked(decision),
@@ -161,7 +162,7 @@ impl Scheduler {
                 let waited = (now - waiter.arrived).into();
                 waiter.listener.hear(Notification::TooLate { waited, wait, bound });
             }
-            // Whoever has given up while it was asked about gets nothing, and nothing is lost.
+            // The caller gave up during the decision. Dropping `Unclaimed` refunds the attempt.
             (Settled::Gone, Ok(decision)) => drop(Unclaimed::new(self, &job.ask, decision)),
             (Settled::Gone, Err(_)) | (Settled::Waits | Settled::WaitsOn, _) => {}
         }

@@ -1,5 +1,5 @@
-//! Names for those who wait for the same keys, and for single keys: keyed hashes, so that no text has
-//! to be kept and nobody can choose keys that meet.
+//! Ids of lanes and of single keys: keyed hashes, so that no text has to be kept and no client can choose
+//! colliding keys.
 
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tollgate_core::{Charges, Decision, OnExceed, Plan, Policy, Span, When};
 
 use super::pace::Pace;
 
-/// A policy and every key that its attempts are held to.
+/// A policy and every key that its attempts are charged to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct LaneId(u128);
 
@@ -18,12 +18,12 @@ pub(super) struct LaneId(u128);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct WaitKeyId(u128);
 
-/// Gives names.
+/// Computes ids.
 pub(super) struct Ids {
     keys: (u64, u64),
 }
 
-/// A wait_key that an attempt has to pass, and how long the rule there lets it wait.
+/// A wait key that an attempt has to pass, and how long the rule there lets it wait.
 #[derive(Clone, Debug)]
 pub(super) struct Stop {
     pub(super) wait_key: WaitKeyId,
@@ -31,47 +31,47 @@ pub(super) struct Stop {
     pub(super) most: Span,
 }
 
-/// All that an attempt has to pass.
+/// Every wait key that an attempt has to pass.
 pub(super) struct Route {
     pub(super) lane: LaneId,
     /// The policy as a whole, then every key.
     pub(super) stops: SmallVec<[Stop; 4]>,
 }
 
-/// What keeps an attempt from passing: of all that do, the key that it has to wait longest for.
+/// What keeps an attempt from passing: of all exceeded keys, the one with the longest wait.
 #[derive(Clone, Debug)]
 pub(super) struct Blocked {
     pub(super) wait_key: WaitKeyId,
-    /// When it passes if nobody frees anything before.
+    /// When it passes if nothing is freed before.
     pub(super) when: When,
-    /// How long it has to wait for it at least. Holds may be released at any moment, so where they alone
-    /// are in the way that is nothing.
+    /// How long it has to wait at least: zero where only holds are in the way, since they may be released at
+    /// any moment.
     pub(super) surely: Span,
     pub(super) pace: Option<Pace>,
     pub(super) cost: u64,
-    /// How long it may have waited before, and the rule that says so.
+    /// How long it may wait in total, and the rule that says so.
     pub(super) patience: (Span, Arc<str>),
 }
 
 pub(super) type ById<K, V> = hashbrown::HashMap<K, V, BuildHasherDefault<Plain>>;
 
-/// A hasher for what is a hash already.
+/// A hasher for values that are hashes already.
 #[derive(Default)]
 pub(super) struct Plain(u64);
 
 impl WaitKeyId {
-    /// Where those stand whom nothing is known to block.
+    /// The wait key of lanes that nothing is known to block.
     pub(super) const FRESH: Self = Self(0);
 }
 
 impl Blocked {
-    /// How long it has to wait, as far as that can be told.
+    /// How long it has to wait, as far as that is known.
     pub(super) fn wait(&self) -> Span {
         if let When::After(span) = self.when { span } else { self.surely }
     }
 
-    /// How long until it is worth asking again. Where something may be released elsewhere, never longer
-    /// than `most`.
+    /// How long until the next decision is worthwhile. Where holds may be released on other nodes, at most
+    /// `most`.
     pub(super) fn rest(&self, most: Span) -> Span {
         match self.when {
             When::After(span) if span == self.surely => span,
@@ -87,12 +87,12 @@ impl Ids {
         Self { keys: (random(), random()) }
     }
 
-    /// The wait_key of a plan's rule at a key.
+    /// The wait key of a plan's rule at a key.
     pub(super) fn wait_key(&self, plan: &Plan, key: &str) -> WaitKeyId {
         self.key_spot(plan.rule(), key)
     }
 
-    /// The wait_key of a rule at a key.
+    /// The wait key of a rule at a key.
     pub(super) fn key_spot(&self, rule: &str, key: &str) -> WaitKeyId {
         let mut hasher = self.hasher(1);
         hasher.write_usize(rule.len());
@@ -101,14 +101,15 @@ impl Ids {
         WaitKeyId(hasher.finish128().as_u128())
     }
 
-    /// The wait_key that a policy is as a whole.
+    /// The wait key of a whole policy.
     pub(super) fn policy_spot(&self, policy: &str) -> WaitKeyId {
         let mut hasher = self.hasher(2);
         hasher.write(policy.as_bytes());
         WaitKeyId(hasher.finish128().as_u128())
     }
 
-    /// What an attempt with these charges has to pass. Charges that are only observed hold nobody up.
+    /// The wait keys that an attempt with these charges has to pass. Charges that are only observed are left
+    /// out.
     pub(super) fn route(&self, policy: &Policy, charges: &Charges<'_>) -> Route {
         let mut stops: SmallVec<[Stop; 4]> = SmallVec::new();
         let mut hasher = self.hasher(3);
@@ -121,7 +122,7 @@ impl Ids {
             let wait_key = self.wait_key(charge.plan, charges.key(charge));
             hasher.write_u128(wait_key.0);
             stops.push(Stop { wait_key, rule: Arc::clone(&rule.name), most });
-            // What stands still as a whole is waited for as long as any of its rules allows.
+            // A paused policy may be waited for as long as the most patient of its rules allows.
             if stops[0].most < most {
                 (stops[0].rule, stops[0].most) = (Arc::clone(&rule.name), most);
             }
@@ -129,7 +130,7 @@ impl Ids {
         Route { lane: LaneId(hasher.finish128().as_u128()), stops }
     }
 
-    /// What keeps an attempt from passing that was told to wait.
+    /// What keeps an attempt from passing whose decision was to wait.
     pub(super) fn blocked(&self, decision: &Decision<'_>) -> Option<Blocked> {
         let mut longest: Option<(When, Span, WaitKeyId, Option<Pace>)> = None;
         let mut patience: Option<(Span, &Arc<str>)> = None;
@@ -161,7 +162,7 @@ impl Ids {
     }
 }
 
-/// A lane by its number, for tests that need no more of it.
+/// A lane id with this number, for tests.
 #[cfg(test)]
 pub(super) fn lane_of(number: u128) -> LaneId {
     LaneId(number)

@@ -1,4 +1,4 @@
-//! Those who wait for the same keys, in the order in which they go.
+//! The attempts that wait for the same keys, in the order in which they go.
 
 use crate::owned_attempt::OwnedAttempt;
 use std::cmp::Reverse;
@@ -12,37 +12,37 @@ use super::answer::Bound;
 use super::ids::WaitKeyId;
 use super::notifications::Listener;
 
-/// A place in a line: by priority, then by arrival.
+/// A position in a queue: by priority, then by arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rank {
     priority: Reverse<i8>,
     number: u64,
 }
 
-/// Somebody who waits.
+/// A waiting attempt.
 pub(super) struct Waiter {
     pub(super) ask: Arc<OwnedAttempt>,
     pub(super) listener: Box<dyn Listener>,
     pub(super) arrived: Instant,
-    /// When it is too late, and why.
+    /// When it is too late, and which bound says so.
     pub(super) deadline: Option<(Instant, Bound)>,
-    /// Whether it is known to others that it has to wait.
+    /// Whether its wait was recorded in the metrics and the journal.
     pub(super) noted: bool,
 }
 
-/// Everybody who waits for the same keys. Only the first is ever asked about.
+/// The attempts that wait for the same keys. Only the first of them is ever decided.
 pub(super) struct Lane {
-    /// All that those in it have to pass.
+    /// The wait keys that its attempts have to pass.
     pub(super) wait_keys: SmallVec<[WaitKeyId; 4]>,
-    /// Where it waits for its turn, and its place there.
+    /// The wait key at which it waits for its turn, and its position there.
     pub(super) stand: WaitKeyId,
     pub(super) turn: Rank,
-    /// Who is being asked about: then the lane is in no ring.
+    /// The attempt that is being decided. The lane is in no ring then.
     pub(super) asked: Option<Rank>,
-    /// Whether it was sent on, at its turn, to wait elsewhere: once until it is asked about.
+    /// Whether the lane was sent, at its turn, to wait at another key: at most once between two decisions.
     pub(super) moved: bool,
     waiters: BTreeMap<Rank, Waiter>,
-    /// What all of them take together.
+    /// The cost of all its attempts together.
     cost: u64,
 }
 
@@ -51,17 +51,17 @@ impl Rank {
         Self { priority: Reverse(priority), number }
     }
 
-    /// The same place among those of another's priority.
+    /// The same position, with the priority of another.
     pub(super) fn with_priority_of(self, other: Self) -> Self {
         Self { priority: other.priority, ..self }
     }
 
-    /// Whether nobody of this place has a lower priority than one of another.
+    /// Whether the priority of this position is not lower than that of another.
     pub(super) fn is_no_lower_than(self, other: Self) -> bool {
         self.priority <= other.priority
     }
 
-    /// A later place among those of the same priority.
+    /// A later position of the same priority.
     pub(super) fn renumbered(self, number: u64) -> Self {
         Self { number, ..self }
     }
@@ -107,7 +107,7 @@ impl Lane {
         self.waiters.into_values()
     }
 
-    /// What those take together who go before a place.
+    /// The cost of all attempts before a position.
     pub(super) fn cost_before(&self, rank: Rank) -> u64 {
         match self.waiters.last_key_value() {
             Some((last, _)) if *last < rank => self.cost,

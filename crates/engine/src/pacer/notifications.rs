@@ -1,4 +1,4 @@
-//! How those who wait hear what became of it.
+//! How waiting callers receive their result.
 
 use std::sync::Arc;
 
@@ -9,30 +9,30 @@ use super::answer::{Bound, Paced, Refusal, Unpaced};
 use super::unclaimed::Unclaimed;
 use crate::engine::{Engine, Fault};
 
-/// What became of waiting.
+/// The result of a wait.
 pub(super) enum Notification<'d, 'a> {
     /// It may pass.
     Passed { engine: &'d Arc<Engine>, decision: &'d Decision<'a>, waited: Span, unclaimed: Unclaimed },
     /// A rule refuses it.
     Denied { engine: &'d Arc<Engine>, decision: &'d Decision<'a> },
-    /// Its turn would come too late.
+    /// Its turn comes too late.
     TooLate { waited: Span, wait: Span, bound: Bound },
     /// It cannot be decided.
     Fault(Fault),
 }
 
-/// Somebody who wants to hear.
+/// The receiver of a result.
 pub(super) trait Listener: Send {
     fn hear(self: Box<Self>, notification: Notification<'_, '_>);
 }
 
-/// A caller, and what it wants to see of the decision.
+/// A caller, and its `see` for the decision.
 pub(super) struct Caller<T, F> {
     pub(super) see: F,
     pub(super) answer: oneshot::Sender<Heard<T>>,
 }
 
-/// What a caller hears. Unless it is claimed, what was taken is given back.
+/// The result for a caller. Unless it is claimed, what was taken is refunded.
 pub(super) struct Heard<T> {
     pub(super) answer: Result<Paced<T>, Unpaced<T>>,
     pub(super) unclaimed: Unclaimed,
@@ -55,7 +55,7 @@ where
             }
             Notification::Fault(fault) => Heard::of(Unpaced::Fault(fault)),
         };
-        // Whoever is gone does not hear it, and what was taken goes back as it is dropped.
+        // If the caller is gone, the dropped result refunds what was taken.
         let _ = answer.send(heard);
     }
 }
@@ -66,7 +66,7 @@ impl<T> Heard<T> {
     }
 }
 
-/// What is answered to whom a rule refuses.
+/// The result for an attempt that a rule refuses.
 pub(super) fn denied<T>(
     engine: &Arc<Engine>,
     decision: &Decision<'_>,

@@ -1,22 +1,22 @@
-//! How fast a limit lets those pass who wait for it: for telling how long a queue takes, and how late
-//! a turn may come without costing anything.
+//! How fast a limit lets waiting attempts pass. It predicts how long a queue takes, and how late a turn may
+//! come without loss.
 
 use tollgate_core::{Limit, Span};
 
-/// The speed at which a limit that is used up lets attempts pass.
+/// The speed at which a used-up limit lets attempts pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pace {
     number: u64,
     period: Span,
-    /// The most that can be saved up; `None` where all of it comes back at once.
+    /// The most units that can accumulate; `None` where all of them come back at once.
     burst: Option<u64>,
 }
 
-/// What a turn that comes late may cost: half a percent of what the limit lets pass.
+/// The most that a late turn may cost: half a percent of the limit's rate.
 const LOSS: u64 = 200;
 
 impl Pace {
-    /// The pace of a limit; `None` if it has none that is known beforehand.
+    /// The pace of a limit; `None` if it cannot be known in advance.
     pub(super) fn of(limit: &Limit) -> Option<Self> {
         let period = limit.period()?;
         match limit {
@@ -26,15 +26,15 @@ impl Pace {
             Limit::Window(_) | Limit::Sliding(_) | Limit::Slotted(_) => {
                 Some(Self { number: limit.number(), period, burst: None })
             }
-            // Days and months are not of one length, and a ladder's pauses grow.
+            // Days and months vary in length, and a ladder's pauses grow.
             Limit::Calendar(_) | Limit::Ladder(_) => None,
-            // These come back on a release, or never.
+            // Units of these come back on a release, or never.
             Limit::InFlight(_) | Limit::Total(_) | Limit::PerAttempt(_) => None,
         }
     }
 
-    /// How long after the first in the line, who takes `first`, somebody passes, if all together take
-    /// `units` until then: at least so long.
+    /// The least time after the first waiter, which takes `first`, until an attempt passes, if `units` are
+    /// taken in total up to and including it.
     pub(super) fn after(self, first: u64, units: u64) -> Span {
         match self.burst {
             Some(_) => self.times(u128::from(units.saturating_sub(first))),
@@ -45,8 +45,8 @@ impl Pace {
         }
     }
 
-    /// How late a turn that takes `cost` may come without costing more than a little of the rate. What
-    /// a bucket can save up is not lost at all.
+    /// How late a turn that takes `cost` may come without losing more than a little of the rate. A bucket
+    /// loses nothing while it still fills up.
     pub(super) fn slack(self, cost: u64) -> Span {
         match self.burst {
             Some(burst) => {
@@ -58,7 +58,7 @@ impl Pace {
         }
     }
 
-    /// How long a bucket takes to let so many pass, rounded up.
+    /// How long a bucket takes to refill `units`, rounded up.
     fn times(self, units: u128) -> Span {
         let micros = (units * u128::from(self.period.as_micros())).div_ceil(u128::from(self.number));
         Span::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))

@@ -1,4 +1,4 @@
-//! Standing still for a while because somebody upstream asked for it.
+//! Pauses: attempts wait for a while because an upstream asked for it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,59 +11,58 @@ use tollgate_core::{Attempt, Mistake, Policy, Rule, Span, StoreError, Ticket};
 use super::Pacer;
 use crate::pauses::Stopped;
 
-/// What is to stand still.
+/// What is paused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope<'a> {
-    /// Everything that passes this policy.
+    /// All attempts of this policy.
     Policy(&'a str),
-    /// Everything that is counted by this rule at this key.
+    /// All attempts that this rule counts at this key.
     Key {
-        /// The rule. One that there is not has nobody to stop.
+        /// The rule. A rule that does not exist pauses nothing.
         rule: &'a str,
         /// The key; that of a rule without fields is the rule's own name.
         key: &'a str,
     },
 }
 
-/// Something that stands still.
+/// A pause in effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paused {
-    /// The rule and its key, as people may see it; `None` for the policy as a whole.
+    /// The rule and its key, as operators may see it; `None` for the policy as a whole.
     pub place: Option<(String, String)>,
-    /// How much longer it does.
+    /// How much longer it lasts.
     pub left: Span,
 }
 
-/// Why nothing stands still.
+/// Why a pause was not set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PauseFault {
-    /// The caller's mistake. Nothing was done.
+    /// The caller's mistake. Nothing was changed.
     Mistake(Mistake),
-    /// As many pauses as there may be last already. Nothing was done.
+    /// The maximum number of pauses is in effect already. Nothing was changed.
     TooMany {
-        /// How many.
+        /// The maximum.
         most: usize,
     },
-    /// The store could not be told: it stands still on this node alone.
+    /// The store could not be written: the pause holds on this node alone.
     Store(StoreError),
 }
 
 impl Pacer {
-    /// Lets nothing of a scope pass for so long: here from now on, and within a second on every node
-    /// that shares the store. A pause that lasts longer already is not cut short.
+    /// Pauses a scope for a span: on this node from now on, and within a second on every node that shares the
+    /// store. A longer pause in effect is not shortened.
     pub async fn pause(&self, scope: Scope<'_>, span: Span) -> Result<(), PauseFault> {
         self.scheduler.engine.pause(scope.into(), span).await
     }
 
-    /// Ends every pause of a scope, here at once and within a second on every other node. An error means
-    /// that it may go on.
+    /// Ends every pause of a scope, here at once and within a second on every other node. After an error the
+    /// pause may still be in effect on other nodes.
     pub async fn resume(&self, scope: Scope<'_>) -> Result<(), StoreError> {
         self.resume_all(&[scope.into()]).await
     }
 
-    /// As [`Pacer::pause`], for what attempts with these fields have in common: their keys under the
-    /// rules that go by some of the fields, or the whole policy if there are no fields. Answers how many
-    /// keys those are.
+    /// As [`Pacer::pause`], for the keys of attempts with these fields: under the rules that are keyed by
+    /// some of the fields, or the whole policy if there are no fields. Returns how many keys are paused.
     pub async fn pause_like(
         &self,
         policy: &str,
@@ -78,7 +77,7 @@ impl Pacer {
         Ok(keys)
     }
 
-    /// What stands still of a policy: the whole of it, and keys of its rules.
+    /// The pauses of a policy: of the whole policy, and of keys of its rules.
     pub fn paused(&self, policy: &str) -> Result<Vec<Paused>, Mistake> {
         let engine = &self.scheduler.engine;
         let pinned = engine.pin();
@@ -102,8 +101,8 @@ impl Pacer {
         Ok(found.into_iter().map(|(place, left)| Paused { place, left }).collect())
     }
 
-    /// For how long attempts with these fields cannot pass, because their policy or one of their keys stands
-    /// still.
+    /// For how long attempts with these fields cannot pass, because their policy or one of their keys is
+    /// paused.
     pub fn stands_still_for(&self, policy: &str, fields: &[(&str, &str)]) -> Span {
         let (pauses, now) = (&self.scheduler.engine.pauses, Instant::now());
         if pauses.are_over(now) {
@@ -120,7 +119,7 @@ impl Pacer {
         longest.into()
     }
 
-    /// Ends every pause that [`Pacer::paused`] tells of.
+    /// Ends every pause that [`Pacer::paused`] returns.
     pub async fn resume_policy(&self, policy: &str) -> Result<usize, PauseFault> {
         let mut scopes: Vec<Stopped> = Vec::new();
         {
@@ -171,7 +170,7 @@ impl Pacer {
     }
 }
 
-/// Whether attempts of a policy stand still with this.
+/// Whether this pauses attempts of a policy.
 fn concerns(scope: &Stopped, policy: &Policy) -> bool {
     match scope {
         Stopped::Policy(name) => **name == *policy.name,

@@ -1,9 +1,9 @@
-//! Who waits for what, and whose turn it is. Nothing here decides, sleeps or knows the time.
+//! The queues of waiting attempts, and whose turn it is. Pure: nothing here decides, sleeps or reads a clock.
 //!
-//! Those who wait for the same keys stand in one lane, and only the first of a lane is ever asked
-//! about. A lane that is told to wait stands at the wait_key that keeps it longest: the key of one rule.
-//! When that is due, its lanes get their turns one after the other, until one of them is told to wait
-//! by it again. So it takes a decision or two to let somebody pass, however many wait.
+//! Attempts that wait for the same keys are in one lane, and only the first of a lane is ever decided. A lane
+//! that has to wait queues at the wait key with the longest wait: the key of one rule. When that key is due,
+//! its lanes get their turns one after the other, until one of them has to wait for it again. So it takes one
+//! or two decisions to let an attempt pass, however many wait.
 
 mod entering;
 mod leaving;
@@ -22,22 +22,22 @@ use super::lane::{Lane, Rank, Waiter};
 use super::timetable::{Rest, Timetable};
 use super::wait_key::WaitKey;
 
-pub(super) use entering::{Newcomer, Place, Turned};
+pub(super) use entering::{Newcomer, Place, TurnedAway};
 pub(super) use leaving::{Expiry, Settled};
 
-/// All who wait.
+/// All waiting attempts.
 pub(super) struct Queues {
     lanes: ById<LaneId, Lane>,
     wait_keys: ById<WaitKeyId, WaitKey>,
-    /// The wait_keys at which turns are given.
+    /// The wait keys at which turns are given.
     open: VecDeque<WaitKeyId>,
     timetable: Timetable,
     numbers: u64,
     waiting: usize,
     bounds: Bounds,
-    /// How often something was freed.
+    /// How often units were freed.
     frees: u64,
-    /// How often everybody was sent away: what was asked about before that says nothing about now.
+    /// How often the queues were cleared. Decisions begun before that are ignored.
     epoch: u64,
 }
 
@@ -46,41 +46,41 @@ pub(super) struct Queues {
 pub(super) struct Bounds {
     pub(super) most_waiting: usize,
     pub(super) most_per_key: usize,
-    /// How many of one wait_key's lanes may be asked about at once.
+    /// How many of one wait key's lanes may be decided at once.
     pub(super) most_width: usize,
-    /// The longest that nobody asks where holds may be released by others.
+    /// The longest time between two decisions where holds may be released on other nodes.
     pub(super) most_rest: Span,
 }
 
-/// Somebody's place.
+/// The position of a waiting attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seat {
     lane: LaneId,
     rank: Rank,
 }
 
-/// Somebody to be asked about.
+/// An attempt to be decided.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) seat: Seat,
     pub(super) ask: Arc<OwnedAttempt>,
-    /// Where it was its turn, and the lane's place there.
+    /// The wait key that gave the turn, and the lane's position there.
     from: WaitKeyId,
     turn: Rank,
-    /// How often something had been freed before it was asked about.
+    /// How often units had been freed before the decision began.
     frees: u64,
     epoch: u64,
 }
 
-/// What came of asking.
+/// The result of a decision.
 pub(super) enum Finding<'b> {
-    /// It passes.
+    /// The attempt passes.
     Passed,
-    /// It is denied, or cannot be decided.
+    /// The attempt is denied, or cannot be decided.
     Refused,
-    /// It has to wait.
+    /// The attempt has to wait.
     Blocked(&'b Blocked),
-    /// Nobody knows: asking was given up.
+    /// Unknown: the decision was abandoned.
     Unknown,
 }
 
@@ -101,23 +101,23 @@ impl Queues {
         }
     }
 
-    /// How many wait.
+    /// How many attempts are waiting.
     pub(super) fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// What to do until somebody's turn comes; `None` if that depends on others. From `calm` on there is
-    /// time to stay awake for it.
+    /// What to do until the next turn; `None` if that depends on others. From `calm` on there is time to stay
+    /// awake for it.
     pub(super) fn rest(&self, now: Instant, calm: Instant) -> Option<Rest> {
         if self.open.is_empty() { self.timetable.rest(now, calm) } else { Some(Rest::Go) }
     }
 
-    /// Whose turn it is, if it is anybody's.
+    /// The next attempt to decide, if a turn has come.
     pub(super) fn next(&mut self, now: Instant) -> Option<Job> {
         self.open_due(now);
         while let Some(id) = self.open.pop_front() {
             let Some(job) = self.give_turn(id, now) else { continue };
-            // Whoever has a turn goes to the back: all wait_keys get theirs.
+            // A wait key that gave a turn goes to the back, so that all wait keys give turns.
             match self.wait_keys.get_mut(&id) {
                 Some(wait_key) if wait_key.asked < wait_key.width && !wait_key.ring.is_empty() => {
                     self.open.push_back(id)
@@ -130,8 +130,8 @@ impl Queues {
         None
     }
 
-    /// Gives the first lane at a wait_key its turn. A lane that has to wait elsewhere too is sent there
-    /// first, to the back: or else it would push in before those who wait there.
+    /// Gives the first lane at a wait key its turn. A lane that must also wait at another key is first sent
+    /// to the back there; otherwise it would jump that queue.
     fn give_turn(&mut self, id: WaitKeyId, now: Instant) -> Option<Job> {
         loop {
             let wait_key = self.wait_keys.get_mut(&id)?;
@@ -166,8 +166,7 @@ impl Queues {
         }
     }
 
-    /// Where else a lane has to wait before it is asked about: where it stands still, or, once, where
-    /// others wait.
+    /// Another wait key at which a lane must wait first: a paused one, or, once, a busy one.
     fn detour(&self, lane: LaneId, from: WaitKeyId, now: Instant) -> Option<WaitKeyId> {
         let lane = self.lanes.get(&lane)?;
         let others = || lane.wait_keys.iter().filter(|id| **id != from);
@@ -177,7 +176,7 @@ impl Queues {
         paused.or_else(|| if lane.moved { None } else { busy() }).copied()
     }
 
-    /// Puts a lane at the back of those who wait at a wait_key.
+    /// Puts a lane at the back of a wait key's ring.
     fn join(&mut self, lane_id: LaneId, id: WaitKeyId) {
         let number = self.number();
         let lane = self.lanes.get_mut(&lane_id).expect("whoever joins is there");
@@ -189,7 +188,7 @@ impl Queues {
         self.look_at_front(id);
     }
 
-    /// Puts a lane back where it was.
+    /// Puts a lane back at its former position.
     fn rejoin(&mut self, lane_id: LaneId, id: WaitKeyId, turn: Rank) {
         let lane = self.lanes.get_mut(&lane_id).expect("whoever joins is there");
         let (first, _) = lane.first().expect("somebody waits in every lane");
@@ -199,7 +198,7 @@ impl Queues {
         self.wait_keys.entry(id).or_default().ring.insert(turn, lane_id);
     }
 
-    /// Gives turns at once if the first at a wait_key takes less than what its time was told for.
+    /// Opens a wait key at once if its first attempt costs less than the one whose wait set the due time.
     fn look_at_front(&mut self, id: WaitKeyId) {
         let Some(wait_key) = self.wait_keys.get(&id) else { return };
         let front = wait_key.ring.first_key_value().and_then(|(_, lane)| self.lanes.get(lane));
@@ -209,7 +208,7 @@ impl Queues {
         }
     }
 
-    /// Gives turns at a wait_key from now on, as far as it does not stand still.
+    /// Starts giving turns at a wait key, unless it is paused.
     fn open(&mut self, id: WaitKeyId) {
         let Some(wait_key) = self.wait_keys.get_mut(&id) else { return };
         if !wait_key.open && wait_key.paused.is_none() {
@@ -219,14 +218,14 @@ impl Queues {
         }
     }
 
-    /// Gives no turns at a wait_key until then.
+    /// Stops giving turns at a wait key until then.
     fn close(&mut self, id: WaitKeyId, until: Instant) {
         let wait_key = self.wait_keys.entry(id).or_default();
         let at = wait_key.paused.map_or(until, |paused| paused.max(until));
         wait_key.open = false;
         wait_key.due = Some(at);
         self.timetable.add(at, id, wait_key.precision());
-        // Whoever gives up leaves a time behind at which nothing happens.
+        // Attempts that gave up leave due times behind that mean nothing any more.
         if self.timetable.len() > 2 * self.wait_keys.len() + 64 {
             let wait_keys = &self.wait_keys;
             self.timetable
@@ -236,7 +235,7 @@ impl Queues {
 
     fn open_due(&mut self, now: Instant) {
         while let Some((at, id)) = self.timetable.pop_due(now) {
-            // It may have been opened since, or closed for another time.
+            // The wait key may have been opened since, or closed until another time.
             let Some(wait_key) = self.wait_keys.get_mut(&id).filter(|wait_key| wait_key.due == Some(at))
             else {
                 continue;
@@ -250,7 +249,7 @@ impl Queues {
         }
     }
 
-    /// Something may have been freed at these wait_keys: whoever waits there is asked about at once.
+    /// Units may have been freed at these wait keys: the lanes there get their turns at once.
     pub(super) fn free(&mut self, wait_keys: impl IntoIterator<Item = WaitKeyId>) {
         self.frees += 1;
         for id in wait_keys {
@@ -268,7 +267,7 @@ impl Queues {
         self.free(all);
     }
 
-    /// Lets exactly these wait_keys stand still.
+    /// Pauses exactly these wait keys.
     pub(super) fn pause(&mut self, pauses: &ById<WaitKeyId, Instant>, now: Instant) {
         let paused = |(_, wait_key): &(&WaitKeyId, &WaitKey)| wait_key.paused.is_some();
         let before: Vec<WaitKeyId> = self.wait_keys.iter().filter(paused).map(|(id, _)| *id).collect();
@@ -286,14 +285,14 @@ impl Queues {
         }
     }
 
-    /// Forgets a wait_key of which nothing has to be known.
+    /// Forgets a wait key that has no state left.
     fn tidy(&mut self, id: WaitKeyId) {
         if id != WaitKeyId::FRESH && self.wait_keys.get(&id).is_some_and(WaitKey::is_idle) {
             self.wait_keys.remove(&id);
         }
     }
 
-    /// Forgets a lane in which nobody waits any more.
+    /// Forgets a lane without attempts.
     fn drop_lane(&mut self, id: LaneId) {
         let Some(lane) = self.lanes.remove(&id) else { return };
         for id in &lane.wait_keys {
@@ -310,7 +309,7 @@ impl Queues {
         self.numbers
     }
 
-    /// Everybody, so that they can be told that it is over.
+    /// Takes out all waiting attempts, so that their callers can be notified of the end.
     pub(super) fn clear(&mut self) -> Vec<Waiter> {
         let lanes = std::mem::take(&mut self.lanes);
         *self = Self { epoch: self.epoch + 1, ..Self::new(self.bounds) };

@@ -1,5 +1,5 @@
-//! The scheduler of a pacer: where those who come are let pass, sent away or seated, and where the driver
-//! learns whose turn it is.
+//! The scheduler of a pacer: new attempts pass, are rejected or queue, and the driver learns whose turn it
+//! is.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ use super::ask::Ask;
 use super::driver::Driving;
 use super::ids::{Blocked, ById, Ids, Route};
 use super::notifications::{self, Caller, Heard};
-use super::queues::{Bounds, Expiry, Newcomer, Place, Queues, Seat, Turned};
+use super::queues::{Bounds, Expiry, Newcomer, Place, Queues, Seat, TurnedAway};
 use super::timetable::Rest;
 use crate::admit::at_first_poll;
 use crate::engine::{Engine, Fault, Manner, Snapshot};
@@ -29,48 +29,48 @@ pub(super) struct Scheduler {
     pub(super) engine: Arc<Engine>,
     pub(super) ids: Ids,
     pub(super) board: Mutex<Board>,
-    /// How many wait, for those who only want to know whether anybody does.
+    /// How many attempts wait, readable without the lock.
     pub(super) waiting: AtomicUsize,
-    /// How often something was freed.
+    /// How often units were freed.
     frees: AtomicU64,
     pub(super) wake: Notify,
     pub(super) meters: PacerMeters,
     pub(super) most_asking: usize,
-    /// Where it works; with none, wherever somebody waits.
+    /// The runtime of the driver; with none, the runtime of the waiting caller.
     runtime: Option<Handle>,
 }
 
-/// How often those are asked about who wait for holds to end that other nodes may release: those tell
-/// nobody here.
+/// How often attempts are decided that wait for holds which other nodes may release: those nodes do not
+/// notify this one.
 const REST_SHARED: Span = Span::from_secs(1);
-/// The same where whoever releases something tells it.
+/// The same where every release is on this node and notifies the pacer.
 const REST_ALONE: Span = Span::from_secs(10);
 
-/// What is changed by one at a time.
+/// The state behind the lock.
 pub(super) struct Board {
     pub(super) queues: Queues,
-    /// Whether nobody waits any more.
+    /// Whether the pacer has ended.
     ended: bool,
     /// Whether there is a driver.
     pub(super) driving: bool,
     /// Until when it sleeps, if it does.
     pub(super) asleep: Option<Instant>,
-    /// From when on it has time to stay awake for a turn.
+    /// From when on the driver has time to stay awake for a turn.
     pub(super) calm: Instant,
     /// How many decisions are in flight.
     pub(super) asking: usize,
-    /// The number of the policies that the queues were made under, and of the pauses.
+    /// The numbers of the policies and of the pauses that the queues were built with.
     pub(super) policies: u64,
     pub(super) pauses: u64,
 }
 
-/// What becomes of somebody who comes.
+/// What happens to a new attempt.
 pub(super) enum Arrived<T> {
     Answered(Result<Paced<T>, Unpaced<T>>),
     Seated(Seated<T>),
 }
 
-/// Somebody's place, and where it hears what becomes of it.
+/// The position of a waiting attempt, and where its result arrives.
 pub(super) struct Seated<T> {
     pub(super) seat: Seat,
     pub(super) arrived: Instant,
@@ -82,7 +82,7 @@ pub(super) struct Seated<T> {
 impl Scheduler {
     pub(super) fn new(engine: Arc<Engine>, options: PacerOptions, runtime: Option<Handle>) -> Self {
         let most_asking = options.most_asking.max(1);
-        // A store of this process answers before anybody else could be asked about.
+        // An in-process store answers before a second decision could begin.
         let most_width = if engine.answers_at_once() { 1 } else { most_asking };
         let PacerOptions { most_waiting, most_per_key, .. } = options;
         let most_rest = if engine.is_shared() { REST_SHARED } else { REST_ALONE };
@@ -110,12 +110,12 @@ impl Scheduler {
         }
     }
 
-    /// Where it works.
+    /// The runtime of the driver.
     pub(super) fn runtime(&self) -> Option<Handle> {
         self.runtime.clone().or_else(|| Handle::try_current().ok())
     }
 
-    /// Lets somebody pass who need not wait, and seats everybody else.
+    /// Lets an attempt pass that need not wait, and queues every other.
     pub(super) fn arrive<T, F>(self: &Arc<Self>, ask: &Ask<'_>, see: F) -> Result<Arrived<T>, Fault>
     where
         T: Send + 'static,
@@ -124,7 +124,8 @@ impl Scheduler {
         let arrived = Instant::now();
         let pinned = self.engine.pin();
         if !self.engine.decides_at_once(&pinned, ask.attempt.policy) && pinned.policies.enabled {
-            // Whoever came first is asked about first, and so nobody asks for itself.
+            // Over a store that does not answer at once, the driver decides every attempt in the order of
+            // arrival.
             let route = self.route(&pinned, &ask.attempt)?;
             return Ok(self.seat(&route, ask, see, None, arrived));
         }
@@ -148,7 +149,7 @@ impl Scheduler {
                 let route = self.ids.route(decision.policy(), &decision.charges);
                 let blocked = self.ids.blocked(&decision);
                 let seated = self.seat(&route, ask, see, blocked.as_ref(), arrived);
-                // Whoever freed something before it was seated has told nobody.
+                // Units freed before the attempt was queued have notified nothing.
                 if self.frees.load(Ordering::SeqCst) != frees {
                     self.freed_on(&route);
                 }
@@ -161,19 +162,19 @@ impl Scheduler {
         })
     }
 
-    /// What an attempt has to pass.
+    /// The wait keys that an attempt has to pass.
     pub(super) fn route(&self, pinned: &Snapshot, attempt: &Attempt<'_>) -> Result<Route, Fault> {
         let policy = pinned.policies.find(attempt.policy).map_err(Fault::Mistake)?;
         let charges = policy.charges(attempt, Default::default()).map_err(Fault::Mistake)?;
         Ok(self.ids.route(policy, &charges))
     }
 
-    /// Whether nobody waits and nothing stands still.
+    /// Whether no attempt waits and nothing is paused.
     pub(super) fn is_quiet(&self, now: Instant) -> bool {
         self.waiting.load(Ordering::Acquire) == 0 && self.engine.pauses.are_over(now)
     }
 
-    /// Whether somebody who comes has to queue without asking.
+    /// Whether a new attempt has to queue without a decision.
     pub(super) fn must_queue(&self, route: &Route, now: Instant) -> bool {
         let mut board = self.board.lock();
         self.follow(&mut board, now);
@@ -204,35 +205,35 @@ impl Scheduler {
         };
         let (seat, place) = match self.place(route, newcomer, told, &runtime) {
             Ok(placed) => placed,
-            Err(Turned::TooLate { wait, bound }) => {
+            Err(TurnedAway::TooLate { wait, bound }) => {
                 meter.late.inc();
                 let waited = arrived.elapsed().into();
                 return Arrived::Answered(Err(Unpaced::TooLate { waited, wait, bound }));
             }
-            Err(Turned::Full { waiting }) => {
+            Err(TurnedAway::Full { waiting }) => {
                 meter.full.inc();
                 return Arrived::Answered(Err(Unpaced::Full { waiting }));
             }
-            Err(Turned::Ended) => return Arrived::Answered(Err(Unpaced::Ended)),
+            Err(TurnedAway::Ended) => return Arrived::Answered(Err(Unpaced::Ended)),
         };
         meter.waiting.inc();
         Arrived::Seated(Seated { seat, arrived, deadline: place.deadline, heard, meter })
     }
 
-    /// Puts somebody into the queues, and sees to it that there is a driver. Nobody's own code runs while
-    /// the board is locked: not even as somebody is sent away.
+    /// Puts an attempt into the queues, and ensures that there is a driver. No caller's code runs while the
+    /// board is locked, not even when an attempt is rejected.
     fn place(
         self: &Arc<Self>,
         route: &Route,
         newcomer: Newcomer,
         told: Option<&Blocked>,
         runtime: &Handle,
-    ) -> Result<(Seat, Place), Turned> {
+    ) -> Result<(Seat, Place), TurnedAway> {
         let mut board = self.board.lock();
         let now = Instant::now();
         self.follow(&mut board, now);
         let found = if board.ended {
-            Err(Turned::Ended)
+            Err(TurnedAway::Ended)
         } else {
             board.queues.find_place(route, &newcomer, told, now)
         };
@@ -262,7 +263,7 @@ impl Scheduler {
         }
     }
 
-    /// Follows what has changed beside the queues: the policies in force, and what stands still.
+    /// Follows changes outside the queues: the policies in force, and the pauses.
     pub(super) fn follow(&self, board: &mut Board, now: Instant) {
         let policies = self.engine.pin().number;
         if board.policies != policies {
@@ -284,7 +285,7 @@ impl Scheduler {
         }
     }
 
-    /// Something was freed at these keys of rules: whoever waits there first is asked about at once.
+    /// Units were freed at these keys: the first attempts that wait there are decided at once.
     pub(super) fn freed<'k>(&self, places: impl IntoIterator<Item = (&'k str, &'k str)>) {
         if self.hears_of_frees() {
             let wait_keys = places.into_iter().map(|(rule, key)| self.ids.key_spot(rule, key));
@@ -294,7 +295,7 @@ impl Scheduler {
         }
     }
 
-    /// Something was freed somewhere.
+    /// Units were freed at an unknown key.
     pub(super) fn freed_anywhere(&self) {
         if self.hears_of_frees() {
             let mut board = self.board.lock();
@@ -303,26 +304,26 @@ impl Scheduler {
         }
     }
 
-    /// Something may have been freed on somebody's way.
+    /// Units may have been freed at the keys of a route.
     fn freed_on(&self, route: &Route) {
         let mut board = self.board.lock();
         board.queues.free(route.stops.iter().map(|stop| stop.wait_key));
         self.rouse(&board, Instant::now());
     }
 
-    /// Takes note that something was freed; answers whether anybody waits. Whoever is about to looks at
-    /// the note after it was counted among those who do, so one of the two always sees the other.
+    /// Counts a release. Returns whether attempts wait. A new attempt reads this count after it is counted as
+    /// waiting, so one of the two always sees the other.
     fn hears_of_frees(&self) -> bool {
         self.frees.fetch_add(1, Ordering::SeqCst);
         self.waiting.load(Ordering::SeqCst) > 0
     }
 
-    /// Shows how many wait.
+    /// Publishes how many attempts wait.
     pub(super) fn count(&self, board: &Board) {
         self.waiting.store(board.queues.waiting(), Ordering::SeqCst);
     }
 
-    /// Sends everybody away, and whoever comes later.
+    /// Rejects every waiting attempt, and those that come later.
     pub(super) fn end(&self) {
         let mut board = self.board.lock();
         board.ended = true;
@@ -333,7 +334,7 @@ impl Scheduler {
         drop(waiters);
     }
 
-    /// Lets somebody go who has given up. Answers whether it was still there.
+    /// Removes an attempt whose caller gave up. Returns whether it was still there.
     pub(super) fn leave(&self, seat: Seat) -> bool {
         let mut board = self.board.lock();
         let waiter = board.queues.leave(seat);
@@ -343,8 +344,8 @@ impl Scheduler {
         waiter.is_some()
     }
 
-    /// Lets somebody go for whom it is too late. Answers how much longer it would have had to wait;
-    /// `None` if its answer comes or has come.
+    /// Removes an attempt whose deadline is over. Returns how much longer it would have had to wait; `None`
+    /// if its result comes or has come.
     pub(super) fn expire(&self, seat: Seat) -> Option<Span> {
         let mut board = self.board.lock();
         let now = Instant::now();

@@ -1,4 +1,4 @@
-//! When wait_keys are due: at the timer's precision, or to the dot.
+//! When wait keys are due: at the timer's precision, or exactly.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -8,15 +8,15 @@ use tokio::time::Instant;
 
 use super::ids::WaitKeyId;
 
-/// Which wait_keys are due when. What was put in stays until its time, so whoever takes it out has to look
-/// whether it still holds.
+/// The due times of wait keys. An entry stays until its time, so the caller that takes it out must check
+/// whether it is still valid.
 #[derive(Default)]
 pub(super) struct Timetable {
     coarse: Heap,
     precise: Heap,
 }
 
-/// How late a wait_key may be noticed.
+/// How late the due time of a wait key may be noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Precision {
     /// By a tick of the timer.
@@ -27,12 +27,12 @@ pub(super) enum Precision {
 
 type Heap = BinaryHeap<Reverse<(Instant, WaitKeyId)>>;
 
-/// What to do until the next wait_key is due, the most urgent first.
+/// What to do until the next wait key is due, the most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rest {
     /// Go on.
     Go,
-    /// Stay awake: something is due in a moment, and the timer would be late.
+    /// Stay awake: a wait key is due in a moment, and the timer would be late.
     Linger,
     /// Sleep until then.
     Sleep(Instant),
@@ -40,8 +40,8 @@ pub(super) enum Rest {
 
 /// The precision of the timer.
 pub(super) const TICK: Duration = Duration::from_millis(1);
-/// How long before something is due to the dot the timer is no longer trusted: it goes by ticks, and so
-/// does the system's.
+/// How long before an exact due time the timer is no longer trusted: it works in ticks, and so does the
+/// system's.
 const LEAD: Duration = Duration::from_micros(2_100);
 
 impl Timetable {
@@ -53,26 +53,26 @@ impl Timetable {
         heap.push(Reverse((at, wait_key)));
     }
 
-    /// How many times are in it, whether they hold or not.
+    /// How many due times it has, valid or not.
     pub(super) fn len(&self) -> usize {
         self.coarse.len() + self.precise.len()
     }
 
-    /// Keeps what still holds.
+    /// Keeps the due times that are still valid.
     pub(super) fn retain(&mut self, holds: impl Fn(Instant, WaitKeyId) -> bool) {
         self.coarse.retain(|Reverse((at, wait_key))| holds(*at, *wait_key));
         self.precise.retain(|Reverse((at, wait_key))| holds(*at, *wait_key));
     }
 
-    /// The next wait_key whose time has come.
+    /// The next wait key that is due.
     pub(super) fn pop_due(&mut self, now: Instant) -> Option<(Instant, WaitKeyId)> {
         let due = |heap: &Heap| heap.peek().is_some_and(|Reverse((at, _))| *at <= now);
         let heap = [&mut self.precise, &mut self.coarse].into_iter().find(|heap| due(heap))?;
         heap.pop().map(|Reverse(entry)| entry)
     }
 
-    /// What to do until something is due; `None` if nothing is. From `calm` on there is time to stay awake
-    /// for the last tick before that.
+    /// What to do until a wait key is due; `None` if there is none. From `calm` on there is time to stay
+    /// awake for the last tick before that.
     pub(super) fn rest(&self, now: Instant, calm: Instant) -> Option<Rest> {
         let until =
             |at: Instant, lead| at.checked_sub(lead).filter(|at| *at > now).map_or(Rest::Linger, Rest::Sleep);

@@ -1,4 +1,4 @@
-//! What was taken for somebody who may be gone: unless it is claimed, it is given back.
+//! What was taken for a caller that may be gone: unless the caller claims it, it is refunded.
 
 use std::sync::Arc;
 use std::task::{Context, Waker};
@@ -10,7 +10,7 @@ use crate::calendar::page;
 use crate::engine::{Engine, Snapshot};
 use crate::owned_attempt::OwnedAttempt;
 
-/// A take that nobody has claimed yet.
+/// A take that its caller has not claimed yet.
 pub(super) struct Unclaimed(Option<(Arc<Scheduler>, Take)>);
 
 /// What was taken, and where.
@@ -41,7 +41,7 @@ impl Unclaimed {
         Self(take.map(|take| (Arc::clone(scheduler), take)))
     }
 
-    /// Whoever it was taken for has it.
+    /// The caller has received it.
     pub(super) fn claim(mut self) {
         self.0 = None;
     }
@@ -52,7 +52,7 @@ impl Drop for Unclaimed {
         let Some((scheduler, take)) = self.0.take() else { return };
         let runtime = scheduler.runtime();
         let mut giving = Box::pin(refund(scheduler, take));
-        // A store of this process has it back at once, wherever this is dropped.
+        // An in-process store is refunded at once, wherever this is dropped.
         let now = giving.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         if now.is_pending()
             && let Some(runtime) = runtime
@@ -68,12 +68,12 @@ async fn refund(scheduler: Arc<Scheduler>, take: Take) {
     let pinned = scheduler.engine.pin();
     let Ok(policy) = pinned.policies.find(attempt.policy) else { return };
     let Ok(charges) = policy.charges(&attempt, take.ticket) else { return };
-    // What cannot be given back stays counted.
+    // What cannot be refunded stays counted.
     let _ = scheduler.engine.refund_taken(&pinned, &take, &charges).await;
 }
 
 impl Engine {
-    /// Gives back those of an attempt's charges that were taken.
+    /// Refunds those charges of an attempt that were taken.
     async fn refund_taken(
         &self,
         pinned: &Snapshot,

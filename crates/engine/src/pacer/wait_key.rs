@@ -1,4 +1,4 @@
-//! One key that lanes wait for, and when it is worth asking again.
+//! One key that lanes wait for, and when the next decision is worthwhile.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,35 +11,35 @@ use super::lane::Rank;
 use super::pace::Pace;
 use super::timetable::{Precision, TICK};
 
-/// One rule at one key, or a policy as a whole: what keeps lanes from passing.
+/// One rule at one key, or a whole policy, that keeps lanes from passing.
 pub(super) struct WaitKey {
     /// The lanes that wait for it, in the order in which their turns come.
     pub(super) ring: BTreeMap<Rank, LaneId>,
     /// How many lanes have to pass it, wherever they wait.
     pub(super) lanes: usize,
-    /// How many of its lanes are being asked about.
+    /// How many of its lanes are being decided.
     pub(super) asked: usize,
-    /// How many may be at once.
+    /// How many may be decided at once.
     pub(super) width: usize,
-    /// How many have passed since somebody was told to wait.
+    /// How many have passed since an attempt last had to wait.
     pub(super) passed: usize,
-    /// Whether turns are being given.
+    /// Whether it is giving turns.
     pub(super) open: bool,
     /// When the next turn comes, if it is not open.
     pub(super) due: Option<Instant>,
-    /// Until when it stands still.
+    /// Until when it is paused.
     pub(super) paused: Option<Instant>,
-    /// What was told to whoever was asked about last.
+    /// The wait of the latest decision here.
     pub(super) told: Option<Told>,
-    /// When something was freed here last, by the count of all that was freed.
+    /// The number of the latest release here, in the count of all releases.
     pub(super) freed: u64,
 }
 
-/// When somebody could pass at the earliest who takes `cost`, and how fast the others follow.
+/// When an attempt of `cost` could pass at the earliest, and how fast the others follow.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Told {
     pub(super) at: Instant,
-    /// When holds end by themselves, where they may be released before.
+    /// When the holds expire, where they may be released before.
     ends: Option<Instant>,
     cost: u64,
     pace: Option<Pace>,
@@ -63,7 +63,7 @@ impl Default for WaitKey {
 }
 
 impl WaitKey {
-    /// Whether somebody waits for it, or it stands still.
+    /// Whether attempts wait for it, or it is paused.
     pub(super) fn is_busy(&self, now: Instant) -> bool {
         !self.ring.is_empty() || self.asked > 0 || self.is_paused(now)
     }
@@ -72,7 +72,7 @@ impl WaitKey {
         self.paused.is_some_and(|until| until > now)
     }
 
-    /// Whether nothing has to be known of it any more.
+    /// Whether it has no state left.
     pub(super) fn is_idle(&self) -> bool {
         self.lanes == 0 && self.ring.is_empty() && self.asked == 0 && self.paused.is_none()
     }
@@ -84,11 +84,11 @@ impl WaitKey {
         due.unwrap_or(now).max(paused).max(now)
     }
 
-    /// When somebody passes at the earliest before whom `ahead` is taken in all, `first` of it by the
-    /// first, and who takes `cost`.
+    /// When an attempt of `cost` passes at the earliest, if `ahead` units are taken before it, `first` of
+    /// them by the first.
     pub(super) fn earliest(&self, first: u64, ahead: u64, cost: u64, now: Instant) -> Instant {
         let ready = self.ready_at(now);
-        // Nobody knows what has come together when a pause ends.
+        // How many units accumulate during a pause is unknown.
         match &self.told {
             Some(told) if ahead > 0 && !self.is_paused(now) => {
                 let units = ahead.saturating_add(cost);
@@ -99,7 +99,7 @@ impl WaitKey {
         }
     }
 
-    /// Takes note of what somebody was told.
+    /// Records the wait of an attempt.
     pub(super) fn tell(&mut self, blocked: &Blocked, now: Instant) {
         let at = now + blocked.surely.into();
         let ends = match blocked.when {
@@ -109,18 +109,18 @@ impl WaitKey {
         self.told = Some(Told { at, ends, cost: blocked.cost, pace: blocked.pace });
     }
 
-    /// When enough holds end by themselves, if that is all that is waited for.
+    /// When enough holds expire, if only holds are in the way.
     pub(super) fn ends_by_itself(&self) -> Option<Instant> {
         self.told.and_then(|told| told.ends)
     }
 
-    /// How late the next turn may come: where that would cost something, not by a tick of the timer.
+    /// How late the next turn may come: less than a tick of the timer where lateness costs rate.
     pub(super) fn precision(&self) -> Precision {
         let slack = self.told.and_then(|told| told.pace.map(|pace| pace.slack(told.cost)));
         if slack.is_some_and(|slack| Duration::from(slack) < TICK) { Precision::Dot } else { Precision::Tick }
     }
 
-    /// Whether somebody who takes this much may pass earlier than was told.
+    /// Whether an attempt of this cost may pass earlier than the recorded time.
     pub(super) fn may_pass_earlier(&self, cost: u64) -> bool {
         self.due.is_some() && self.told.is_some_and(|told| cost < told.cost)
     }

@@ -1,4 +1,4 @@
-//! One caller's wait: until it hears what became of it, until it is too late, or until it gives up.
+//! One caller's wait: until its result comes, until its deadline, or until it gives up.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,15 +8,15 @@ use tokio::time::{Instant, timeout_at};
 use super::answer::{Paced, Unpaced};
 use super::scheduler::{Scheduler, Seated};
 
-/// A wait. Dropped before there is an answer, it gives its place back.
+/// A wait. If it is dropped before the result, the attempt leaves the queue.
 pub(super) struct Waiting<T> {
     scheduler: Arc<Scheduler>,
     seated: Seated<T>,
     answered: bool,
 }
 
-/// How much later than in time an answer may come that was given in time: the timer of who waits and
-/// that of who gives turns are both late by up to a tick.
+/// How much later than the deadline a result may arrive that was given in time: the timers of the caller and
+/// of the driver are both late by up to a tick.
 const GRACE: Duration = Duration::from_millis(2);
 
 impl<T> Waiting<T> {
@@ -24,7 +24,7 @@ impl<T> Waiting<T> {
         Self { scheduler: Arc::clone(scheduler), seated, answered: false }
     }
 
-    /// Waits for the answer.
+    /// Waits for the result.
     pub(super) async fn answer(mut self) -> Result<Paced<T>, Unpaced<T>> {
         if let Some((deadline, bound)) = self.seated.deadline.clone() {
             match timeout_at(deadline + GRACE, &mut self.seated.heard).await {
@@ -64,7 +64,7 @@ impl<T> Drop for Waiting<T> {
     fn drop(&mut self) {
         self.seated.meter.waiting.dec();
         if !self.answered {
-            // If it has passed already, what was taken goes back as the answer is dropped unheard.
+            // If the attempt has passed already, the dropped result refunds it.
             self.scheduler.leave(self.seated.seat);
             self.seated.meter.cancelled.inc();
         }

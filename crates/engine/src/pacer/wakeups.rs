@@ -7,14 +7,14 @@ use tollgate_core::Charges;
 
 use super::scheduler::Scheduler;
 
-/// All pacers of an engine. They hear what is freed on this node.
+/// All pacers of an engine. They are notified of what is freed on this node.
 #[derive(Default)]
 pub(crate) struct Wakeups {
     schedulers: ArcSwap<Vec<Weak<Scheduler>>>,
 }
 
 impl Wakeups {
-    /// From now on a scheduler hears it.
+    /// Notifies a scheduler from now on.
     pub(super) fn connect(&self, scheduler: &Arc<Scheduler>) {
         self.schedulers.rcu(|schedulers| {
             let living = schedulers.iter().filter(|scheduler| scheduler.strong_count() > 0).cloned();
@@ -22,7 +22,7 @@ impl Wakeups {
         });
     }
 
-    /// What these charges stand for was given back, unless it was kept.
+    /// These charges were refunded, except those that were kept.
     pub(crate) fn freed(&self, charges: &Charges<'_>) {
         self.each(|scheduler| {
             let freed = charges.iter().filter(|charge| charge.frees());
@@ -30,12 +30,12 @@ impl Wakeups {
         });
     }
 
-    /// Something was freed at one key of a rule.
+    /// Units were freed at one key of a rule.
     pub(crate) fn freed_at(&self, rule: &str, key: &str) {
         self.each(|scheduler| scheduler.freed([(rule, key)]));
     }
 
-    /// Something was freed, and it is not known where.
+    /// Units were freed at an unknown key.
     pub(crate) fn freed_anywhere(&self) {
         self.each(Scheduler::freed_anywhere);
     }

@@ -1,8 +1,8 @@
-//! A policy made at run time: how it is recorded, and which rule it is.
+//! A policy created at run time: its record and its rule.
 //!
-//! A record is lines of a word and what belongs to it. A line whose word is not known is passed over,
-//! so that nodes of different age go on together; one that is known and wrong makes the whole record
-//! unreadable.
+//! A record consists of lines, each a word and its value. Lines with unknown words are skipped, so that nodes
+//! of different versions can share the store. A line with a known word and a wrong value makes the whole
+//! record unreadable.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -11,15 +11,15 @@ use tollgate_core::{Field, Policies, Rule, Timestamp, grammar};
 
 use super::policy_spec::{PolicyDraft, PolicySpec};
 
-/// A policy made at run time.
+/// A policy created at run time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DynamicPolicy {
-    /// What it says.
+    /// Its definition.
     pub spec: PolicySpec,
-    /// When it was made.
+    /// When it was created.
     pub created: Timestamp,
-    /// When it was changed last.
+    /// When it was last changed.
     pub updated: Timestamp,
     /// How often it was written, from 1.
     pub version: u64,
@@ -28,12 +28,12 @@ pub struct DynamicPolicy {
 }
 
 impl DynamicPolicy {
-    /// A policy that is made now.
+    /// A policy created now.
     pub(crate) fn new(spec: PolicySpec, now: Timestamp) -> Self {
         Self::of(spec, now, now, 1)
     }
 
-    /// What becomes of this policy when it is changed now.
+    /// This policy, changed now.
     pub(crate) fn changed(&self, spec: PolicySpec, now: Timestamp) -> Self {
         Self::of(spec, self.created, now, self.version + 1)
     }
@@ -43,8 +43,8 @@ impl DynamicPolicy {
         Self { spec, created, updated, version, written }
     }
 
-    /// A name for exactly this state of it: no other has it, not even of a policy that is deleted and
-    /// made again.
+    /// Identifies exactly this state of the policy. No other state has the same tag, not even of a policy
+    /// that is deleted and created again.
     pub fn tag(&self) -> String {
         format!("{:x}-{}", self.created.as_micros(), self.version)
     }
@@ -77,7 +77,7 @@ impl DynamicPolicy {
         Some(Self { spec, created: created?, updated: updated?, version: version?, written })
     }
 
-    /// Its rule, among these policies.
+    /// Its rule, with the field kinds of these policies.
     pub(crate) fn rule(&self, base: &Policies) -> Rule {
         let field = |name: &Arc<str>| Field { name: Arc::clone(name), kind: base.kind_of(name) };
         let spec = &self.spec;

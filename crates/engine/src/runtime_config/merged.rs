@@ -1,4 +1,5 @@
-//! The configuration with the run-time configuration merged into it: one set of policies, and what did not fit.
+//! The configuration with the run-time configuration merged into it: one set of policies, and the entries
+//! that did not fit.
 
 use std::sync::{Arc, LazyLock};
 
@@ -8,31 +9,31 @@ use tollgate_core::{Clash, Field, OnExceed, Plan, Policies, Policy, Rule};
 
 use super::{CONSUMER, DynamicPolicy, LeftOut, RuntimeConfig, Subject};
 
-/// What is said of a record that cannot be read.
+/// Why an unreadable record is left out.
 pub(crate) const UNREADABLE: &str = "it cannot be read";
 
-/// What holds, from the configuration file and from run time.
+/// The policies in force, from the configuration file and from run time.
 pub(crate) struct Merged {
     pub(crate) policies: Policies,
-    /// How many of the policies are the configuration's: they come first.
+    /// How many of the policies are configured: they come first.
     pub(crate) configured: usize,
-    /// Whether the configuration has no rule of consumers.
+    /// Whether the configuration has no consumer rule.
     pub(crate) built_in_consumer: bool,
-    /// The policies of routes, by their number.
+    /// The policies of routes, by their index.
     pub(crate) routes: HashMap<Arc<str>, usize>,
     pub(crate) left_out: LeftOut,
 }
 
-/// Why a policy made at run time cannot hold beside the configuration.
+/// Why a created policy does not fit the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Misfit {
-    /// Something there has its name.
+    /// The configuration has something of its name.
     Taken,
     /// No attempt could meet its limits.
     Clash(Box<Clash>),
 }
 
-/// The rule of consumers where the configuration has none.
+/// The consumer rule, if none is configured.
 fn consumer(base: &Policies) -> Arc<Rule> {
     static NAME: LazyLock<Arc<str>> = LazyLock::new(|| CONSUMER.into());
     let plan = Plan::new(Arc::clone(&NAME), Vec::new()).expect("no limits do not clash");
@@ -54,8 +55,8 @@ fn consumer(base: &Policies) -> Arc<Rule> {
 }
 
 impl DynamicPolicy {
-    /// Itself as a policy: its own rule, and that of consumers. An attempt to which neither applies
-    /// passes, as one does that no policy is about.
+    /// The policy with its own rule and the consumer rule. An attempt to which neither applies passes, like
+    /// one without a policy.
     fn policy(&self, base: &Policies, consumer: &Arc<Rule>, numbers: &mut Numbers) -> Result<Policy, Misfit> {
         let name = &self.spec.name;
         if **name == *CONSUMER || base.rule(name).is_some() || base.named(name).is_some() {
@@ -73,14 +74,14 @@ impl DynamicPolicy {
         Ok(policy)
     }
 
-    /// Why it cannot hold beside a configuration and the rule of consumers, if that is so.
+    /// Why it does not fit a configuration and its consumer rule, if that is so.
     pub(crate) fn misfit(&self, base: &Policies, consumer: &Arc<Rule>) -> Option<Misfit> {
         self.policy(base, consumer, &mut Numbers::default()).err()
     }
 }
 
 impl RuntimeConfig {
-    /// A rule without what was set for its keys.
+    /// A rule without the overrides of its keys.
     pub(crate) fn bare_rule(&self, name: &str, base: &Policies) -> Option<Arc<Rule>> {
         let made = || self.made.get(name).map(|made| Arc::new(made.rule(base)));
         let built_in = || (name == CONSUMER).then(|| consumer(base));
@@ -106,7 +107,7 @@ impl RuntimeConfig {
         Merged { policies, configured: base.iter().count(), built_in_consumer, routes, left_out }
     }
 
-    /// The configuration with the policies that were made, before any limits of single keys.
+    /// The configuration with the created policies, without overrides.
     fn with_made(&self, base: &Policies, left_out: &mut LeftOut) -> Policies {
         let (mut rules, mut policies) = (base.rules().to_vec(), base.iter().cloned().collect::<Vec<_>>());
         let consumer = base.rule(CONSUMER).cloned().unwrap_or_else(|| {

@@ -1,4 +1,4 @@
-//! Limits of single keys, set while running: they beat the configuration until they are removed.
+//! Limits of single keys, set at run time: they replace the configured limits until they are removed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,20 +7,20 @@ use tollgate_core::{Clash, Limit, Plan, Policies, Rule, grammar};
 
 use super::{LeftOut, Subject};
 
-/// What was set at run time, by rule and key.
+/// The overrides, by rule and key.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Overrides {
     by_rule: BTreeMap<String, BTreeMap<String, Arc<Plan>>>,
     count: usize,
 }
 
-/// An override as it is recorded: one limit a line, as written.
+/// The recorded form of an override: one limit a line.
 pub(crate) fn write(plan: &Plan) -> Vec<u8> {
     let lines: Vec<String> = plan.limits().iter().map(ToString::to_string).collect();
     lines.join("\n").into_bytes()
 }
 
-/// Reads a record. A plan that was there before is kept: stores know it by its address.
+/// Reads a record. An unchanged plan is kept: stores identify plans by their address.
 pub(super) fn read(rule: &Arc<str>, record: &[u8], before: Option<&Arc<Plan>>) -> Option<Arc<Plan>> {
     let text = std::str::from_utf8(record).ok()?;
     let limits: Vec<Limit> = text.lines().map(|line| grammar::parse(line).ok()?).collect::<Option<_>>()?;
@@ -41,22 +41,22 @@ impl Overrides {
         self.count -= usize::from(removed.is_some());
     }
 
-    /// What was set for a key.
+    /// The override of a key.
     pub(crate) fn at(&self, rule: &str, key: &str) -> Option<&Arc<Plan>> {
         self.by_rule.get(rule)?.get(key)
     }
 
-    /// What was set for one of a rule's keys.
+    /// The override of one of a rule's keys.
     pub(super) fn first(&self, rule: &str) -> Option<&Arc<Plan>> {
         self.by_rule.get(rule)?.values().next()
     }
 
-    /// Every key of a rule for which something was set.
+    /// Every key of a rule that has an override.
     pub(crate) fn keys_of(&self, rule: &str) -> impl Iterator<Item = &str> {
         self.by_rule.get(rule).into_iter().flatten().map(|(key, _)| key.as_str())
     }
 
-    /// Every rule for which something was set.
+    /// Every rule that has an override.
     pub(crate) fn rules(&self) -> impl Iterator<Item = &str> {
         self.by_rule.iter().filter(|(_, keys)| !keys.is_empty()).map(|(rule, _)| rule.as_str())
     }
@@ -66,8 +66,8 @@ impl Overrides {
         self.count
     }
 
-    /// A rule with what was set for its keys laid over it. What no longer goes with the policies is left
-    /// out for as long as it does not.
+    /// A rule with its overrides applied. Overrides that do not fit the policies are left out for as long as
+    /// they do not.
     pub(crate) fn over(&self, rule: &Arc<Rule>, policies: &Policies, left_out: &mut LeftOut) -> Arc<Rule> {
         let Some(keys) = self.by_rule.get(&*rule.name).filter(|keys| !keys.is_empty()) else {
             return Arc::clone(rule);

@@ -1,4 +1,4 @@
-//! What somebody asks for who makes a policy at run time, checked.
+//! The definition of a policy created at run time, checked.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,76 +8,77 @@ use tollgate_core::{Limit, OnExceed, OnOutage, Plan, Rule};
 
 use crate::calendar::zone_exists;
 
-/// What a policy made at run time says. Whatever has this type can be a policy of some configuration.
+/// The definition of a policy created at run time. Every value of this type can be a policy of some
+/// configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PolicySpec {
-    /// What the policy is called, and its rule.
+    /// The name of the policy and of its rule.
     pub name: Arc<str>,
-    /// What it is for, in the words of whoever made it.
+    /// What it is for, in its author's words.
     pub description: String,
-    /// The fields that make the rule's key.
+    /// The fields that form the rule's key.
     pub by: Box<[Arc<str>]>,
     /// The rule's limits.
     pub plan: Arc<Plan>,
     /// What happens when a limit is exceeded.
     pub on_exceed: OnExceed,
-    /// What happens while the store cannot be used, if anything was said about it.
+    /// What happens while the store cannot be used; `None` means the default.
     pub on_outage: Option<OnOutage>,
 }
 
-/// What somebody asks for, as it came.
+/// The unchecked definition of a policy.
 #[derive(Clone, Debug, Default)]
 pub struct PolicyDraft {
-    /// What the policy is to be called.
+    /// The name.
     pub name: String,
     /// What it is for.
     pub description: String,
-    /// The fields that make its key; none is [`PolicySpec::DEFAULT_BY`].
+    /// The fields that form its key; `None` means [`PolicySpec::DEFAULT_BY`].
     pub by: Option<Vec<String>>,
-    /// Its limits; none at all is unlimited.
+    /// Its limits; an empty list means unlimited.
     pub limits: Vec<Limit>,
-    /// What happens when a limit is exceeded; without, attempts are rejected.
+    /// What happens when a limit is exceeded; `None` means that attempts are rejected.
     pub on_exceed: Option<OnExceed>,
-    /// What happens while the store cannot be used; without, the default of the configuration.
+    /// What happens while the store cannot be used; `None` means the default of the configuration.
     pub on_outage: Option<OnOutage>,
 }
 
-/// Why something cannot be a policy. The caller's fault; nothing was changed.
+/// Why a definition is invalid. The caller's fault; nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BadSpec {
-    /// The name does not fit.
+    /// The name is invalid.
     Name,
     /// The description is longer than [`PolicySpec::MOST_DESCRIPTION_BYTES`].
     LongDescription {
         /// How long it is.
         bytes: usize,
     },
-    /// There is something in the description that cannot be printed.
+    /// The description has a character that cannot be printed.
     UnprintableDescription,
-    /// No fields, or more than make a key.
+    /// No fields, or more than a key may have.
     FieldCount {
         /// How many there are.
         count: usize,
     },
-    /// The name of a field does not fit.
+    /// The name of a field is invalid.
     Field {
         /// What was sent.
         field: String,
     },
-    /// A field stands twice.
+    /// A field occurs twice.
     FieldTwice {
         /// Its name.
         field: String,
     },
-    /// The limits cannot stand together.
+    /// The limits cannot be combined.
     Plan(PlanError),
-    /// There is no such time zone.
+    /// The time zone does not exist.
     Zone {
         /// Its name.
         zone: String,
     },
-    /// The rule is to count by itself without its store, and this limit cannot be.
+    /// Without its store the rule is to count with a share of its limits, and this limit cannot be shared.
     NoShare {
         /// The limit, as written.
         limit: String,
@@ -89,10 +90,10 @@ impl PolicySpec {
     pub const MOST_NAME_BYTES: usize = 64;
     /// The longest description.
     pub const MOST_DESCRIPTION_BYTES: usize = 1_024;
-    /// What makes the key where nothing is said about it: each client on each route.
+    /// The fields of the key by default: each client on each route.
     pub const DEFAULT_BY: [&'static str; 2] = ["route", "ip"];
 
-    /// Checks what somebody asks for.
+    /// Checks a definition.
     pub fn new(draft: PolicyDraft) -> Result<Self, BadSpec> {
         let PolicyDraft { name, description, by, limits, on_exceed, on_outage } = draft;
         if !is_name(&name) {
@@ -116,12 +117,13 @@ impl PolicySpec {
         Ok(Self { name, description, by, plan: Arc::new(plan), on_exceed, on_outage })
     }
 
-    /// What the rule does without its store, where this is the default of the configuration.
+    /// What the rule does without its store. `default` is the default of the configuration.
     pub fn in_outage(&self, default: OnOutage) -> OnOutage {
         self.on_outage.unwrap_or_else(|| default.as_default_of(&self.plan))
     }
 
-    /// In words, where this is the default for outages: what it bounds, for whom, and what happens then.
+    /// In words: the limits, the key, and what happens when they are exceeded. `default` is the default for
+    /// outages.
     pub fn in_words(&self, default: OnOutage) -> String {
         let (by, on_outage) = (self.by.join(","), self.in_outage(default));
         let mut words = format!("{} by {by}; {}; {on_outage}", self.plan, self.on_exceed);
@@ -132,7 +134,8 @@ impl PolicySpec {
     }
 }
 
-/// Whether a rule or policy can be called this. Dots alone would be taken for a way up a path.
+/// Whether this is a valid name of a rule or policy. A name of dots alone could be read as a parent
+/// directory.
 fn is_name(name: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_.-".contains(&byte);
     let length = (1..=PolicySpec::MOST_NAME_BYTES).contains(&name.len());

@@ -1,61 +1,60 @@
-//! Engines that share a store over links that fail as they are told to.
+//! Engines that share a store over links that fail on demand.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Poll, Waker};
 
 use parking_lot::Mutex;
-use tollgate_core::store::{Answer, Counter, Forget, HoldsOrder, HoldsReport, Impairment, Refunded};
+use tollgate_core::store::Answer;
 use tollgate_core::versioned_map::{Changes, Edit, Namespace};
-use tollgate_core::{Charges, Outcome, Span, StoreError, Ticket};
+use tollgate_core::{Span, StoreError, Ticket};
 use tollgate_engine::breaker::Breaker;
 use tollgate_engine::{Fallback, Health};
+use tollgate_store::faulty::{Call, Faults, FaultyStore, Meeting};
 
 use super::*;
 
-/// What a link does with what it is asked.
+/// What a link does with a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// Passes it on.
     #[default]
     Up,
-    /// Passes it on, and loses the answer.
+    /// Passes it on, and loses the reply.
     LosesAnswers,
     /// Loses it.
     LosesQuestions,
-    /// Says at once that nobody is there.
+    /// Reports at once that no server is there.
     Unreachable,
-    /// Says that the store is full.
+    /// Reports that the store is full.
     Full,
-    /// Says that something cannot be read.
+    /// Reports that a key cannot be read.
     Damaged,
-    /// Says that other callers keep the key busy.
+    /// Reports that other callers keep the key busy.
     Busy,
-    /// Passes it on, and keeps back records that were read until the mode is another.
+    /// Passes it on, and withholds records that were read until the mode changes.
     ReadsSlowly,
-    /// Neither passes it on nor answers, until the mode is another.
+    /// Neither passes it on nor replies, until the mode changes.
     Hangs,
 }
 
-/// The store that all share.
+/// The store that all nodes share.
 pub(crate) struct Centre {
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) memory: MemoryStore,
 }
 
-/// One node's way to the store.
+/// One node's connection to the store.
 pub(crate) struct Link {
     pub(crate) centre: Arc<Centre>,
     mode: Mutex<Mode>,
     wakers: Mutex<Vec<Waker>>,
-    /// How often the store was asked for anything but a probe, and for a probe.
+    /// How often the store was called for anything but a probe, and for a probe.
     pub(crate) calls: AtomicUsize,
     pub(crate) probes: AtomicUsize,
     pub(crate) retracted: Mutex<Vec<Ticket>>,
-    /// What the store says it cannot be relied on for.
-    pub(crate) impairments: Mutex<Vec<Impairment>>,
     /// An entry of the lists that is gone, without the version telling.
     pub(crate) lost: Mutex<Option<String>>,
-    /// A record that is another, without the version telling.
+    /// A record that is replaced without a new version.
     pub(crate) replaced: Mutex<Option<(String, Vec<u8>)>>,
 }
 
@@ -88,14 +87,13 @@ impl Centre {
             calls: AtomicUsize::new(0),
             probes: AtomicUsize::new(0),
             retracted: Mutex::default(),
-            impairments: Mutex::default(),
             lost: Mutex::default(),
             replaced: Mutex::default(),
         });
         let clock = Arc::clone(&self.clock);
         let local = Arc::new(MemoryStore::new(Arc::clone(&clock) as Arc<dyn Clock>, 100_000));
         let parts = Parts {
-            store: Arc::clone(&link) as Arc<dyn Store>,
+            store: Arc::new(FaultyStore(Arc::clone(&link))),
             records: Arc::clone(&link) as Arc<dyn Records>,
             fallback: Some(Fallback {
                 store: Arc::clone(&local) as Arc<dyn Store>,
@@ -118,85 +116,50 @@ impl Link {
         *self.mode.lock()
     }
 
-    /// Does what was asked, as the mode has it.
-    fn pass<'a, T: Send + Unpin + 'a>(
-        &'a self,
-        ask: impl FnOnce() -> Answer<'a, T> + Send + Unpin + 'a,
-    ) -> Answer<'a, T> {
-        if self.mode() == Mode::Hangs {
-            let mut ask = Some(ask);
-            return Answer::Later(Box::pin(std::future::poll_fn(move |context| {
+    /// What happens to a call, as the mode has it.
+    fn fault(&self) -> Meeting<'_> {
+        match self.mode() {
+            Mode::Up | Mode::ReadsSlowly => Meeting::Pass,
+            Mode::LosesAnswers => Meeting::Lose(StoreError::TimedOut),
+            Mode::LosesQuestions => Meeting::Fail(StoreError::TimedOut),
+            Mode::Unreachable => Meeting::unreachable(),
+            Mode::Busy => Meeting::Fail(StoreError::Busy),
+            Mode::Full => Meeting::Fail(StoreError::Full { max_keys: 1 }),
+            Mode::Damaged => Meeting::Fail(StoreError::Damaged { key: "k".into(), reason: "bent".into() }),
+            Mode::Hangs => Meeting::Later(Box::pin(std::future::poll_fn(move |context| {
                 if self.mode() == Mode::Hangs {
                     self.wakers.lock().push(context.waker().clone());
                     return Poll::Pending;
                 }
-                let ask = ask.take().expect("polled no more once it is ready");
-                let mut answer = self.pass(ask);
-                std::pin::Pin::new(&mut answer).poll(context)
-            })));
-        }
-        let lost = || Answer::ready(Err(StoreError::TimedOut));
-        match self.mode() {
-            Mode::Up | Mode::ReadsSlowly => ask(),
-            Mode::LosesAnswers => block_on(ask()).map_or_else(|error| Answer::ready(Err(error)), |_| lost()),
-            Mode::LosesQuestions | Mode::Hangs => lost(),
-            Mode::Unreachable => {
-                Answer::ready(Err(StoreError::Unavailable { reason: "nobody is there".into() }))
-            }
-            Mode::Busy => Answer::ready(Err(StoreError::Busy)),
-            Mode::Full => Answer::ready(Err(StoreError::Full { max_keys: 1 })),
-            Mode::Damaged => {
-                Answer::ready(Err(StoreError::Damaged { key: "k".into(), reason: "bent".into() }))
-            }
+                Poll::Ready(self.fault())
+            }))),
         }
     }
 
     fn call<'a, T: Send + Unpin + 'a>(
         &'a self,
-        ask: impl FnOnce() -> Answer<'a, T> + Send + Unpin + 'a,
+        ask: impl FnOnce() -> Answer<'a, T> + Send + 'a,
     ) -> Answer<'a, T> {
         self.calls.fetch_add(1, Ordering::SeqCst);
-        self.pass(ask)
+        self.fault().pass(ask)
     }
 }
 
-impl Store for Link {
-    fn now(&self) -> Answer<'_, Timestamp> {
-        self.call(|| self.centre.memory.now())
+impl Faults for Link {
+    fn store(&self) -> &dyn Store {
+        &self.centre.memory
     }
 
-    fn take<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()> {
-        self.call(move || self.centre.memory.take(charges, outcome))
-    }
-
-    fn peek<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()> {
-        self.call(move || self.centre.memory.peek(charges, outcome))
-    }
-
-    fn refund<'a>(&'a self, charges: &'a Charges<'_>, taken_at: Timestamp) -> Answer<'a, Refunded> {
-        self.call(move || self.centre.memory.refund(charges, taken_at))
-    }
-
-    fn holds<'a>(&'a self, counter: &'a Counter<'a>, order: HoldsOrder<'a>) -> Answer<'a, HoldsReport> {
-        self.call(move || self.centre.memory.holds(counter, order))
-    }
-
-    fn forget<'a>(&'a self, what: Forget<'a>) -> Answer<'a, ()> {
-        self.call(move || self.centre.memory.forget(what))
-    }
-
-    /// Entries of logs and holds go by their ticket, whenever they were taken.
-    fn retract<'a>(&'a self, charges: &'a Charges<'_>) -> Answer<'a, ()> {
-        self.call(move || {
-            self.retracted.lock().push(charges.ticket);
-            let given = block_on(self.centre.memory.refund(charges, self.centre.clock.now()));
-            Answer::ready(given.map(drop))
-        })
-    }
-
-    fn probe(&self) -> Answer<'_, Vec<Impairment>> {
-        self.probes.fetch_add(1, Ordering::SeqCst);
-        self.pass(|| Answer::ready(Ok(self.impairments.lock().clone())))
+    fn meet(&self, call: Call<'_>) -> Meeting<'_> {
+        match call {
+            Call::Probe => self.probes.fetch_add(1, Ordering::SeqCst),
+            _ => self.calls.fetch_add(1, Ordering::SeqCst),
+        };
+        let fault = self.fault();
+        if let (Call::Retract(ticket), Meeting::Pass | Meeting::Lose(_)) = (call, &fault) {
+            self.retracted.lock().push(ticket);
+        }
+        fault
     }
 }
 
@@ -243,7 +206,7 @@ impl Node {
         self.clock.advance(span);
     }
 
-    /// What came of an attempt: allowed or not, and how that was reached.
+    /// The result of an attempt: whether it was allowed, and how that was decided.
     pub(crate) fn decide(&self, policy: &str, fields: &[(&str, &str)]) -> (bool, Origin) {
         let pinned = self.engine.pin();
         let decision = decide(&self.engine, &pinned, policy, fields).unwrap();
@@ -254,7 +217,7 @@ impl Node {
         block_on(self.engine.tend());
     }
 
-    /// Waits until the next probe is due, and lets it and those that confirm it happen.
+    /// Waits until the next probe is due, and runs it and those that confirm it.
     pub(crate) fn tend_later(&self) {
         self.advance(Span::from_secs(1));
         self.tend();
@@ -266,7 +229,7 @@ impl Node {
         }
     }
 
-    /// The number of decisions that did without the store for a reason.
+    /// The number of decisions made without the store for a reason.
     pub(crate) fn degraded(&self, policy: &str, reason: Reason) -> u64 {
         let all = self.engine.store_meters().unwrap().degraded();
         let own = all.into_iter().filter(|(name, why, _)| **name == *policy && *why == reason);

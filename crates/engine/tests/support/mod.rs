@@ -1,4 +1,4 @@
-//! An engine over a store in memory, whose clock moves when it is told to.
+//! An engine over a store in memory, whose clock the test moves.
 
 #![allow(dead_code, clippy::unwrap_used, reason = "shared by several tests, each of which uses a part")]
 
@@ -10,8 +10,8 @@ use std::sync::Arc;
 use futures_lite::future::block_on;
 use tollgate_core::key::FieldKind;
 use tollgate_core::{
-    Attempt, Clock, Decision, Field, Limit, OnExceed, OnOutage, Origin, Plan, Policies, Policy, Reason,
-    Records, Rule, Store, Timestamp,
+    Attempt, Clock, Decision, Field, Limit, OnExceed, OnOutage, Origin, OutcomeClass, OutcomeClasses, Plan,
+    Policies, Policy, Reason, Records, Rule, Store, Timestamp,
 };
 use tollgate_engine::{Admissions, Engine, Fault, Leases, Parts, Snapshot, Taken, Terms};
 use tollgate_store::{ManualClock, MemoryStore};
@@ -56,13 +56,13 @@ pub(crate) fn decide<'a>(
     block_on(engine.decide(pinned, &Attempt { policy, fields, cost: 1, id: None }))
 }
 
-/// What a door admits attempts with, where nobody waits.
+/// Admissions for a door without waiting.
 pub(crate) fn admissions(engine: &Arc<Engine>) -> Admissions {
     let leases = Leases::new(Arc::clone(engine), Arc::new(ManualClock::at(START)));
     Admissions { engine: Arc::clone(engine), pacer: None, leases: Arc::new(leases) }
 }
 
-/// What an attempt took that a door admits.
+/// What an attempt took that a door admitted.
 pub(crate) fn taken(engine: &Arc<Engine>, policy: &str, fields: &[(&str, &str)]) -> Taken {
     let attempt = Attempt { policy, fields, cost: 1, id: None };
     let admit = admissions(engine).pin().admit(&attempt, Terms::default(), |_, decision| decision.allowed());
@@ -83,12 +83,24 @@ pub(crate) mod rule {
         with(name, by, limits, OnExceed::Observe)
     }
 
-    /// A rule that counts only these answers.
+    /// A rule that counts only these outcomes.
     pub(crate) fn counting(name: &str, limits: &[&str], count_when: &str) -> Rule {
-        Rule { count_when: Some(count_when.parse().unwrap()), ..rejecting(name, &[name], limits) }
+        Rule { count_when: Some(classes(count_when)), ..rejecting(name, &[name], limits) }
     }
 
-    /// A rule that does this without its store.
+    /// The classes of answers such as `[401, 403]` or `not 5xx`.
+    fn classes(written: &str) -> OutcomeClasses {
+        let others = written.starts_with("not ");
+        let words = written.trim_start_matches("not ").split(|c: char| !c.is_alphanumeric());
+        let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+        let is_named = |class: &u16| {
+            let text = class.to_string();
+            words.iter().any(|word| text.starts_with(word.trim_end_matches("xx")))
+        };
+        (100..600).filter(|class| is_named(class) != others).map(OutcomeClass).collect()
+    }
+
+    /// A rule with this `on_outage`.
     pub(crate) fn without_store(name: &str, limits: &[&str], on_outage: &str) -> Rule {
         Rule { on_outage: on_outage.parse().unwrap(), ..rejecting(name, &[name], limits) }
     }
@@ -117,7 +129,7 @@ pub(crate) mod rule {
     }
 }
 
-/// Policies that are each a name and the names of their rules.
+/// Policies, each given by its name and the names of its rules.
 pub(crate) fn policies(rules: Vec<Rule>, policies: &[(&str, &[&str])]) -> Policies {
     let rules: Vec<Arc<Rule>> = rules.into_iter().map(Arc::new).collect();
     let find = |name: &&str| Arc::clone(rules.iter().find(|rule| *rule.name == **name).unwrap());

@@ -1,22 +1,23 @@
-//! A pacer in virtual time: the store's clock is the runtime's, which stands still until everybody
-//! waits, and then jumps to when somebody need not any longer.
+//! A pacer in virtual time: the store's clock is the runtime's, which stands still until all tasks wait, and
+//! then jumps to the next timer.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tollgate_core::store::{Answer, Counter, Forget, HoldsOrder, HoldsReport, Refunded};
+use tollgate_core::Span;
+use tollgate_core::store::Answer;
 use tollgate_core::versioned_map::{Changes, Edit, Namespace};
-use tollgate_core::{Charges, Outcome, Span};
 use tollgate_engine::pacer::{Permit, Unpaced};
 use tollgate_engine::{Ask, Fallback, Pacer, PacerOptions};
+use tollgate_store::faulty::{Call, Faults, FaultyStore, Meeting};
 
 use super::*;
 
 /// The runtime's time.
 pub(crate) struct RuntimeClock(Instant);
 
-/// A store that takes its time to answer.
+/// A store that takes some time to reply.
 pub(crate) struct SlowStore {
     pub(crate) memory: MemoryStore,
     latency: Duration,
@@ -32,7 +33,7 @@ pub(crate) struct Track {
     pub(crate) start: Instant,
 }
 
-/// Who was let pass, or not, and when.
+/// Which attempts passed or failed, and when.
 pub(crate) type Trace<T> = Arc<parking_lot::Mutex<Vec<T>>>;
 
 impl RuntimeClock {
@@ -69,12 +70,13 @@ impl Track {
         Self::over(policies, parts, options).await
     }
 
-    /// A pacer over a store that others may share.
+    /// A pacer over a store that nodes may share.
     pub(crate) async fn shared(policies: Policies, store: &Arc<SlowStore>, options: PacerOptions) -> Self {
         let local = Arc::new(MemoryStore::new(RuntimeClock::new(), 1_000));
         let fallback =
             Fallback { store: local, clock: RuntimeClock::new(), probe_every: Span::from_secs(10) };
-        let parts = Parts { store: store.clone(), records: store.clone(), fallback: Some(fallback) };
+        let shared = Arc::new(FaultyStore(Arc::clone(store)));
+        let parts = Parts { store: shared, records: store.clone(), fallback: Some(fallback) };
         Self::over(policies, parts, options).await
     }
 
@@ -94,7 +96,7 @@ impl Track {
         u64::try_from(self.start.elapsed().as_millis()).unwrap()
     }
 
-    /// Lets the permits of one key be asked for by a task of their own, and notes when they come.
+    /// Acquires the permits of one key in a task of its own, and records when they come.
     pub(crate) fn send<T: Send + 'static>(
         &self,
         policy: &'static str,
@@ -116,7 +118,7 @@ pub(crate) fn ask<'a>(policy: &'a str, fields: &'a [(&'a str, &'a str)]) -> Ask<
     Ask::from(Attempt { policy, fields, cost: 1, id: None })
 }
 
-/// Polls something once, so that it takes its place.
+/// Polls a future once, so that it joins the queue.
 pub(crate) async fn begin<F: Future + Unpin>(future: &mut F) {
     let polled = std::future::poll_fn(|context| {
         std::task::Poll::Ready(std::pin::Pin::new(&mut *future).poll(context).is_pending())
@@ -152,38 +154,26 @@ impl SlowStore {
     }
 }
 
-impl Store for SlowStore {
-    fn now(&self) -> Answer<'_, Timestamp> {
-        self.later(|| self.memory.now())
+impl Faults for SlowStore {
+    fn store(&self) -> &dyn Store {
+        &self.memory
     }
 
-    fn take<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()> {
+    fn meet(&self, call: Call<'_>) -> Meeting<'_> {
+        if !matches!(call, Call::Take) {
+            return Meeting::after(tokio::time::sleep(self.latency));
+        }
         self.takes.fetch_add(1, Ordering::Relaxed);
-        Answer::Later(Box::pin(async move {
+        let before = async {
             let in_flight = self.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
             self.most_in_flight.fetch_max(in_flight, Ordering::Relaxed);
             tokio::time::sleep(self.latency).await;
-            let taken = self.memory.take(charges, outcome).await;
+        };
+        let after = async {
             tokio::time::sleep(self.latency).await;
             self.in_flight.fetch_sub(1, Ordering::Relaxed);
-            taken
-        }))
-    }
-
-    fn peek<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()> {
-        self.later(move || self.memory.peek(charges, outcome))
-    }
-
-    fn refund<'a>(&'a self, charges: &'a Charges<'_>, taken_at: Timestamp) -> Answer<'a, Refunded> {
-        self.later(move || self.memory.refund(charges, taken_at))
-    }
-
-    fn holds<'a>(&'a self, counter: &'a Counter<'a>, order: HoldsOrder<'a>) -> Answer<'a, HoldsReport> {
-        self.later(move || self.memory.holds(counter, order))
-    }
-
-    fn forget<'a>(&'a self, what: Forget<'a>) -> Answer<'a, ()> {
-        self.later(move || self.memory.forget(what))
+        };
+        Meeting::Around(Box::pin(before), Box::pin(after))
     }
 }
 

@@ -258,7 +258,7 @@ impl Case<'_> {
         let missing = fields.filter(|name| !known(name)).map(origin).find(|name| !known(name));
         let Some(source) = missing.and_then(|name| guard.fields.source(name)) else { return Ok(()) };
         Err(if source.is_proved() {
-            Problem::unauthorized("credentials are required: this is limited by caller")
+            Problem::credentials_required()
         } else {
             Problem::bad_request(format!("the request does not name the account: there is no `{source}`"))
         })

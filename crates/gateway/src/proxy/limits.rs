@@ -14,7 +14,7 @@ use tollgate_engine::{Admission, Admit, Engine, Fault, NotAdmitted, Snapshot, Ta
 use tollgate_web::answer::{Lines, Refusal};
 use tollgate_web::facts::{Asked, Body, Source};
 use tollgate_web::json::Json;
-use tollgate_web::{Aliases, Answers, Correlation, Facts, Identity, Problem, words};
+use tollgate_web::{Aliases, Answers, Correlation, Facts, Identity, Problem, Statuses, words};
 
 use super::guarding::Guarded;
 use super::held::Held;
@@ -47,7 +47,7 @@ pub(super) struct Admitted {
 impl Admitted {
     /// Settles what the request took by the status of its response.
     pub(super) fn answered(&mut self, status: u16) {
-        let refunding = self.taken.settle(status);
+        let refunding = self.taken.settle(Statuses::class_of(status));
         if !refunding.is_made() {
             // The client need not wait for the refund. The engine retries it if the store fails.
             tokio::task::spawn_local(refunding);
@@ -214,10 +214,10 @@ impl Case<'_> {
             let asked = self.facts(&known, None);
             let asked = asked.ask_alone(listed, self.aliases())?;
             let engine = &self.visit.worker.shared.admissions.engine;
-            if let Some(listing) = engine.bars(&asked.pairs()) {
+            if let Some(blocked) = engine.bars(&asked.pairs()) {
                 note.decided = Some(Decided::new(words::origin(Origin::Barred)));
                 let correlation = self.correlation().settled();
-                engine.tell_barred(&listing, correlation.text().unwrap_or_default());
+                let listing = blocked.note(correlation.text().unwrap_or_default());
                 return Ok(Limited::Refused(Box::new(self.answer(&Problem::banned(&listing), &correlation))));
             }
         }

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Method;
-use tollgate_core::Statuses;
 use tollgate_engine::guard::Ending;
 use tollgate_web::Aliases;
+use tollgate_web::Statuses;
 
 use crate::h1::response::{ResponseHead, is_status};
 pub use success::Success;

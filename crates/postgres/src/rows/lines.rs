@@ -15,8 +15,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use tollgate_core::RowsError;
 
 use super::query::meaning;
-use crate::settings::Settings;
-use crate::tls;
+use crate::settings::{Settings, Tls};
 
 /// How long a failed connection keeps others from being tried.
 const BACK_OFF: Duration = Duration::from_millis(100);
@@ -47,7 +46,7 @@ struct Open {
 
 impl Lines {
     pub(super) fn new(settings: Settings, handle: Handle) -> Result<Self, String> {
-        let tls = settings.tls.as_ref().map(tls::configuration).transpose()?;
+        let tls = settings.tls.as_ref().map(Tls::configuration).transpose()?;
         let places = Arc::new(Semaphore::new(settings.connections));
         let (idle, failed) = (Mutex::default(), Mutex::default());
         Ok(Self { settings, tls, handle, places, idle, failed })

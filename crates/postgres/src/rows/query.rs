@@ -4,13 +4,13 @@ use std::error::Error;
 use std::pin::pin;
 
 use bytes::BytesMut;
-use futures_lite::StreamExt;
+use futures_util::StreamExt;
+use futures_util::future::join_all;
 use tokio::time::Instant;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{Format, IsNull, ToSql, Type};
 use tokio_postgres::{Client, Row};
 use tollgate_core::RowsError;
-use tollgate_core::together::join_all;
 
 /// The longest message of a server that is passed on.
 const MOST_SAID: usize = 300;

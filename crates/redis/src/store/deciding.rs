@@ -1,7 +1,7 @@
 //! Takes and peeks, with one script for all charges in one slot.
 
+use futures_util::future::join_all;
 use tokio::time::Instant;
-use tollgate_core::together::join_all;
 use tollgate_core::{Charge, Charges, Limit, Outcome, Reading, Span, StoreError, Timestamp, When};
 
 use super::{Head, RedisStore, head, nonsense, plans};

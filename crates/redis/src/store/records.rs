@@ -174,8 +174,8 @@ impl RedisStore {
         Ok(())
     }
 
-    /// Restores the secret if another client has deleted it: secret keys are hashed with it. Answers whether it was
-    /// missing.
+    /// Restores the secret if another client has deleted it: secret keys are hashed with it. Returns whether
+    /// it was missing.
     async fn keep_secret(&self) -> Result<bool, StoreError> {
         let Some(known) = self.names.key_hash.stored() else { return Ok(false) };
         let key = self.names.records();

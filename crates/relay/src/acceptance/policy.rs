@@ -46,8 +46,8 @@ pub(crate) async fn ask(admissions: &Admissions, question: &Question<'_>) -> Res
     let Question { policy, correlation, unsettled, fields } = *question;
     let engine = &admissions.engine;
     // Entries about fields that the policy does not use hold as well.
-    if let Some(listing) = engine.bars(fields) {
-        engine.tell_barred(&listing, correlation);
+    if let Some(blocked) = engine.bars(fields) {
+        let listing = blocked.note(correlation);
         return Err(RefusalReason::Blocked { passing: listing.until.is_some() });
     }
     let Some(policy) = policy else { return Ok(Taken::default()) };

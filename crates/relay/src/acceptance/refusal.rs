@@ -51,6 +51,23 @@ pub enum RefusalReason {
     Conflict,
 }
 
+impl RefusalReason {
+    /// What refused, as metrics name it: the rule, or one of a few words.
+    pub fn level(&self) -> &str {
+        match self {
+            Self::Limited(limited) => &limited.rule,
+            Self::Blocked { .. } => "(blocklist)",
+            Self::Outage => "(store)",
+            Self::Misconfigured => "(configuration)",
+            Self::SenderNotAllowed { .. } => "(sender)",
+            Self::NoRecipients | Self::TooManyRecipients { .. } => "(recipients)",
+            Self::Text(_) => "(text)",
+            Self::Full | Self::Failed => "(queue)",
+            Self::Conflict => "(idempotency)",
+        }
+    }
+}
+
 /// A limit that is exceeded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limited {

@@ -15,6 +15,7 @@ use tollgate_engine::{ChangeFault, Engine};
 
 use super::draft::{AccountDraft, AccountView, Existing, Put, Secret, SecretKey, Source, check_name};
 use super::fault::AccountFault;
+use super::pauses::PREFIX;
 use super::record::{Recorded, SealedLogin, seal};
 use super::{Account, Accounts};
 use crate::sender::Sender;
@@ -23,9 +24,9 @@ use crate::sender::Sender;
 const TRIES: usize = 4;
 /// All accounts: those of the configuration and those of the store's records.
 pub struct AccountBook {
-    engine: Arc<Engine>,
-    sender: Arc<Sender>,
-    accounts: Arc<Accounts>,
+    pub(super) engine: Arc<Engine>,
+    pub(super) sender: Arc<Sender>,
+    pub(super) accounts: Arc<Accounts>,
     seal: Option<Seal>,
     configured: Mutex<BTreeMap<Name, Account>>,
     /// The records that the log was told about, because they cannot be used.
@@ -63,6 +64,7 @@ impl AccountBook {
         loop {
             changed.mark_unchanged();
             self.apply();
+            self.apply_pauses();
             tokio::select! {
                 () = &mut stop => return,
                 changed = changed.changed() => if changed.is_err() { return },
@@ -83,7 +85,8 @@ impl AccountBook {
         let mut wanted = configured.clone();
         let mut told = self.told.lock();
         let mut unusable = BTreeSet::new();
-        for (record, bytes) in self.engine.account_records() {
+        let records = self.engine.account_records();
+        for (record, bytes) in records.into_iter().filter(|(record, _)| !record.starts_with(PREFIX)) {
             let read = named(&record).zip(Recorded::read(&bytes));
             let problem = match read {
                 None => Some("another version wrote it, or it is damaged"),
@@ -93,7 +96,7 @@ impl AccountBook {
                 Some(((tenant, id), recorded)) => {
                     let account = recorded.account(tenant, id, self.seal.as_ref());
                     let problem = account.is_none().then_some(
-                        "its password does not open: set the `secret_key` of the relay that it was sealed with, or set the password again",
+                        "its password does not open: set the relay's `secret_env` or `secret_file` to the secret that it was sealed with, or set the password again",
                     );
                     wanted.extend(account.map(|account| ((tenant.to_owned(), id.to_owned()), account)));
                     problem

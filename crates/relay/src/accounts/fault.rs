@@ -61,7 +61,7 @@ impl fmt::Display for AccountFault {
             }
             Self::Unknown { name } => write!(f, "there is no account `{name}`"),
             Self::NoKey => f.write_str(
-                "a password cannot be stored because the relay has no key to encrypt it with: make one with `openssl rand -hex 32`, and name it in the configuration as `relay: { secret_key_env: RELAY_SECRET_KEY }` or `secret_key_file`",
+                "a password cannot be stored because the relay has no key to encrypt it with: make one with `openssl rand -hex 32`, and name it in the configuration as `relay: { secret_env: TOLLGATE_RELAY_SECRET }` or `secret_file`",
             ),
             Self::NoRule => f.write_str(
                 "limits of an account need a rule: add `account: { by: [tenant, account], limits: unlimited }` to `rules` and `account` to the relay's `deliver` policy",

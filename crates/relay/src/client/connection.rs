@@ -6,11 +6,10 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
-use super::Destination;
 use super::reply::{Gathering, NoReply, Reply};
+use super::{Destination, Permit};
 
 /// A stream with or without TLS.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -28,7 +27,7 @@ pub struct Connection {
     /// Whether another transaction may follow.
     pub(super) reusable: bool,
     /// Its place among the connections of its destination.
-    pub(super) permit: Option<OwnedSemaphorePermit>,
+    pub(super) permit: Option<Permit>,
 }
 
 /// What the server offers.

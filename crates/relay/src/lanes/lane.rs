@@ -30,21 +30,30 @@ pub enum Priority {
     Low,
 }
 
+impl Priority {
+    /// All priorities, the first one first.
+    pub const ALL: [Self; 3] = [Self::High, Self::Normal, Self::Low];
+}
+
 /// Why a lane sleeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sleep {
     /// Until when.
     pub until: Timestamp,
+    /// When what keeps it is over: before `until` if the rule aligns or spreads what it defers.
+    pub free_at: Timestamp,
     /// What keeps it.
     pub cause: Cause,
     /// The rule, or what the server said.
     pub reason: String,
     /// What other lanes wait for too: the rule and key that bind. One lane then asks for all of them.
     pub shared: Option<Arc<str>>,
+    /// The account that was asked for, if it is about one.
+    pub account: Option<Arc<str>>,
 }
 
 /// What keeps a lane from sending.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
     /// A limit.
     Limit,
@@ -52,8 +61,30 @@ pub enum Cause {
     Throttled,
     /// No account can be used.
     Paused,
+    /// All connections that the server gets are in use.
+    Busy,
     /// The relay's own store or disk cannot be used.
     Outage,
+}
+
+impl Sleep {
+    /// A sleep that ends when what keeps the lane is over.
+    pub fn new(until: Timestamp, cause: Cause, reason: String) -> Self {
+        Self { until, free_at: until, cause, reason, shared: None, account: None }
+    }
+}
+
+impl Cause {
+    /// Its name, fit for a label.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Limit => "limit",
+            Self::Throttled => "throttled",
+            Self::Paused => "paused",
+            Self::Busy => "busy",
+            Self::Outage => "outage",
+        }
+    }
 }
 
 /// Where an item stands: by priority, then by due time, then by arrival.
@@ -81,8 +112,10 @@ pub(super) struct Lane {
     pub(super) parked: Option<Arc<str>>,
     /// What it asks for, while others wait.
     pub(super) probes: Option<Arc<str>>,
-    /// Whether it is in its tenant's ring.
-    pub(super) in_ring: bool,
+    /// Whether it is in the rings of its tenant, for each priority.
+    pub(super) in_ring: [bool; Priority::ALL.len()],
+    /// Whether an operator paused it.
+    pub(super) held: bool,
     /// Its entry among the timers.
     pub(super) timer: Option<Timestamp>,
 }
@@ -98,7 +131,8 @@ impl Lane {
             throttled: 0,
             parked: None,
             probes: None,
-            in_ring: false,
+            in_ring: [false; Priority::ALL.len()],
+            held: false,
             timer: None,
         }
     }
@@ -149,7 +183,13 @@ impl Lane {
 
     /// Whether it can give an item away.
     pub(super) fn is_active(&self, per_lane: u32) -> bool {
-        self.sleep.is_none() && !self.ready.is_empty() && self.in_flight < per_lane
+        self.next_priority(per_lane).is_some()
+    }
+
+    /// The priority of the item that it can give away, if it can.
+    pub(super) fn next_priority(&self, per_lane: u32) -> Option<Priority> {
+        let may = self.sleep.is_none() && !self.held && self.in_flight < per_lane;
+        self.ready.first_key_value().filter(|_| may).map(|((priority, ..), _)| *priority)
     }
 
     /// When it has to be looked at again.
@@ -164,6 +204,7 @@ impl Lane {
 
     /// Whether nothing is left to remember.
     pub(super) fn is_idle(&self) -> bool {
-        self.ready.is_empty() && self.later.is_empty() && self.in_flight == 0 && self.sleep.is_none()
+        let empty = self.ready.is_empty() && self.later.is_empty() && self.in_flight == 0;
+        empty && self.sleep.is_none() && self.in_ring == [false; Priority::ALL.len()]
     }
 }

@@ -1,4 +1,4 @@
-//! Lanes that wait for the same limit.
+//! Lanes that wait for the same limit, or for a connection to the same server.
 //!
 //! If every one of ten thousand lanes asked again when a single slot is free, all but one would ask in vain. So one
 //! lane asks for all of them, and the next one follows when it got something.
@@ -9,11 +9,14 @@ use std::sync::Arc;
 use tollgate_core::{Span, Timestamp};
 
 use super::LaneNumber;
+use super::lane::{Cause, Sleep};
 
 /// A limit may be raised, or a slot given back, before the moment that was told. One lane looks this often.
 const LOOK_EVERY: Span = Span::from_secs(60);
+/// If the lane that asks gets no answer for so long, because its server hangs, the next one asks.
+const PROBE_PATIENCE: Span = Span::from_secs(2);
 
-/// All lanes that wait for limits, by what they wait for.
+/// All lanes that wait together, by what they wait for.
 #[derive(Debug, Default)]
 pub(super) struct Parks {
     parks: HashMap<Arc<str>, Park>,
@@ -22,9 +25,16 @@ pub(super) struct Parks {
 
 #[derive(Debug)]
 struct Park {
+    /// Lanes that may ask once it is worth it, in their order.
     members: VecDeque<LaneNumber>,
-    /// When the limit allows something.
+    /// Lanes that were deferred to a later moment than the limit needs: they ask then, and not before.
+    held: BTreeSet<(Timestamp, LaneNumber)>,
+    /// When to ask again.
     until: Timestamp,
+    /// When the limit allows something.
+    free_at: Timestamp,
+    /// Whether each release wakes one lane, so that a lane that got something wakes none.
+    by_release: bool,
     timer: Option<Timestamp>,
     /// The lane that asks for all.
     probe: Option<LaneNumber>,
@@ -32,29 +42,37 @@ struct Park {
 
 impl Parks {
     /// Adds a lane, which must not be in another park.
-    pub(super) fn join(&mut self, bound: &Arc<str>, lane: LaneNumber, until: Timestamp, now: Timestamp) {
+    pub(super) fn join(&mut self, bound: &Arc<str>, lane: LaneNumber, sleep: &Sleep, now: Timestamp) {
         let park = self.parks.entry(Arc::clone(bound)).or_insert_with(|| Park {
             members: VecDeque::new(),
-            until,
+            held: BTreeSet::new(),
+            until: sleep.until,
+            free_at: sleep.free_at,
+            by_release: sleep.cause == Cause::Busy,
             timer: None,
             probe: None,
         });
-        park.until = until;
-        if park.probe == Some(lane) {
+        let asked = park.probe == Some(lane);
+        if asked {
             park.probe = None;
+        }
+        if sleep.free_at < sleep.until {
+            park.held.insert((sleep.until, lane));
+        } else if asked {
             // It keeps its turn: it asks again first.
             park.members.push_front(lane);
         } else {
             park.members.push_back(lane);
         }
-        self.set_timer(bound, Some(until.min(now + LOOK_EVERY)));
+        self.put_off(bound, sleep, now);
     }
 
-    /// Notes that a member was refused again.
-    pub(super) fn put_off(&mut self, bound: &Arc<str>, until: Timestamp, now: Timestamp) {
+    /// Notes that a member was refused.
+    pub(super) fn put_off(&mut self, bound: &Arc<str>, sleep: &Sleep, now: Timestamp) {
         if let Some(park) = self.parks.get_mut(bound) {
-            park.until = until;
-            self.set_timer(bound, Some(until.min(now + LOOK_EVERY)));
+            (park.until, park.free_at) = (sleep.until, sleep.free_at);
+            let timer = park.next_moment(now);
+            self.set_timer(bound, timer);
         }
     }
 
@@ -68,6 +86,22 @@ impl Parks {
             }
         }
         None
+    }
+
+    /// Notes that the limits allowed what a probe asked for. The next lane follows, if there is one.
+    pub(super) fn admitted(
+        &mut self,
+        bound: &Arc<str>,
+        lane: LaneNumber,
+        now: Timestamp,
+    ) -> Option<LaneNumber> {
+        match self.parks.get_mut(bound) {
+            Some(park) if park.by_release => {
+                park.probe = park.probe.filter(|probe| *probe != lane);
+                None
+            }
+            _ => self.follow(bound, lane, now),
+        }
     }
 
     /// Notes that a probe got something, or has nothing to ask for. The next lane follows, if there is one.
@@ -85,29 +119,42 @@ impl Parks {
         self.send_probe(bound, now)
     }
 
+    /// Notes that something was released that lanes wait for. One of them asks.
+    pub(super) fn released(&mut self, bound: &str, now: Timestamp) -> Option<(LaneNumber, Arc<str>)> {
+        let (bound, _) = self.parks.get_key_value(bound)?;
+        let bound = Arc::clone(bound);
+        self.send_probe(&bound, now).map(|lane| (lane, bound))
+    }
+
     fn send_probe(&mut self, bound: &Arc<str>, now: Timestamp) -> Option<LaneNumber> {
         let park = self.parks.get_mut(bound)?;
-        let Some(lane) = park.members.pop_front() else {
-            self.set_timer(bound, None);
+        if let Some(lane) = park.next_member(now) {
+            park.probe = Some(lane);
+            self.set_timer(bound, Some(now + PROBE_PATIENCE));
+            return Some(lane);
+        }
+        let timer = park.held.first().map(|(until, _)| *until);
+        self.set_timer(bound, timer);
+        if timer.is_none() {
             self.parks.remove(bound);
-            return None;
-        };
-        park.probe = Some(lane);
-        // If the probe never ends, the next one follows after this time.
-        self.set_timer(bound, Some(now + LOOK_EVERY));
-        Some(lane)
+        }
+        None
     }
 
     /// Removes a lane.
     pub(super) fn leave(&mut self, bound: &Arc<str>, lane: LaneNumber) {
         if let Some(park) = self.parks.get_mut(bound) {
             park.members.retain(|member| *member != lane);
+            park.held.retain(|(_, member)| *member != lane);
         }
     }
 
-    /// When the limit allows something.
-    pub(super) fn until(&self, bound: &Arc<str>) -> Option<Timestamp> {
-        self.parks.get(bound).map(|park| park.until)
+    /// When a lane that sleeps like this asks again at the latest.
+    pub(super) fn until(&self, bound: &Arc<str>, sleep: &Sleep) -> Timestamp {
+        match self.parks.get(bound) {
+            Some(park) if sleep.free_at == sleep.until => park.until,
+            _ => sleep.until,
+        }
     }
 
     /// When the next lane is to ask.
@@ -122,5 +169,32 @@ impl Parks {
         }
         park.timer = timer;
         self.timers.extend(timer.map(|at| (at, Arc::clone(bound))));
+    }
+}
+
+impl Park {
+    /// When it is worth to ask. A look comes before the limit is free: whoever finds room then owes it to a limit that
+    /// was raised or a slot that was given back, and not to a moment that its rule wants to pass by.
+    fn next_moment(&self, now: Timestamp) -> Option<Timestamp> {
+        if now + LOOK_EVERY < self.free_at {
+            return Some(now + LOOK_EVERY);
+        }
+        let held = self.held.first().map(|(until, _)| *until);
+        let others = (!self.members.is_empty()).then_some(self.until);
+        held.into_iter().chain(others).min()
+    }
+
+    /// The member that is to ask now.
+    fn next_member(&mut self, now: Timestamp) -> Option<LaneNumber> {
+        while let Some((until, lane)) = self.held.first().copied()
+            && until <= now
+        {
+            self.held.pop_first();
+            self.members.push_back(lane);
+        }
+        let early = now < self.free_at;
+        self.members
+            .pop_front()
+            .or_else(|| if early { self.held.pop_first().map(|(_, lane)| lane) } else { None })
     }
 }

@@ -14,6 +14,11 @@ impl<T: Clone> Ring<T> {
         Self { members: VecDeque::new(), quantum: i64::from(quantum.max(1)) }
     }
 
+    /// Whether nobody takes turns.
+    pub(super) fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
     /// Adds a member at the end of the round.
     pub(super) fn join(&mut self, member: T) {
         self.members.push_back((member, 0));

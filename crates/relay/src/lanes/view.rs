@@ -1,9 +1,12 @@
 //! What is seen of the scheduler.
 
+use std::sync::Arc;
+
 use tollgate_core::Timestamp;
 
 use super::Lanes;
-use super::lane::{Lane, LaneKey, Sleep};
+use super::lane::{Cause, Lane, LaneKey, Sleep};
+use crate::meters::{AccountLabel, Levels};
 use crate::queue::ItemKey;
 
 /// What is seen of a lane.
@@ -19,6 +22,8 @@ pub struct LaneView {
     pub next_due: Option<Timestamp>,
     /// Why and until when it sleeps.
     pub sleep: Option<Sleep>,
+    /// Whether an operator paused it.
+    pub held: bool,
 }
 
 impl Lanes {
@@ -34,7 +39,28 @@ impl Lanes {
 
     /// How many items are in flight.
     pub fn in_flight(&self) -> u32 {
-        self.in_flight
+        u32::try_from(self.flights.len()).unwrap_or(u32::MAX) + self.slow
+    }
+
+    /// What the metrics show of the lanes. What they show of the queue is left out.
+    pub(crate) fn levels(&self, now: Timestamp) -> Levels {
+        let mut levels = Levels { in_flight: self.in_flight(), lanes: self.lanes.len(), ..Levels::default() };
+        if let Some((oldest, _)) = self.places.first_key_value() {
+            levels.oldest = now.since(oldest.message.made_at());
+        }
+        for lane in self.lanes.values() {
+            if lane.held {
+                *levels.sleeping.entry("held").or_default() += 1;
+            }
+            let Some(sleep) = &lane.sleep else { continue };
+            *levels.sleeping.entry(sleep.cause.name()).or_default() += 1;
+            if sleep.cause == Cause::Limit {
+                let account = sleep.account.clone().unwrap_or_default();
+                let label = AccountLabel { tenant: Arc::clone(&lane.key.tenant), account };
+                *levels.deferred.entry(label).or_default() += (lane.ready.len() + lane.later.len()) as u64;
+            }
+        }
+        levels
     }
 
     /// All lanes as they are.
@@ -51,7 +77,7 @@ impl Lanes {
         let later = lane.later.first_key_value().map(|((due, _), _)| *due);
         let mut sleep = lane.sleep.clone();
         if let (Some(sleep), Some(bound)) = (&mut sleep, &lane.parked) {
-            sleep.until = self.parks.until(bound).unwrap_or(sleep.until);
+            sleep.until = self.parks.until(bound, sleep);
         }
         LaneView {
             key: lane.key.clone(),
@@ -59,6 +85,7 @@ impl Lanes {
             in_flight: lane.in_flight,
             next_due: later.filter(|_| lane.ready.is_empty()),
             sleep,
+            held: lane.held,
         }
     }
 }

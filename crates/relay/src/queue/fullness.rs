@@ -4,12 +4,15 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use redb::WriteTransaction;
-use tollgate_core::{Span, Timestamp};
+use tollgate_core::{Clock, Span, Timestamp};
 
 use super::disk::Disk;
 
 /// How often reusable space is counted at most: it walks the whole database.
 const COUNT_EVERY: Span = Span::from_secs(10);
+
+/// Counting takes at most one part in so many of the time.
+const SHARE: u64 = 50;
 
 /// Compares free space with the watermark.
 ///
@@ -20,6 +23,8 @@ pub(super) struct Fullness {
     /// Bytes inside the database that can be used again, when they were counted last.
     reusable: AtomicU64,
     counted: AtomicU64,
+    /// How long that took.
+    took: AtomicU64,
     /// Whether space was low at the last check.
     low: AtomicBool,
 }
@@ -38,17 +43,25 @@ impl Fullness {
         &self,
         transaction: &WriteTransaction,
         disk: &dyn Disk,
-        now: Timestamp,
+        clock: &dyn Clock,
     ) -> Result<(), redb::Error> {
+        let now = clock.now();
         let counted = Timestamp::from_micros(self.counted.load(Ordering::Relaxed));
-        if !self.low.load(Ordering::Relaxed) || now.since(counted) < COUNT_EVERY {
+        if !self.low.load(Ordering::Relaxed) || now.since(counted) < COUNT_EVERY.max(self.pause()) {
             return Ok(());
         }
         let stats = transaction.stats()?;
         let used = stats.allocated_pages().saturating_mul(stats.page_size() as u64);
         let len = disk.database_len().map_err(redb::Error::Io)?;
         self.reusable.store(len.saturating_sub(used), Ordering::Relaxed);
-        self.counted.store(now.as_micros(), Ordering::Relaxed);
+        let end = clock.now();
+        self.took.store(end.since(now).as_micros(), Ordering::Relaxed);
+        self.counted.store(end.as_micros(), Ordering::Relaxed);
         Ok(())
+    }
+
+    /// How long to wait after a count that took as long as the last one: commits wait while it goes on.
+    fn pause(&self) -> Span {
+        Span::from_micros(self.took.load(Ordering::Relaxed).saturating_mul(SHARE))
     }
 }

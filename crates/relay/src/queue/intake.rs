@@ -123,7 +123,7 @@ impl IncomingText {
         let write: Write = Box::new(move |tables| {
             let accepted = tables.accept(envelope, text, most)?;
             Ok(Box::new(move |done: Result<(), String>| {
-                // After a failed commit a row may or may not name the file: recovery decides at the next start.
+                // After a failed commit a row may or may not name the file: the next transaction decides.
                 if is_file && done.is_ok() && !matches!(accepted, Ok(Accepted::Now(_))) {
                     disk.remove(&file_name(id));
                 }

@@ -13,7 +13,7 @@ use super::codec::Row;
 use super::disk::Disk;
 use super::item::{Event, EventKind, Item, ItemKey, Kept, OpenAttempt, Place};
 use super::settle::Reporting;
-use super::tables::{FORMAT, META, Tables, Waiting, file_name, waiting};
+use super::tables::{FORMAT, META, Tables, Waiting, file_name, split, waiting};
 use super::writer::builder;
 use crate::message::MessageId;
 
@@ -66,8 +66,11 @@ pub(super) struct Found {
     pub(super) possible_duplicates: Vec<ItemKey>,
     pub(super) damaged: Vec<Damage>,
     pub(super) set_aside: Option<PathBuf>,
-    /// Live messages whose text is a file.
+    /// How many texts were moved away because no row names them.
+    pub(super) unclaimed: u64,
+    /// Live messages whose text is a file, and finished ones whose text may be left.
     files: HashSet<String>,
+    finished_files: HashSet<String>,
 }
 
 /// Opens the database and puts it in order.
@@ -88,7 +91,7 @@ pub(super) fn recover(
     let mut transaction = database.begin_write().map_err(redb::Error::from)?;
     transaction.set_durability(Durability::Immediate).map_err(redb::Error::from)?;
     transaction.set_quick_repair(true);
-    check_format(&transaction)?;
+    let is_new = check_format(&transaction)?;
     let mut found = Found { set_aside, ..Found::default() };
     let mut tables = Tables::open(&transaction, 0)?;
     read_messages(&mut tables, disk, &mut found)?;
@@ -100,14 +103,39 @@ pub(super) fn recover(
     transaction.commit().map_err(redb::Error::from)?;
     found.live = live;
     found.waiting.extend(arrived);
-    for name in remove {
-        found.files.remove(&name);
-    }
-    // Files that no row names were written shortly before a crash, or belong to finished messages.
-    for name in disk.names()?.into_iter().filter(|name| !found.files.contains(name)) {
-        disk.remove(&name);
-    }
+    found.finished_files.extend(remove);
+    sort_texts(disk, is_new, &mut found)?;
     Ok((database, found))
+}
+
+/// Removes the texts of finished messages, and moves texts that no row names out of the way. These were written shortly
+/// before a crash and never acknowledged, or the database lost their rows: they may be all that is left of a message.
+fn sort_texts(disk: &dyn Disk, is_new: bool, found: &mut Found) -> io::Result<()> {
+    for name in disk.names()? {
+        if found.finished_files.contains(&name) {
+            disk.remove(&name);
+        } else if !found.files.contains(&name) {
+            disk.quarantine(&name)?;
+            found.unclaimed += 1;
+        }
+    }
+    let texts = found.unclaimed;
+    if is_new && texts > 0 {
+        tracing::error!(
+            component = "relay",
+            texts,
+            "the database of the queue was missing or empty: messages that waited in it are not sent, and the texts \
+             that are left are in the directory `quarantine` of the queue"
+        );
+    } else if texts > 0 {
+        tracing::warn!(
+            component = "relay",
+            texts,
+            "texts that belong to no message are in the directory `quarantine` of the queue: a crash cut off their \
+             arrival, or their entries are damaged"
+        );
+    }
+    Ok(())
 }
 
 /// Whether a database cannot be read by any version.
@@ -121,15 +149,16 @@ fn is_damaged(error: &DatabaseError) -> bool {
     }
 }
 
-fn check_format(transaction: &redb::WriteTransaction) -> Result<(), OpenError> {
+/// Answers whether the database is new.
+fn check_format(transaction: &redb::WriteTransaction) -> Result<bool, OpenError> {
     let mut meta = transaction.open_table(META).map_err(redb::Error::from)?;
     let found = meta.get("format").map_err(redb::Error::from)?.map(|row| row.value());
     match found {
-        Some(FORMAT) => Ok(()),
+        Some(FORMAT) => Ok(false),
         Some(found) => Err(OpenError::Format { found }),
         None => {
             meta.insert("format", FORMAT).map_err(redb::Error::from)?;
-            Ok(())
+            Ok(true)
         }
     }
 }
@@ -145,10 +174,11 @@ fn read_messages(tables: &mut Tables<'_>, disk: &dyn Disk, found: &mut Found) ->
             damaged.push(id);
             continue;
         };
+        let name = file_name(MessageId(id));
         if kept.finished.is_some() {
+            found.finished_files.insert(name);
             continue;
         }
-        let name = file_name(MessageId(id));
         let there = match kept.place {
             Place::Table => tables.texts.get(id).map_err(redb::Error::from)?.is_some(),
             Place::File => names.contains(&name),
@@ -227,10 +257,39 @@ fn read_items(
     for key in damaged {
         tables.quarantine("items", key.message.0, key.number)?;
         found.damaged.push(Damage { table: "items", message: key.message, item: key.number });
-        if let Some(mut kept) = tables.message(key.message)?.filter(|kept| kept.finished.is_none()) {
-            tables.close_item(&mut kept, now, reporting)?;
+        if let Some(kept) = tables.message(key.message)?.filter(|kept| kept.finished.is_none()) {
+            rebuild(tables, key, kept, now, reporting, found)?;
         }
     }
+    Ok(())
+}
+
+/// Makes a damaged item anew from the envelope. Which of its recipients got the message is not known, so all of them
+/// wait, and may get a second copy.
+fn rebuild(
+    tables: &mut Tables<'_>,
+    key: ItemKey,
+    mut kept: Kept,
+    now: Timestamp,
+    reporting: &Reporting<'_>,
+    found: &mut Found,
+) -> Result<(), OpenError> {
+    let Some(mut item) = split(&kept.envelope).into_iter().nth(key.number as usize) else {
+        // The envelope has no such item.
+        return Ok(tables.close_item(&mut kept, now, reporting)?);
+    };
+    (item.due, item.possible_duplicate) = (now, true);
+    tables.put_item(key, &item)?;
+    let event = Event {
+        domain: item.domain.clone(),
+        text: "the state of these recipients was damaged; they are tried again, and may get a second copy"
+            .to_owned(),
+        recipients: u32::try_from(item.recipients.len()).unwrap_or(u32::MAX),
+        ..Event::new(now, EventKind::Unknown)
+    };
+    tables.tell(key.message, event)?;
+    found.possible_duplicates.push(key);
+    found.waiting.push(waiting(key, &kept.envelope, &item));
     Ok(())
 }
 

@@ -48,8 +48,8 @@ impl Tables<'_> {
             }
         }
         item.attempts += u32::from(result.counts);
-        let failed = matches!(result.event.kind, EventKind::Failed | EventKind::Unknown);
-        item.failures += u32::from(result.counts && failed);
+        // A part of it may have failed while another part was sent: what counts is that some recipients wait again.
+        item.failures += u32::from(result.counts && result.spent > Span::ZERO);
         item.due = result.due;
         item.spent = Span::from_micros(item.spent.as_micros() + result.spent.as_micros());
         item.possible_duplicate |= result.uncertain;
@@ -116,6 +116,9 @@ impl Tables<'_> {
         if let Some((report, text)) = self.report(kept, now, reporting)? {
             let about = format!("{:032x}", report.id.0);
             self.add(report, Stored::Held(text))?;
+            if let Some(arrived) = self.arrived.last_mut() {
+                arrived.reports_on = Some(Box::new(id));
+            }
             self.tell(id, Event { text: about, ..Event::new(now, EventKind::Reported) })?;
         }
         match kept.place {

@@ -61,6 +61,8 @@ pub struct Waiting {
     pub recipients: u32,
     /// When its next attempt is due.
     pub due: Timestamp,
+    /// The message that it reports on, if it is a delivery report that was just made.
+    pub reports_on: Option<Box<MessageId>>,
 }
 
 /// A text that is ready to be committed.
@@ -88,6 +90,15 @@ pub(super) struct Tables<'t> {
     pub(super) remove: Vec<String>,
     /// Items that wait once the transaction is durable.
     pub(super) arrived: Vec<Waiting>,
+    /// Messages that this transaction accepts.
+    pub(super) accepted: Vec<Submitted>,
+}
+
+/// A message that a transaction accepts.
+#[derive(Clone)]
+pub(super) struct Submitted {
+    pub(super) id: MessageId,
+    pub(super) idempotency: Option<Idempotency>,
 }
 
 impl<'t> Tables<'t> {
@@ -105,6 +116,7 @@ impl<'t> Tables<'t> {
             live,
             remove: Vec::new(),
             arrived: Vec::new(),
+            accepted: Vec::new(),
         })
     }
 
@@ -137,8 +149,31 @@ impl<'t> Tables<'t> {
             self.remember(idempotency, envelope.id, envelope.accepted + REMEMBERED)?;
         }
         let id = envelope.id;
+        self.accepted.push(Submitted { id, idempotency: envelope.idempotency.clone() });
         self.add(envelope, text)?;
         Ok(Ok(Accepted::Now(id)))
+    }
+
+    /// Removes a message that its client was told is not accepted.
+    pub(super) fn withdraw(
+        &mut self,
+        id: MessageId,
+        idempotency: Option<&Idempotency>,
+    ) -> Result<(), redb::Error> {
+        self.forget(id.0)?;
+        self.remove.push(file_name(id));
+        if let Some(idempotency) = idempotency {
+            // What is left of it in the table of expiries finds nothing when it expires.
+            self.used.remove((&*idempotency.scope, &*idempotency.key))?;
+        }
+        Ok(())
+    }
+
+    /// Counts the messages that wait: all that are not finished.
+    pub(super) fn recount(&mut self) -> Result<(), redb::Error> {
+        let messages = redb::ReadableTableMetadata::len(&self.messages)?;
+        self.live = messages.saturating_sub(redb::ReadableTableMetadata::len(&self.finished)?);
+        Ok(())
     }
 
     /// Adds a message that nothing speaks against.
@@ -252,6 +287,13 @@ impl<'t> Tables<'t> {
         if let Some(row) = row {
             self.quarantine.insert((table, id, number), row.value())?;
         }
+        if table == "messages" {
+            // The text goes with its message; nothing reads the timeline any more.
+            if let Some(text) = self.texts.remove(id)? {
+                self.quarantine.insert(("texts", id, 0), text.value())?;
+            }
+            self.events.retain_in((id, 0)..=(id, u32::MAX), |_, _| false)?;
+        }
         Ok(())
     }
 
@@ -310,7 +352,7 @@ pub(super) fn file_name(id: MessageId) -> String {
 }
 
 /// One item for each recipient domain, in the order of their first recipients.
-fn split(envelope: &Envelope) -> Vec<Item> {
+pub(super) fn split(envelope: &Envelope) -> Vec<Item> {
     let mut items: Vec<Item> = Vec::new();
     let mut places = std::collections::HashMap::new();
     for (index, recipient) in (0..).zip(&envelope.recipients) {
@@ -341,5 +383,6 @@ pub(super) fn waiting(key: ItemKey, envelope: &Envelope, item: &Item) -> Waiting
         domain: item.domain.clone(),
         recipients: u32::try_from(item.waiting().len()).unwrap_or(u32::MAX),
         due: item.due,
+        reports_on: None,
     }
 }

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tollgate_core::Clock;
 
 use super::disk::Disk;
-use super::tables::{Tables, Waiting};
+use super::tables::{Submitted, Tables, Waiting};
 use super::{Fullness, QueueOptions};
 
 /// Tells the caller of a write whether it is durable.
@@ -40,6 +40,7 @@ pub(super) struct Writer {
     pub(super) shared: Arc<Shared>,
     pub(super) writes: mpsc::Receiver<Write>,
     pub(super) arrivals: mpsc::UnboundedSender<Waiting>,
+    pub(super) doubtful: Doubtful,
 }
 
 pub(super) fn builder() -> Builder {
@@ -63,9 +64,9 @@ impl Writer {
     }
 
     /// Commits a batch, and tells every caller whether it is durable.
-    fn commit_all(&self, batch: Vec<Write>) {
-        let mut answers = Vec::with_capacity(batch.len());
-        let done = catch_unwind(AssertUnwindSafe(|| self.commit(batch, &mut answers)));
+    fn commit_all(&mut self, batch: Vec<Write>) {
+        let mut attempt = Committing::default();
+        let done = catch_unwind(AssertUnwindSafe(|| self.commit(batch, &mut attempt)));
         let done = match done {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(error.to_string()),
@@ -74,15 +75,17 @@ impl Writer {
         if let Err(reason) = &done {
             tracing::error!(component = "relay", reason, "the queue cannot be written");
             *self.shared.database.write() = None;
+            self.doubtful.accepted.append(&mut attempt.accepted);
+            self.doubtful.arrived.append(&mut attempt.arrived);
         }
         // Writes that were not tried are dropped, and their callers get an error.
-        for answer in answers {
+        for answer in attempt.answers {
             answer(done.clone());
         }
     }
 
-    fn commit(&self, batch: Vec<Write>, answers: &mut Vec<Answer>) -> Result<(), redb::Error> {
-        let shared = &*self.shared;
+    fn commit(&mut self, batch: Vec<Write>, attempt: &mut Committing) -> Result<(), redb::Error> {
+        let shared = Arc::clone(&self.shared);
         let mut transaction = {
             let mut open = shared.database.write();
             if open.is_none() {
@@ -95,23 +98,62 @@ impl Writer {
         transaction.set_quick_repair(true);
         let now = shared.clock.now();
         let mut tables = Tables::open(&transaction, shared.live.load(Ordering::Relaxed))?;
+        self.doubtful.settle(&mut tables)?;
         for write in batch {
-            answers.push(write(&mut tables)?);
+            attempt.answers.push(write(&mut tables)?);
         }
         tables.tidy(now, shared.options.history, shared.options.history_messages)?;
         let (live, remove) = (tables.live, std::mem::take(&mut tables.remove));
-        let arrived = std::mem::take(&mut tables.arrived);
+        attempt.accepted = std::mem::take(&mut tables.accepted);
+        attempt.arrived = std::mem::take(&mut tables.arrived);
         drop(tables);
-        shared.fullness.measure(&transaction, &*shared.disk, now)?;
+        shared.fullness.measure(&transaction, &*shared.disk, &*shared.clock)?;
         transaction.commit()?;
+        self.doubtful = Doubtful::default();
         shared.live.store(live, Ordering::Relaxed);
         for name in remove {
             shared.disk.remove(&name);
         }
-        for item in arrived {
+        for item in attempt.arrived.drain(..) {
             // Without a scheduler, items wait for the next start.
             let _ = self.arrivals.send(item);
         }
         Ok(())
+    }
+}
+
+/// A batch that is being committed.
+#[derive(Default)]
+struct Committing {
+    answers: Vec<Answer>,
+    accepted: Vec<Submitted>,
+    arrived: Vec<Waiting>,
+}
+
+/// Transactions whose commit failed. Their rows may have become durable all the same.
+#[derive(Default)]
+pub(super) struct Doubtful {
+    /// Messages that their clients were told are not accepted.
+    accepted: Vec<Submitted>,
+    /// Items that the scheduler was not told of.
+    arrived: Vec<Waiting>,
+}
+
+impl Doubtful {
+    /// Removes messages that were refused and are there nevertheless: their clients send them again. Tells of other
+    /// items that are there.
+    fn settle(&self, tables: &mut Tables<'_>) -> Result<(), redb::Error> {
+        if self.accepted.is_empty() && self.arrived.is_empty() {
+            return Ok(());
+        }
+        for Submitted { id, idempotency } in &self.accepted {
+            tables.withdraw(*id, idempotency.as_ref())?;
+        }
+        for waiting in &self.arrived {
+            if tables.item(waiting.key)?.is_some() {
+                tables.arrived.push(waiting.clone());
+            }
+        }
+        tables.recount()
     }
 }

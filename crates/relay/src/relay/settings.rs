@@ -96,8 +96,7 @@ impl RelaySettings {
         let changed = [
             ("relay.hostname", self.accept.hostname != other.accept.hostname),
             ("relay.queue", queue(self) != queue(other)),
-            ("relay.secret_key", self.secret_key != other.secret_key),
-            ("relay.deliver", self.deliver != other.deliver),
+            ("relay.secret", self.secret_key != other.secret_key),
             ("relay.direct", self.direct != other.direct),
             ("relay.tls_ca", self.authorities != other.authorities),
             ("relay.retry", self.retry != other.retry),

@@ -2,7 +2,6 @@
 
 use tollgate_core::Timestamp;
 
-use super::attempt::named;
 use crate::client::{Answer, Delivery, Progress, Reason};
 use crate::lanes::{Next, Retry};
 use crate::queue::{AttemptResult, Event, EventKind, Final, Item, RecipientState};
@@ -38,7 +37,7 @@ pub(super) fn of_delivery(delivery: &Delivery, about: &AttemptContext<'_>) -> At
     let uncertain = delivery.progress == Progress::Unknown;
     let (mut due, mut spent) = (about.now, tollgate_core::Span::ZERO);
     if !failed_for_now.is_empty() {
-        match about.retry.after(about.item.attempts, about.item.spent, about.now, about.luck) {
+        match about.retry.after(about.item.failures, about.item.spent, about.now, about.luck) {
             Next::Again { due: at, spent: wait } => (due, spent) = (at, wait),
             Next::Expired => {
                 let expired = failed_for_now.drain(..).map(|(index, reason)| (index, expire(reason, about)));
@@ -58,6 +57,13 @@ pub(super) fn of_failure(reason: &str, about: &AttemptContext<'_>) -> AttemptRes
     of_delivery(&Delivery { progress: Progress::BeforeMail, answers, throttled: false }, about)
 }
 
+/// What a fault of the relay itself changes: the server may have got the message.
+pub(super) fn of_fault(reason: &str, about: &AttemptContext<'_>) -> AttemptResult {
+    let answer = Answer::Temporary(Reason::own("4.3.0", reason.to_owned()));
+    let answers = vec![answer; about.recipients.len()];
+    of_delivery(&Delivery { progress: Progress::Unknown, answers, throttled: false }, about)
+}
+
 /// All recipients fail because a limit says so.
 pub(super) fn of_rejection(reason: &str, about: &AttemptContext<'_>) -> AttemptResult {
     of_refusal("5.7.1", format!("rate limit exceeded: {reason}"), about)
@@ -69,6 +75,11 @@ pub(super) fn of_refusal(status: &str, reason: String, about: &AttemptContext<'_
     let answers = vec![Answer::Permanent(reason); about.recipients.len()];
     let delivery = Delivery { progress: Progress::BeforeMail, answers, throttled: false };
     AttemptResult { counts: false, ..of_delivery(&delivery, about) }
+}
+
+/// An account's or a host's name, if it has one.
+pub(super) fn named(name: &str) -> Option<String> {
+    (!name.is_empty()).then(|| name.to_owned())
 }
 
 fn last(reason: &Reason, about: &AttemptContext<'_>) -> Final {

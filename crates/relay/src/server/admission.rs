@@ -22,7 +22,10 @@ pub(super) async fn connect(shared: &Shared, settings: &Settings, client: IpAddr
         unsettled: Unsettled::Keep,
         fields: &[("ip", &address), ("client_ip", &address)],
     };
-    let refuse = |reason| connection_refused(&NotAccepted { correlation: Arc::clone(&correlation), reason });
+    let refuse = |reason: RefusalReason| {
+        shared.doors.meters.rejected(reason.level());
+        connection_refused(&NotAccepted { correlation: Arc::clone(&correlation), reason })
+    };
     ask(&shared.doors.admissions, &question).await.map_err(refuse)
 }
 

@@ -1,7 +1,7 @@
 //! A small DNS server: it knows a few names, and answers over UDP.
 
 use std::collections::HashMap;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use tokio::net::UdpSocket;
 
@@ -10,12 +10,14 @@ use tokio::net::UdpSocket;
 pub(crate) struct Known {
     pub(crate) mx: Vec<(u16, &'static str)>,
     pub(crate) a: Vec<Ipv4Addr>,
+    pub(crate) aaaa: Vec<Ipv6Addr>,
     /// Whether every question about it fails.
     pub(crate) fails: bool,
 }
 
 const A: u16 = 1;
 const MX: u16 = 15;
+const AAAA: u16 = 28;
 
 /// Starts a server. It ends with the test's runtime.
 pub(crate) async fn start(names: HashMap<&'static str, Known>) -> SocketAddr {
@@ -46,6 +48,7 @@ fn answer(query: &[u8], names: &HashMap<&'static str, Known>) -> Option<Vec<u8>>
     if let Some(known) = known {
         match kind {
             A => records.extend(known.a.iter().map(|address| address.octets().to_vec())),
+            AAAA => records.extend(known.aaaa.iter().map(|address| address.octets().to_vec())),
             MX => records.extend(known.mx.iter().map(|(preference, name)| mx(*preference, name))),
             _ => {}
         }

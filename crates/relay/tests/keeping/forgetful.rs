@@ -36,6 +36,7 @@ struct Platter {
     pending: Vec<Step>,
     drafts: BTreeMap<String, TextFile>,
     kept: BTreeMap<String, TextFile>,
+    quarantined: BTreeMap<String, TextFile>,
     off: bool,
 }
 
@@ -67,6 +68,23 @@ impl Forgetful {
     /// Lets the power fail after so many operations.
     pub(crate) fn fail_after(&self, operations: u64) {
         self.0.fuse.store(operations, Ordering::SeqCst);
+    }
+
+    /// Lets operations succeed again, as after a full or a shaky disk.
+    pub(crate) fn mend(&self) {
+        self.0.fuse.store(0, Ordering::SeqCst);
+        self.0.platter.lock().off = false;
+    }
+
+    /// Empties the database, and leaves the texts.
+    pub(crate) fn lose_database(&self) {
+        let mut platter = self.0.platter.lock();
+        (platter.synced, platter.current, platter.pending) = (Vec::new(), Vec::new(), Vec::new());
+    }
+
+    /// The names of texts in quarantine.
+    pub(crate) fn quarantined(&self) -> Vec<String> {
+        self.0.platter.lock().quarantined.keys().cloned().collect()
     }
 
     /// Switches the disk off, and answers what a new start finds. `luck` decides which unsynced sectors survived.
@@ -224,6 +242,14 @@ impl Disk for Forgetful {
         if self.tick().is_ok() {
             self.0.platter.lock().kept.remove(name);
         }
+    }
+
+    fn quarantine(&self, name: &str) -> io::Result<()> {
+        self.tick()?;
+        let mut platter = self.0.platter.lock();
+        let text = platter.kept.remove(name).ok_or(io::ErrorKind::NotFound)?;
+        platter.quarantined.insert(name.to_owned(), text);
+        Ok(())
     }
 
     fn names(&self) -> io::Result<Vec<String>> {

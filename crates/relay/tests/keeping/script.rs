@@ -77,7 +77,14 @@ impl Scripted {
     }
 
     pub(crate) async fn start_with(script: Script, tls: Tls) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::listen(TcpListener::bind("127.0.0.1:0").await.unwrap(), script, tls)
+    }
+
+    pub(crate) async fn start_on(listener: TcpListener, script: Script) -> Self {
+        Self::listen(listener, script, Tls::No)
+    }
+
+    fn listen(listener: TcpListener, script: Script, tls: Tls) -> Self {
         let port = listener.local_addr().unwrap().port();
         let (acceptor, roots) = certificate();
         let heard: Arc<Mutex<Vec<String>>> = Arc::default();

@@ -9,12 +9,13 @@ use tollgate_core::rule::Deferral;
 use tollgate_core::{
     Attempt, Clock, Field, Limit, OnExceed, OnOutage, Plan, Policies, Policy, Records, Rule, Span, Store,
 };
-use tollgate_engine::{Engine, Parts};
+use tollgate_engine::{Admissions, Engine, Leases, Parts};
 use tollgate_relay::accounts::{Account, Accounts, OnLimit};
-use tollgate_relay::client::Client;
+use tollgate_relay::client::{Client, ClientOptions};
 use tollgate_relay::direct::Direct;
 use tollgate_relay::lanes::{LaneOptions, Retry};
 use tollgate_relay::limits::Limits;
+use tollgate_relay::meters::RelayMeters;
 use tollgate_relay::queue::disk::Disk;
 use tollgate_relay::queue::{Queue, Shown};
 use tollgate_relay::sender::{Sender, SenderParts};
@@ -31,6 +32,7 @@ pub(crate) struct Stand {
     pub(crate) queue: Queue,
     pub(crate) accounts: Arc<Accounts>,
     pub(crate) sender: Arc<Sender>,
+    pub(crate) meters: RelayMeters,
     stop: Option<oneshot::Sender<()>>,
     running: Option<JoinHandle<()>>,
 }
@@ -42,6 +44,36 @@ pub(crate) struct Limited {
     pub(crate) domain: &'static [&'static str],
     /// The recipient domains that have other limits.
     pub(crate) domains: &'static [(&'static str, &'static str)],
+    /// To when all of them defer.
+    pub(crate) deferral: Deferral,
+}
+
+/// What a stand is made of.
+pub(crate) struct Setup {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) limited: Limited,
+    pub(crate) accounts: Vec<Account>,
+    pub(crate) direct: Option<Direct>,
+    pub(crate) lanes: LaneOptions,
+    pub(crate) client: ClientOptions,
+    /// The engine, if it is another one than over a store in memory.
+    pub(crate) engine: Option<Arc<Engine>>,
+}
+
+impl Setup {
+    pub(crate) fn new(limited: Limited, accounts: Vec<Account>) -> Self {
+        Self {
+            disk: Arc::new(Forgetful::new()),
+            clock: clock(),
+            limited,
+            accounts,
+            direct: None,
+            lanes: LaneOptions::default(),
+            client: patient_options(rustls::RootCertStore::empty()),
+            engine: None,
+        }
+    }
 }
 
 pub(crate) fn account(id: &str, port: u16, priority: u32) -> Account {
@@ -52,6 +84,12 @@ pub(crate) fn account(id: &str, port: u16, priority: u32) -> Account {
         on_limit: OnLimit::Defer,
         priority,
     }
+}
+
+/// What the engine admits with.
+pub(crate) fn admissions(engine: &Arc<Engine>, clock: Arc<dyn Clock>) -> Admissions {
+    let leases = Arc::new(Leases::new(Arc::clone(engine), clock));
+    Admissions { engine: Arc::clone(engine), pacer: None, leases }
 }
 
 fn plan(rule: &str, limits: &[&str]) -> Plan {
@@ -80,64 +118,60 @@ fn rule(name: &str, by: &[&str], limits: &[&str]) -> Rule {
 }
 
 pub(crate) fn policies(limited: Limited) -> Policies {
-    let account = rule("account", &["tenant", "account"], limited.account);
+    let mut account = rule("account", &["tenant", "account"], limited.account);
+    account.on_exceed = OnExceed::Defer(limited.deferral);
     let mut domain = rule("recipient_domain", &["recipient_domain"], limited.domain);
     domain.count = Some("recipients".into());
+    domain.on_exceed = OnExceed::Defer(limited.deferral);
     for (name, limit) in limited.domains {
         let own = Arc::new(plan("recipient_domain", &[limit]));
         domain.overrides.insert((*name).into(), own);
     }
     let rules: Vec<Arc<Rule>> = vec![Arc::new(account), Arc::new(domain)];
-    let policy = Policy::new("mail.deliver".into(), rules.clone(), true);
+    let policy = Policy::new("mail.deliver".into(), rules.clone(), false);
     Policies::new(true, rules, vec![policy])
 }
 
 impl Stand {
     pub(crate) async fn start(limited: Limited, accounts: Vec<Account>) -> Self {
-        Self::start_on(Arc::new(Forgetful::new()), clock(), limited, accounts).await
+        Self::start_with(Setup::new(limited, accounts)).await
     }
 
-    pub(crate) async fn start_on(
-        disk: Arc<dyn Disk>,
-        clock: Arc<ManualClock>,
-        limited: Limited,
-        accounts: Vec<Account>,
-    ) -> Self {
-        Self::start_direct(disk, clock, limited, accounts, None).await
-    }
-
-    pub(crate) async fn start_direct(
-        disk: Arc<dyn Disk>,
-        clock: Arc<ManualClock>,
-        limited: Limited,
-        accounts: Vec<Account>,
-        direct: Option<Direct>,
-    ) -> Self {
-        let store = Arc::new(MemoryStore::new(Arc::clone(&clock) as Arc<dyn Clock>, 100_000));
-        let parts = Parts {
-            store: Arc::clone(&store) as Arc<dyn Store>,
-            records: store as Arc<dyn Records>,
-            fallback: None,
+    pub(crate) async fn start_with(setup: Setup) -> Self {
+        let Setup { disk, clock, limited, accounts, direct, lanes, client, engine } = setup;
+        let engine = match engine {
+            Some(engine) => engine,
+            None => {
+                let store = Arc::new(MemoryStore::new(Arc::clone(&clock) as Arc<dyn Clock>, 100_000));
+                let parts = Parts {
+                    store: Arc::clone(&store) as Arc<dyn Store>,
+                    records: store as Arc<dyn Records>,
+                    fallback: None,
+                };
+                Arc::new(Engine::start(policies(limited), parts).await.unwrap())
+            }
         };
-        let engine = Arc::new(Engine::start(policies(limited), parts).await.unwrap());
         let (queue, opened) = open(disk, &clock);
         let accounts = Arc::new(Accounts::new(accounts));
+        let meters = RelayMeters::new();
         let sender = Arc::new(Sender::new(SenderParts {
             queue: queue.clone(),
-            client: Client::new(patient_options(rustls::RootCertStore::empty())),
-            limits: Limits::new(Arc::clone(&engine), "mail.deliver"),
+            client: Client::new(client),
+            limits: Limits::new(admissions(&engine, Arc::clone(&clock) as Arc<dyn Clock>), "mail.deliver"),
             accounts: Arc::clone(&accounts),
             direct,
             clock: Arc::clone(&clock) as Arc<dyn Clock>,
             retry: Retry { jitter: 0, ..Retry::default() },
-            lanes: LaneOptions::default(),
+            lanes,
             most_recipients: 100,
+            meters: meters.clone(),
         }));
         let (stop, stopped) = oneshot::channel::<()>();
         let running = tokio::spawn(Arc::clone(&sender).run(opened, async move {
             let _ = stopped.await;
         }));
-        Self { clock, engine, queue, accounts, sender, stop: Some(stop), running: Some(running) }
+        let (stop, running) = (Some(stop), Some(running));
+        Self { clock, engine, queue, accounts, sender, meters, stop, running }
     }
 
     /// Moves the clock, and lets the sender see it.
@@ -172,6 +206,15 @@ impl Stand {
         .await;
     }
 
+    /// The metrics page.
+    pub(crate) fn page(&self) -> String {
+        let mut registry = prometheus_client::registry::Registry::default();
+        registry.register_collector(Box::new(self.meters.clone()));
+        let mut page = String::new();
+        prometheus_client::encoding::text::encode(&mut page, &registry).unwrap();
+        page
+    }
+
     pub(crate) fn show(&self, message: u128) -> Shown {
         self.queue.show(MessageId(message)).unwrap().unwrap()
     }
@@ -184,6 +227,13 @@ impl Stand {
         let decision = self.engine.peek(&pinned, &attempt).await.unwrap();
         let line = decision.lines().find(|line| *line.rule.name == *"recipient_domain").unwrap();
         line.readings[0].remaining
+    }
+
+    /// Cuts off everything that is in flight. Nothing is sent from now on.
+    pub(crate) async fn cut_off(&mut self) {
+        let running = self.running.take().unwrap();
+        running.abort();
+        assert!(running.await.unwrap_err().is_cancelled());
     }
 
     /// Stops, having finished what is in flight.

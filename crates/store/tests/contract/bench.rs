@@ -226,6 +226,10 @@ impl<'a> Ask<'a> {
     pub(crate) fn refund(&self, bench: &dyn Bench, taken_at: Timestamp) -> Refunded {
         wait(bench.store().refund(&self.charges(), taken_at)).unwrap()
     }
+
+    pub(crate) fn retract(&self, bench: &dyn Bench) {
+        wait(bench.store().retract(&self.charges())).unwrap();
+    }
 }
 
 /// How much of the first limit is left.

@@ -33,6 +33,24 @@ pub(crate) fn a_receipt_is_given_back_once(bench: &dyn Bench) {
     }
 }
 
+pub(crate) fn a_take_without_an_answer_is_undone_where_its_ticket_is_kept(bench: &dyn Bench) {
+    for (number, kind) in (0..).zip(KINDS) {
+        let plan = plan(kind, kind);
+        let kept = plan.limits().iter().all(|limit| limit.keeps_tickets());
+        Ask::one(&plan, "ada", number * 10 + 1).cost(4).take(bench);
+        let lost = Ask::one(&plan, "ada", number * 10 + 2).cost(6);
+        // A ticket that took nothing takes nothing away.
+        lost.retract(bench);
+        assert_eq!(remaining(bench, &plan, "ada", START), 6, "{kind}");
+        lost.take(bench);
+        for _ in 0..2 {
+            lost.retract(bench);
+            let left = if kept { 6 } else { 0 };
+            assert_eq!(remaining(bench, &plan, "ada", START), left, "{kind}");
+        }
+    }
+}
+
 pub(crate) fn a_give_after_the_reset_gives_nothing(bench: &dyn Bench) {
     let kinds = ["10/min", "10/min calendar", "10/min sliding", "10/min sliding by 10s", "10/min burst 10"];
     for (number, kind) in (0..).zip(kinds) {

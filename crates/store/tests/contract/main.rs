@@ -41,6 +41,7 @@ macro_rules! contract {
                 giving: [
                     what_was_given_back_can_be_taken_again,
                     a_receipt_is_given_back_once,
+                    a_take_without_an_answer_is_undone_where_its_ticket_is_kept,
                     a_give_after_the_reset_gives_nothing,
                     a_give_to_a_forgotten_key_takes_nothing_from_what_came_after,
                     tickets_of_one_moment_are_told_apart,

@@ -1,5 +1,7 @@
 //! `tollgate check-config`: whether a configuration is valid, and what it limits.
 
+mod relay;
+
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
@@ -122,6 +124,9 @@ fn print_words(config: &Config, rules: &[RuleInWords], out: &mut dyn Write) -> i
     }
     if let Some(gateway) = &config.gateway {
         print_gateway(gateway, out)?;
+    }
+    if let Some(relay) = &config.relay {
+        relay::print(relay, out)?;
     }
     for Warning { policy, message, remedy } in config.warnings() {
         let about = policy.map_or_else(String::new, |policy| format!("policy {policy}: "));
@@ -372,6 +377,7 @@ fn as_json(config: &Config, rules: &[RuleInWords]) -> Value {
         "policies": policies,
         "guards": config.policies.guards().iter().map(|guard| guard_as_json(config, guard)).collect::<Vec<_>>(),
         "gateway": config.gateway.as_ref().map(gateway_as_json),
+        "relay": config.relay.as_ref().map(relay::as_json),
         "warnings": config.warnings().iter().map(warning_as_json).collect::<Vec<_>>(),
     })
 }

@@ -1,9 +1,10 @@
-//! `tollgate doctor`: inspects the configured store itself, with or without a running server.
+//! `tollgate doctor`: inspects the configured store and the relay's queue, with or without a running server.
 //!
 //! Every finding is fine, a note, a warning or a problem. It reads, and removes what it writes as a test.
 
 mod file;
 mod postgres;
+mod queue;
 mod report;
 
 use std::io::Write;
@@ -24,6 +25,7 @@ doctor opens the configured store itself, so it works with or without a running 
 Valkey it checks the settings, measures the latency, and runs every script on a key of its own. On
 PostgreSQL it checks the settings and the permissions. A file is only read. In each of `databases` it
 checks that the user can only read, and that the queries of `count_rows` can be run.
+Of the relay's queue it checks the directory and the disk.
 
 Examples:
   tollgate doctor --config tollgate.yaml
@@ -74,6 +76,7 @@ fn examine(config: &Config) -> anyhow::Result<Inspection> {
         }
     };
     inspection.findings.extend(postgres::examine_databases(config)?);
+    inspection.findings.extend(config.relay.iter().flat_map(queue::examine));
     for spread in config.slot_spread() {
         let words = format!("policy {}: {}", spread.policy, spread.words());
         inspection.findings.push(Finding::warning("policies", words).remedy(spread.remedy()));

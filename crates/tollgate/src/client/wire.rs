@@ -2,6 +2,7 @@
 //! newer server can be asked too.
 
 mod guards;
+mod mail;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,6 +11,10 @@ use serde::Deserialize;
 
 pub use guards::{
     Advice, Begun, Finished, Guard, Guards, Lock, Locks, Standing, Standings, Unlocked, UnlockedKey,
+};
+pub use mail::{
+    Account, AccountPause, Accounts, Cancelled, Lane, Lanes, Message, MessageDetail, MessageEvent,
+    MessagePart, MessageRecipient, Messages, PauseChanged, Retried,
 };
 
 /// The decision on an attempt, allowed or not.

@@ -50,7 +50,7 @@ impl Top {
         let samples = Sampler::start(session.client.clone(), self.interval.into(), self.limit);
         if self.once || !io::stdout().is_terminal() {
             let (before, after) = (samples.next()?, samples.next()?);
-            let page = view::page(&server, &rates::between(&before, &after), &after.top);
+            let page = view::page(&server, &rates::between(&before, &after), &after.top, &after.lanes);
             session.say(page.as_bytes())?;
         } else {
             screen::watch(&server, self.interval, &samples)?;

@@ -112,7 +112,7 @@ pub(super) fn covered(nets: &[IpNet]) -> Vec<&'static str> {
 }
 
 /// A network or a single address. Set bits after the prefix are an error.
-fn network(text: &str) -> Result<IpNet, String> {
+pub(super) fn network(text: &str) -> Result<IpNet, String> {
     if let Ok(address) = text.parse::<IpAddr>() {
         return Ok(address.into());
     }

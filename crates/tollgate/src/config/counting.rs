@@ -1,6 +1,7 @@
 //! `count_when`, from its written form to its meaning.
 
-use tollgate_core::{Plan, Rule, Statuses};
+use tollgate_core::{Plan, Rule};
+use tollgate_web::Statuses;
 
 use super::problem::Findings;
 use super::raw::{CountWhen, StatusText};

@@ -100,7 +100,7 @@ pub fn rule(rule: &Rule, policies: &Policies) -> RuleInWords {
             .collect(),
         count: rule.count.as_ref().map(ToString::to_string),
         count_rows: rule.rows.as_deref().map(rows),
-        count_when: rule.count_when.as_ref().map(count_when),
+        count_when: rule.count_when.map(|classes| count_when(&classes.into())),
         on_exceed: on_exceed(rule.on_exceed),
         on_outage: on_outage(rule),
         ban: rule.ban.map(ban),

@@ -23,6 +23,8 @@ use super::problem::{Findings, hint, listed, shown};
 use super::raw::gateway as raw;
 use super::tree::Path;
 
+pub(super) use listeners::collide;
+
 /// The longest time-out of anything but a tunnel.
 const MOST_WAIT: Span = Span::from_secs(86_400);
 
@@ -193,7 +195,7 @@ fn access_log(written: Option<&str>, path: &Path, findings: &mut Findings<'_>) -
 }
 
 /// The content of a PEM file that must contain `holds`.
-fn pem(file: &str, holds: &str, path: &Path, findings: &mut Findings<'_>) -> Option<Vec<u8>> {
+pub(super) fn pem(file: &str, holds: &str, path: &Path, findings: &mut Findings<'_>) -> Option<Vec<u8>> {
     // A key may have been pasted where its file belongs.
     let name = if file.contains('\n') || file.contains("-----") {
         "the file that is named here".to_owned()

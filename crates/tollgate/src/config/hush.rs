@@ -6,15 +6,17 @@ use super::problem::shown;
 use super::tree::Path;
 
 /// The endings of settings that say where a secret is.
-const ENDINGS: [&str; 4] = ["_env", "_file", "_sha256", "_secret"];
+const ENDINGS: [&str; 5] = ["_env", "_file", "_sha256", "_secret", "_hash"];
 
 /// Whether the value or a key at this path may be a secret.
 pub(super) fn hides(path: &Path) -> bool {
     let keys: Vec<&str> = path.keys().collect();
-    matches!(*keys, ["keys", ..] | ["clients", "api_keys" | "tokens", ..])
-        || keys.last().is_some_and(|key| {
-            ENDINGS.iter().any(|end| key.ends_with(end)) || matches!(*key, "token" | "secret" | "password")
-        })
+    matches!(
+        *keys,
+        ["keys", ..] | ["clients", "api_keys" | "tokens", ..] | ["relay", "users" | "accounts", ..]
+    ) || keys.last().is_some_and(|key| {
+        ENDINGS.iter().any(|end| key.ends_with(end)) || matches!(*key, "token" | "secret" | "password")
+    })
 }
 
 /// The environment variable of this name. The name is shown only if it is clearly one.

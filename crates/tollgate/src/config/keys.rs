@@ -5,10 +5,12 @@ use std::fmt;
 
 use data_encoding::HEXLOWER_PERMISSIVE;
 use sha2::{Digest, Sha256};
+use tollgate_relay::accounts::check_name as check_tenant;
+use tollgate_relay::session::address::normal_domain;
 
 use super::files;
 use super::hush;
-use super::problem::Findings;
+use super::problem::{Findings, shown};
 use super::raw;
 use super::rules::check_name;
 use super::tree::Path;
@@ -22,6 +24,17 @@ pub struct ApiKey {
     pub role: Role,
     /// The hash of its token.
     pub token: TokenHash,
+    /// The tenant whose mail it may send and look at; `None` for no tenant of its own.
+    pub tenant: Option<KeyTenant>,
+}
+
+/// The tenant of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyTenant {
+    /// Its name.
+    pub name: String,
+    /// The domains that its senders may have, in their normal form; any if there are none.
+    pub senders: Vec<String>,
 }
 
 /// What a key allows; each role includes those before it.
@@ -103,6 +116,7 @@ pub(super) fn mean(
         } else if written[..index].iter().any(|earlier| earlier.name == key.name) {
             findings.value(&path.key("name"), format!("there are two keys named `{}`", key.name));
         }
+        let tenant = tenant(key, &path, findings);
         let place = TokenPlace {
             env: key.token_env.as_deref(),
             file: key.token_file.as_deref(),
@@ -121,9 +135,38 @@ pub(super) fn mean(
             raw::Role::Read => Role::Read,
             raw::Role::Admin => Role::Admin,
         };
-        usable.push(ApiKey { name: key.name.clone(), role, token });
+        usable.push(ApiKey { name: key.name.clone(), role, token, tenant });
     }
     Keys { usable, written: written.len() }
+}
+
+/// The tenant of a key, if it has one.
+fn tenant(key: &raw::Key, path: &Path, findings: &mut Findings<'_>) -> Option<KeyTenant> {
+    let Some(name) = &key.tenant else {
+        if key.senders.is_some() {
+            let message = "`senders` needs `tenant`: add the tenant that the key sends for";
+            findings.value(&path.key("senders"), message);
+        }
+        return None;
+    };
+    if check_tenant("tenant", name).is_err() {
+        let message = format!("`{}` is not a tenant: write 1 to 64 of `A-Z a-z 0-9 _ . - @`", shown(name));
+        findings.value(&path.key("tenant"), message);
+    }
+    if key.senders.as_ref().is_some_and(Vec::is_empty) {
+        findings.value(&path.key("senders"), "an empty list: leave `senders` out if any domain may be used");
+    }
+    let mut senders = Vec::new();
+    for (index, domain) in key.senders.iter().flatten().enumerate() {
+        match normal_domain(domain) {
+            Some(domain) => senders.push(domain),
+            None => {
+                let message = format!("`{}` is not a domain, as in `example.com`", shown(domain));
+                findings.value(&path.key("senders").index(index), message);
+            }
+        }
+    }
+    Some(KeyTenant { name: name.clone(), senders })
 }
 
 /// The source of a token; exactly one of these.

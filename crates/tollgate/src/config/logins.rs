@@ -1,7 +1,7 @@
 //! Warns of guarded routes whose settings let a guesser clear a ladder or get guesses refunded.
 
-use tollgate_core::Statuses;
 use tollgate_gateway::settings::{GuardSettings, RouteSettings};
+use tollgate_web::Statuses;
 
 use super::{Config, Warning};
 

@@ -7,6 +7,7 @@ mod forms;
 pub(super) mod gateway;
 pub(super) mod guards;
 mod named;
+pub(super) mod relay;
 
 use schemars::generate::SchemaSettings;
 use schemars::transform::RecursiveTransform;
@@ -54,6 +55,8 @@ pub(super) struct Written {
     pub(super) answers: Option<clients::Answers>,
     /// The reverse proxy.
     pub(super) gateway: Option<gateway::Gateway>,
+    /// The mail relay.
+    pub(super) relay: Option<relay::Relay>,
     /// What rules do while a shared store is down, unless they have their own `on_outage`: `local 50%`,
     /// `local 1/3`, `allow` or `deny`. It also applies to policies created over the API. By default `local 50%`.
     #[schemars(regex(pattern = ON_OUTAGE_PATTERN), default = "half", example = "local 100%")]
@@ -106,6 +109,13 @@ pub(super) struct Key {
     /// The SHA-256 hash of the token, in hexadecimal.
     #[schemars(regex(pattern = r"^[0-9a-fA-F]{64}$"))]
     pub(super) token_sha256: Option<String>,
+    /// The tenant of the mail relay that it belongs to: it sends for this tenant, and sees its accounts and messages,
+    /// and no other's. Without it, only a key with the role `admin` may send.
+    #[schemars(regex(pattern = r"^[A-Za-z0-9_.@-]{1,64}$"))]
+    pub(super) tenant: Option<String>,
+    /// The domains that its senders may have; by default any. Needs `tenant`.
+    #[schemars(example = ["acme.example"])]
+    pub(super) senders: Option<Vec<String>>,
 }
 
 /// What a key may do: `check` may ask for decisions, `read` may also look at everything, `admin` may
@@ -196,8 +206,8 @@ pub(super) struct Rule {
     #[schemars(example = &"recipients")]
     pub(super) count: Option<String>,
     /// Which answers count: an attempt is charged at first, and refunded if its answer has
-    /// another status. `[401, 403]`, `4xx`, `[4xx, 503]`, `not 5xx` or `not [404, 5xx]`; by default all. If tollgate does
-    /// not see the answer, every attempt counts.
+    /// another status. `[401, 403]`, `4xx`, `[4xx, 503]`, `not 5xx` or `not [404, 5xx]`; by default all. If
+    /// tollgate does not see the answer, every attempt counts.
     pub(super) count_when: Option<CountWhen>,
     /// `false` switches the rule off; by default true.
     #[schemars(default = "yes")]

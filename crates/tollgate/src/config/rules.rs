@@ -44,6 +44,17 @@ impl Rules {
         self.usable
     }
 
+    /// Replaces the rule of this name, or adds it.
+    pub(super) fn put(&mut self, rule: Rule) {
+        let rule = Arc::new(rule);
+        if let Some(known) = self.usable.iter_mut().find(|known| known.name == rule.name) {
+            *known = rule;
+            return;
+        }
+        self.written.push(rule.name.to_string());
+        self.usable.push(rule);
+    }
+
     /// Adds a rule of a guard, written at `path`.
     pub(super) fn add(
         &mut self,
@@ -134,7 +145,9 @@ fn mean_one(
         }
     };
     let count_when = match &written.count_when {
-        Some(form) => counting::mean(form, &path.key("count_when"), findings).map(Some),
+        Some(form) => {
+            counting::mean(form, &path.key("count_when"), findings).map(|statuses| Some(statuses.classes()))
+        }
         None => Some(None),
     };
     let mut rule = Rule {

@@ -8,7 +8,7 @@ use prometheus_client::registry::Registry;
 use tollgate_core::Span;
 use tollgate_core::rows::RowSource;
 use tollgate_core::store::{Records, Store};
-use tollgate_doors::{AccessKey, ForwardAuthSettings};
+use tollgate_doors::{AccessKey, ForwardAuthSettings, MailTenant};
 use tollgate_engine::{Admissions, Engine, Fallback, Leases, Pacer, PacerOptions, Parts};
 use tollgate_gateway::{Gateway, Parts as GatewayParts, Settings};
 use tollgate_postgres::{Databases, PostgresStore, Settings as PostgresSettings};
@@ -17,6 +17,7 @@ use tollgate_store::file::{FileEvent, FileOptions, FileStore, OpenReport, Syncin
 use tollgate_store::{MemoryStore, SteadyClock, SystemClock};
 
 use super::metrics;
+use super::relay::{self, RunningRelay};
 use crate::config::memory::FALLBACK_KEYS;
 use crate::config::{ApiKey, Config, Role, StoreConfig, Sync};
 
@@ -33,6 +34,8 @@ pub(crate) struct Assembly {
     pub(crate) gateway: Option<Arc<Gateway>>,
     /// Paces attempts, for every door.
     pub(crate) pacer: Pacer,
+    /// The mail relay, which serves already.
+    pub(crate) relay: Option<RunningRelay>,
 }
 
 struct Kept {
@@ -75,11 +78,20 @@ pub(crate) async fn assemble(config: &Config) -> anyhow::Result<Assembly> {
     let pacer = Pacer::in_runtime(Arc::clone(&engine), PacerOptions::default(), runtime);
     let admissions = Admissions { engine, pacer: Some(pacer.clone()), leases };
     let gateway = config.gateway.as_ref().map(|settings| start_gateway(settings, &admissions)).transpose()?;
+    let relay = match &config.relay {
+        Some(relay) => Some(relay::start(relay, &admissions).await?),
+        None => None,
+    };
     if let Some(gateway) = &gateway {
         registry.register_collector(Box::new(gateway.meters()));
+    }
+    if let Some(running) = &relay {
+        registry.register_collector(Box::new(running.relay.meters().clone()));
+    }
+    if gateway.is_some() || relay.is_some() {
         registry.register_collector(Box::new(admissions.leases.meters()));
     }
-    Ok(Assembly { admissions, databases, registry, flush: kept.flush, gateway, pacer })
+    Ok(Assembly { admissions, databases, registry, flush: kept.flush, gateway, pacer, relay })
 }
 
 fn start_gateway(settings: &Settings, admissions: &Admissions) -> anyhow::Result<Arc<Gateway>> {
@@ -187,7 +199,11 @@ pub(crate) fn access_keys(config: &Config) -> Vec<AccessKey> {
             Role::Read => tollgate_doors::Role::Read,
             Role::Admin => tollgate_doors::Role::Admin,
         };
-        AccessKey { name: key.name.clone(), role, hash: key.token.bytes(), tenant: None }
+        let tenant = key.tenant.as_ref().map(|tenant| MailTenant {
+            name: tenant.name.as_str().into(),
+            senders: tenant.senders.clone().into(),
+        });
+        AccessKey { name: key.name.clone(), role, hash: key.token.bytes(), tenant }
     };
     config.keys.iter().map(key).collect()
 }

@@ -3,18 +3,20 @@
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tollgate_gateway::settings::Settings;
 
-/// Raises the limit to its maximum, and logs a warning if the gateway may need more.
-pub(super) fn raise(gateway: Option<&Settings>) {
+use crate::config::{Config, RelayConfig};
+
+/// Raises the limit to its maximum, and logs a warning if the gateway and the relay may need more.
+pub(super) fn raise(config: &Config) {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let raised = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
     let limit = if raised.is_ok() { maximum } else { current };
-    let needed = gateway.map_or(0, needed);
+    let needed = config.gateway.as_ref().map_or(0, needed) + config.relay.as_ref().map_or(0, needed_by_relay);
     if let Some(limit) = limit.filter(|limit| *limit < needed) {
         tracing::warn!(
             component = "server",
             limit,
             needed,
-            "the limit of file descriptors is lower than connections may need: raise it, or lower `gateway.bounds.connections`"
+            "the limit of file descriptors is lower than connections may need: raise it, or lower `gateway.bounds.connections` or `relay.max_connections`"
         );
     }
 }
@@ -23,4 +25,10 @@ pub(super) fn raise(gateway: Option<&Settings>) {
 fn needed(settings: &Settings) -> u64 {
     let each = 2 * settings.bounds.connections as u64;
     each.saturating_mul(settings.workers.get() as u64)
+}
+
+/// How many there may be at the relay: connections of clients, connections to servers, and a file for each.
+fn needed_by_relay(relay: &RelayConfig) -> u64 {
+    let (clients, deliveries) = (relay.settings.server.max_connections, relay.settings.lanes.in_total);
+    clients as u64 + 2 * u64::from(deliveries)
 }

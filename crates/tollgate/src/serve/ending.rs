@@ -1,5 +1,5 @@
-//! Shuts the program down in order. On a signal, waiting callers get a 503, the API and the gateway tell
-//! their clients to disconnect and finish the requests in flight, and the counters are saved. A second signal
+//! Shuts the program down in order. On a signal, waiting callers get a 503, the API, the gateway and the relay tell
+//! their clients to disconnect and finish what is in flight, and the counters are saved. A second signal
 //! skips everything but the saving.
 
 use std::io;
@@ -11,6 +11,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::sleep;
 use tollgate_engine::Pacer;
 use tollgate_gateway::Gateway;
+use tollgate_relay::Relay;
 
 use super::listener::Server;
 use super::notifying::Notifying;
@@ -30,6 +31,7 @@ pub(crate) struct Ending {
     pub(crate) pacer: Pacer,
     pub(crate) server: Server,
     pub(crate) gateway: Option<Arc<Gateway>>,
+    pub(crate) relay: Option<Arc<Relay>>,
     pub(crate) tending: Tending,
     pub(crate) notifying: Notifying,
     /// Saves the counters.
@@ -54,7 +56,7 @@ impl EndSignals {
 impl Ending {
     /// Shuts everything down. Requests in flight have `drain`, unless another signal arrives.
     pub(crate) async fn run(self, drain: Duration, signals: &mut EndSignals) -> anyhow::Result<()> {
-        let Self { pacer, server, gateway, tending, notifying, flush } = self;
+        let Self { pacer, server, gateway, relay, tending, notifying, flush } = self;
         tracing::info!(
             component = "server",
             "shutting down: connections are closed after their next answer; a second signal ends at once"
@@ -67,7 +69,12 @@ impl Ending {
                     gateway.end(drain).await;
                 }
             };
-            tokio::join!(server.end(drain), gateway_ends);
+            let relay_ends = async {
+                if let Some(relay) = &relay {
+                    relay.end(drain).await;
+                }
+            };
+            tokio::join!(server.end(drain), gateway_ends, relay_ends);
             tending.end().await;
             notifying.end().await;
         };
@@ -77,6 +84,9 @@ impl Ending {
         };
         if cut {
             tracing::warn!(component = "server", "a second signal came: requests in flight are cut");
+        }
+        if let Some(relay) = relay {
+            Relay::close(relay).await;
         }
         let too_long = async {
             if !cut {

@@ -11,7 +11,7 @@ use tollgate_gateway::Gateway;
 
 use crate::cli::store_in_words;
 use crate::command::plain;
-use crate::config::Config;
+use crate::config::{Config, RelayListener};
 
 /// Prints the configuration file, the store, the listeners and a first request to try.
 pub(crate) fn greet(
@@ -19,6 +19,7 @@ pub(crate) fn greet(
     (file, config): (Option<&Path>, &Config),
     address: SocketAddr,
     gateway: Option<&Gateway>,
+    relay: &[RelayListener],
 ) -> io::Result<()> {
     match file {
         Some(file) => writeln!(out, "reads the configuration {}", plain(&file.display().to_string()))?,
@@ -29,6 +30,9 @@ pub(crate) fn greet(
     for (listener, address) in listeners.zip(gateway.iter().flat_map(|gateway| gateway.addresses())) {
         let scheme = if listener.tls.is_some() { "https" } else { "http" };
         writeln!(out, "the gateway listens on {scheme}://{address}")?;
+    }
+    for listener in relay {
+        writeln!(out, "the relay listens on {listener}")?;
     }
     writeln!(out, "tollgate {} listens on http://{address}", env!("CARGO_PKG_VERSION"))?;
     if let Some(policy) = config.policies.iter().next() {

@@ -249,7 +249,7 @@ mod tests {
         assert!(read == expected);
         drop(sending.await.unwrap());
         assert_eq!(line.read(&mut read).await.unwrap(), 0);
-        // It has disconnected, whoever saw it first; unless so much was read ahead that nothing watches.
+        // The watch ends too, unless so much was read ahead that nothing watches the connection.
         let _ = timeout(Duration::from_millis(1), watch).await;
     }
 

@@ -10,6 +10,7 @@ use tollgate_doors::{AccessKeys, ForwardAuth};
 use tollgate_engine::Engine;
 use tollgate_gateway::{Gateway, Settings};
 use tollgate_postgres::Databases;
+use tollgate_relay::Relay;
 
 use super::assemble::{access_keys, forward_auth};
 use super::metrics::{ReloadCounts, ReloadResult};
@@ -28,6 +29,7 @@ pub(crate) struct InForce {
     pub(crate) keys: Arc<AccessKeys>,
     pub(crate) forward_auth: Arc<ForwardAuth>,
     pub(crate) gateway: Option<Arc<Gateway>>,
+    pub(crate) relay: Option<Arc<Relay>>,
     pub(crate) told: Arc<Told>,
     pub(crate) databases: Arc<Databases>,
 }
@@ -59,8 +61,8 @@ impl Source {
 }
 
 impl InForce {
-    /// Puts other policies and other routes in force. Routes name policies, so each must find its own at
-    /// every moment: removed policies stay until no route names them.
+    /// Puts other policies, routes and settings of the relay in force. They name policies, so each must find its own
+    /// at every moment: removed policies stay until nothing names them.
     fn replace(&self, config: Config, policies: &mut Policies) {
         let last = std::mem::replace(policies, config.policies.clone());
         self.forward_auth.replace(forward_auth(&config));
@@ -68,12 +70,19 @@ impl InForce {
         if let Err(error) = self.databases.replace(&config.databases) {
             tracing::error!(component = "rows", %error, "the old databases stay in use");
         }
-        if let (Some(gateway), Some(settings)) = (&self.gateway, config.gateway) {
+        if self.gateway.is_some() || self.relay.is_some() {
             self.engine.reload(config.policies.beside(&last));
-            if let Err(error) = gateway.replace(settings) {
-                tracing::error!(component = "gateway", %error, "the old routes stay in force");
-                return;
+        }
+        if let (Some(relay), Some(new)) = (&self.relay, config.relay) {
+            for setting in relay.reload(new.settings) {
+                tracing::warn!(component = "config", setting, "this setting has changed and needs a restart");
             }
+        }
+        if let (Some(gateway), Some(settings)) = (&self.gateway, config.gateway)
+            && let Err(error) = gateway.replace(settings)
+        {
+            tracing::error!(component = "gateway", %error, "the old routes stay in force");
+            return;
         }
         self.engine.reload(config.policies);
     }
@@ -176,6 +185,8 @@ fn needing_a_restart(started: &Config, now: &Config) -> impl Iterator<Item = &'s
         ("log", started.log != now.log),
         ("gateway", started.gateway.is_some() != now.gateway.is_some()),
         ("gateway.listen", differ(started, now, |before, after| !before.listens_like(after))),
+        ("relay", started.relay.is_some() != now.relay.is_some()),
+        ("relay.listen", relay_moved(started, now)),
         ("gateway.workers", differ(started, now, |before, after| before.workers != after.workers)),
     ];
     changed.into_iter().filter_map(|(setting, changed)| changed.then_some(setting))
@@ -185,4 +196,10 @@ fn needing_a_restart(started: &Config, now: &Config) -> impl Iterator<Item = &'s
 fn differ(started: &Config, now: &Config, in_this: impl Fn(&Settings, &Settings) -> bool) -> bool {
     let both = started.gateway.as_ref().zip(now.gateway.as_ref());
     both.is_some_and(|(before, after)| in_this(before, after))
+}
+
+/// Whether the relay is to listen elsewhere, if there is one before and after.
+fn relay_moved(started: &Config, now: &Config) -> bool {
+    let both = started.relay.as_ref().zip(now.relay.as_ref());
+    both.is_some_and(|(before, after)| before.listeners != after.listeners)
 }

@@ -43,6 +43,8 @@ pub struct Server {
     pub address: SocketAddr,
     /// The addresses of its gateway, if it has one.
     pub gateways: Vec<SocketAddr>,
+    /// Where its relay listens, if it has one.
+    pub relays: Vec<SocketAddr>,
     log: Log,
     reading: Option<JoinHandle<()>>,
     out: Option<BufReader<ChildStdout>>,
@@ -124,13 +126,15 @@ impl Home {
         let reading = Some(thread::spawn(move || kept.follow(stderr)));
         let mut out = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
-        let mut gateways = Vec::new();
+        let (mut gateways, mut relays) = (Vec::new(), Vec::new());
         out.read_line(&mut line).unwrap();
-        // The configuration file, the store and the gateway's addresses precede the address.
-        while line.starts_with("reads ") || line.starts_with("keeps ") || line.contains("gateway listens on ")
-        {
-            if let Some((_, address)) = line.trim_end().split_once("gateway listens on ") {
-                gateways.push(address.rsplit('/').next().unwrap().parse().unwrap());
+        // Before the address are the configuration file, the store, and the addresses of gateway and relay.
+        let is_address =
+            |line: &str| line.starts_with("the gateway listens") || line.starts_with("the relay listens");
+        while line.starts_with("reads ") || line.starts_with("keeps ") || is_address(&line) {
+            if let Some((who, address)) = line.trim_end().split_once(" listens on ") {
+                let all = if who == "the relay" { &mut relays } else { &mut gateways };
+                all.push(address.rsplit('/').next().unwrap().parse().unwrap());
             }
             line.clear();
             out.read_line(&mut line).unwrap();
@@ -141,7 +145,7 @@ impl Home {
             panic!("the first line was {line:?}, {status:?}; the log: {}", log.text());
         };
         let address = address.parse().unwrap();
-        Server { child, address, gateways, log, reading, out: Some(out) }
+        Server { child, address, gateways, relays, log, reading, out: Some(out) }
     }
 
     /// Starts a server and closes both of its output pipes as soon as it listens.
@@ -154,7 +158,15 @@ impl Home {
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
         drop((child.stdout.take(), child.stderr.take()));
         wait_until("the server listens", || TcpStream::connect(address).is_ok());
-        Server { child, address, gateways: Vec::new(), log: Log::default(), reading: None, out: None }
+        Server {
+            child,
+            address,
+            gateways: Vec::new(),
+            relays: Vec::new(),
+            log: Log::default(),
+            reading: None,
+            out: None,
+        }
     }
 
     /// Starts a server that is expected to fail, and waits for its end.

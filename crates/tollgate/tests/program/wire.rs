@@ -46,8 +46,8 @@ impl Connection {
         self.stream.get_mut().write_all(bytes)
     }
 
-    /// Goes on sending pieces of a body, one after each pause, until the server closes the connection. Answers how
-    /// many bytes it took.
+    /// Goes on sending pieces of a body, one after each pause, until the server closes the connection.
+    /// Returns how many bytes it took.
     pub fn pour(&mut self, piece: &[u8], every: Duration) -> usize {
         let mut sent = 0;
         while self.try_send(piece).is_ok() {

@@ -178,13 +178,18 @@ impl From<Fault> for Problem {
 }
 
 impl Problem {
+    /// The problem of a request without credentials where a rule counts by a proved field.
+    pub fn credentials_required() -> Self {
+        Self::unauthorized("credentials are required: this is limited by caller")
+    }
+
     /// The problem for a request that cannot be decided, given the sources of its fields. All HTTP doors use
     /// it.
     pub fn about(mistake: Mistake, aliases: &Aliases) -> Self {
         let is_proved = |field: &String| aliases.source(field).is_some_and(|source| source.is_proved());
         match mistake {
             Mistake::NoRuleApplies { fields, .. } if fields.iter().any(is_proved) => {
-                Self::unauthorized("credentials are required: this is limited by caller")
+                Self::credentials_required()
             }
             Mistake::UnknownPolicy { .. } | Mistake::UnknownGuard { .. } | Mistake::UnknownField { .. } => {
                 Self::misconfigured(mistake.to_string())

@@ -37,8 +37,8 @@ pub enum BodyKind {
 pub enum Unreadable {
     /// It is neither a form nor JSON, or it is compressed.
     Media,
-    /// Parsers disagree about its content type: there are two, or one with a parameter that some parsers follow
-    /// and others ignore.
+    /// Parsers disagree about its content type: there are two, or one with a parameter that some parsers
+    /// follow and others ignore.
     ContentType,
 }
 

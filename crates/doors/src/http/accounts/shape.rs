@@ -250,6 +250,5 @@ impl AccountShown {
 
 /// The number of a sliding limit over this period.
 fn sliding(limit: &Limit, period: Span) -> Option<u64> {
-    let Limit::Sliding(sliding) = limit else { return None };
-    (sliding.period() == period).then(|| sliding.max())
+    limit.sliding().filter(|sliding| sliding.period() == period).map(|sliding| sliding.max())
 }

@@ -15,7 +15,7 @@ use crate::http::shown::Moment;
 /// How many recipients a list shows of each message.
 const MOST_RECIPIENTS: usize = 20;
 
-/// What became of a message.
+/// The state of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Status {
     Queued,
@@ -60,6 +60,8 @@ pub(super) struct RowShown {
     to: Vec<String>,
     /// How many recipients there are.
     recipients: usize,
+    /// The value of its `Message-ID` field.
+    message_id: Option<String>,
     /// Its size in bytes.
     size: u64,
     /// How many transactions were tried.
@@ -90,9 +92,15 @@ pub(super) struct RowShown {
 pub(super) struct MessageShown {
     #[serde(flatten)]
     row: RowShown,
+    /// The address of the client that submitted it.
+    client: Option<String>,
+    /// The user who submitted it over SMTP.
+    user: Option<String>,
+    /// The name of the API key that it was submitted with.
+    api_key: Option<String>,
     /// Its parts: one for each recipient domain.
     parts: Vec<PartShown>,
-    /// What happened, oldest first; of very long stories the latest.
+    /// What happened, oldest first; only the latest events of a very long history.
     timeline: Vec<EventShown>,
 }
 
@@ -165,7 +173,9 @@ pub(super) struct LaneShown {
     /// Until when the lane sleeps (RFC 3339); null if it does not.
     #[schemars(with = "Option<String>")]
     sleeps_until: Option<Moment>,
-    /// Why it sleeps: `limit`, `throttled`, `paused` or `outage`.
+    /// Whether an operator paused it.
+    held: bool,
+    /// Why it sleeps: `limit`, `throttled`, `paused` (no account can be used), `busy` or `outage`.
     cause: Option<&'static str>,
     /// The rule and the key, or what the server said.
     reason: Option<String>,
@@ -192,6 +202,7 @@ impl RowShown {
             from: envelope.sender.clone().unwrap_or_default(),
             to: envelope.recipients.iter().take(MOST_RECIPIENTS).map(|one| one.address.clone()).collect(),
             recipients: envelope.recipients.len(),
+            message_id: envelope.message_id.clone(),
             size: shown.kept.size,
             attempts: items.iter().map(|(_, item)| item.attempts).sum(),
             accepted_at: Moment(envelope.accepted),
@@ -229,7 +240,7 @@ fn status(shown: &Shown, deferred: bool) -> Status {
     let states = || shown.items.iter().flat_map(|(_, item)| &item.recipients).map(|one| &one.state);
     let waits = states().any(|state| *state == RecipientState::Waiting);
     if waits {
-        let tried = shown.items.iter().any(|(_, item)| !item.waiting().is_empty() && item.attempts > 0);
+        let tried = shown.items.iter().any(|(_, item)| !item.waiting().is_empty() && item.failures > 0);
         return match (deferred, tried) {
             (true, _) => Status::Deferred,
             (false, true) => Status::Retrying,
@@ -248,8 +259,12 @@ fn status(shown: &Shown, deferred: bool) -> Status {
 impl MessageShown {
     pub(super) fn of(shown: &Shown, lanes: &LaneIndex) -> Self {
         let part = |item: &Item| PartShown::of(item, &shown.kept.envelope);
+        let origin = &shown.kept.envelope.origin;
         Self {
             row: RowShown::of(shown, lanes),
+            client: origin.client.map(|client| client.to_string()),
+            user: origin.user.clone(),
+            api_key: origin.api_key.clone(),
             parts: shown.items.iter().map(|(_, item)| part(item)).collect(),
             timeline: shown.events.iter().map(EventShown::of).collect(),
         }
@@ -334,14 +349,10 @@ impl LaneShown {
             domain: lane.key.domain.to_string(),
             waiting: lane.waiting,
             in_flight: lane.in_flight,
+            held: lane.held,
             next_due: lane.next_due.map(Moment),
             sleeps_until: sleep.map(|sleep| Moment(sleep.until)),
-            cause: sleep.map(|sleep| match sleep.cause {
-                Cause::Limit => "limit",
-                Cause::Throttled => "throttled",
-                Cause::Paused => "paused",
-                Cause::Outage => "outage",
-            }),
+            cause: sleep.map(|sleep| sleep.cause.name()),
             reason: sleep.map(|sleep| sleep.reason.clone()),
         }
     }
@@ -353,6 +364,7 @@ pub(super) fn id(id: MessageId) -> String {
 }
 
 /// Whether a message has this `Message-ID`, with or without its brackets.
-pub(super) fn has_message_id(_: &Shown, _: &str) -> bool {
-    false
+pub(super) fn has_message_id(shown: &Shown, wanted: &str) -> bool {
+    let bare = |text: &str| text.trim_start_matches('<').trim_end_matches('>').to_owned();
+    shown.kept.envelope.message_id.as_deref().is_some_and(|own| bare(own) == bare(wanted))
 }

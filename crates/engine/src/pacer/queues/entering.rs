@@ -1,4 +1,4 @@
-//! Entering a queue: where somebody who comes has to stand, and whether there is any point in it.
+//! Entering a queue: where a new attempt has to wait, and whether waiting makes sense.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::pacer::lane::{Lane, Rank, Waiter};
 use crate::pacer::notifications::Listener;
 use crate::pacer::timetable::TICK;
 
-/// Somebody who comes.
+/// A new attempt.
 pub(in crate::pacer) struct Newcomer {
     pub(in crate::pacer) ask: Arc<OwnedAttempt>,
     pub(in crate::pacer) listener: Box<dyn Listener>,
@@ -23,32 +23,32 @@ pub(in crate::pacer) struct Newcomer {
     pub(in crate::pacer) deadline: Option<Instant>,
 }
 
-/// A place that is free.
+/// A free position.
 pub(in crate::pacer) struct Place {
     stand: WaitKeyId,
     rank: Rank,
-    /// When it is too late for whoever takes it, and why.
+    /// When it is too late for an attempt in this position, and which bound says so.
     pub(in crate::pacer) deadline: Option<(Instant, Bound)>,
 }
 
-/// Why somebody does not wait.
+/// Why an attempt may not wait.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::pacer) enum Turned {
+pub(in crate::pacer) enum TurnedAway {
     /// Its turn would come too late.
     TooLate { wait: Span, bound: Bound },
-    /// Too many wait already.
+    /// Too many attempts are waiting already.
     Full { waiting: usize },
-    /// Nobody waits any more.
+    /// The pacer has ended.
     Ended,
 }
 
 impl Queues {
-    /// Whether somebody who comes has to queue without asking.
+    /// Whether a new attempt has to queue without a decision.
     pub(in crate::pacer) fn must_queue(&self, route: &Route, now: Instant) -> bool {
         self.lanes.contains_key(&route.lane) || self.busy_stop(route, now).is_some()
     }
 
-    /// Of the wait_keys that have to be waited for, the one that is due last.
+    /// The busy wait key of the route that is due last.
     fn busy_stop(&self, route: &Route, now: Instant) -> Option<WaitKeyId> {
         let busy = route.stops.iter().filter_map(|stop| {
             let wait_key = self.wait_keys.get(&stop.wait_key).filter(|wait_key| wait_key.is_busy(now))?;
@@ -57,21 +57,21 @@ impl Queues {
         busy.max_by_key(|(ready, _)| *ready).map(|(_, id)| id)
     }
 
-    /// Finds a place for somebody, who may have been told to wait already.
+    /// Finds a position for an attempt. `told` is its decision, if one said to wait.
     pub(in crate::pacer) fn find_place(
         &mut self,
         route: &Route,
         newcomer: &Newcomer,
         told: Option<&Blocked>,
         now: Instant,
-    ) -> Result<Place, Turned> {
+    ) -> Result<Place, TurnedAway> {
         let lane = self.lanes.get(&route.lane);
         let before = lane.map_or(0, Lane::len);
         if self.waiting >= self.bounds.most_waiting {
-            return Err(Turned::Full { waiting: self.waiting });
+            return Err(TurnedAway::Full { waiting: self.waiting });
         }
         if before >= self.bounds.most_per_key {
-            return Err(Turned::Full { waiting: before });
+            return Err(TurnedAway::Full { waiting: before });
         }
         let stand = lane.map(|lane| lane.stand);
         let stand = stand.or(told.map(|told| told.wait_key)).or_else(|| self.busy_stop(route, now));
@@ -81,12 +81,12 @@ impl Queues {
         let earliest = self.earliest(route.lane, stand, rank, newcomer.ask.cost, now).max(told_for);
         let deadline = deadline(route, newcomer, stand);
         if let Some((_, bound)) = deadline.clone().filter(|(at, _)| *at + TICK < earliest) {
-            return Err(Turned::TooLate { wait: (earliest - now).into(), bound });
+            return Err(TurnedAway::TooLate { wait: (earliest - now).into(), bound });
         }
         Ok(Place { stand, rank, deadline })
     }
 
-    /// Lets somebody take the place that was found for it.
+    /// Puts an attempt into the position found for it.
     pub(in crate::pacer) fn enter(
         &mut self,
         route: &Route,
@@ -107,7 +107,7 @@ impl Queues {
         Seat { lane: route.lane, rank }
     }
 
-    /// Puts somebody into its lane, which is made if there is none.
+    /// Puts an attempt into its lane. The lane is created if there is none.
     fn seat(&mut self, route: &Route, stand: WaitKeyId, rank: Rank, waiter: Waiter) {
         self.waiting += 1;
         if let Some(lane) = self.lanes.get_mut(&route.lane) {
@@ -125,7 +125,7 @@ impl Queues {
         self.join(route.lane, stand);
     }
 
-    /// Takes note of what somebody was told who now stands there.
+    /// Records the wait of an attempt that now waits there.
     pub(super) fn expect(&mut self, told: &Blocked, now: Instant) {
         let at = now + told.rest(self.bounds.most_rest).into();
         let wait_key = self.wait_keys.entry(told.wait_key).or_default();
@@ -135,7 +135,7 @@ impl Queues {
         }
     }
 
-    /// When somebody with this place passes at the earliest, as far as those before it tell.
+    /// When an attempt in this position passes at the earliest, judging by those before it.
     pub(super) fn earliest(
         &self,
         id: LaneId,
@@ -148,7 +148,7 @@ impl Queues {
         let lane = self.lanes.get(&id);
         let own = lane.map_or(0, |lane| lane.cost_before(rank));
         let same = usize::from(lane.is_some_and(|lane| lane.asked.is_none()));
-        // Every other lane has a turn before the second of this one, unless its priority is lower.
+        // Every other lane gets a turn before the second attempt of this one, unless its priority is lower.
         let after_all = wait_key.ring.last_key_value().is_some_and(|(last, _)| last.is_no_lower_than(rank));
         let others = if after_all { wait_key.ring.len().saturating_sub(same) } else { 0 };
         let front = wait_key.ring.first_key_value().and_then(|(_, lane)| self.lanes.get(lane));
@@ -156,7 +156,7 @@ impl Queues {
         wait_key.earliest(first, own.saturating_add(others as u64), cost, now)
     }
 
-    /// Moves a lane among others as the priority of its first asks.
+    /// Moves a lane among the others after its first attempt has changed.
     pub(super) fn reposition(&mut self, id: LaneId) {
         let Some(lane) = self.lanes.get_mut(&id) else { return };
         let Some((first, _)) = lane.first().filter(|_| lane.asked.is_none()) else { return };
@@ -171,8 +171,8 @@ impl Queues {
     }
 }
 
-/// When it is too late for somebody who stands there: as its caller says, or the rule there. Where it is
-/// not known yet which rule that will be, none lets it wait longer than the most patient does.
+/// When it is too late for an attempt at this wait key: by its caller's bound, or by the rule there. While
+/// the rule is unknown, the most patient rule of the route bounds the wait.
 fn deadline(route: &Route, newcomer: &Newcomer, stand: WaitKeyId) -> Option<(Instant, Bound)> {
     let stop = match stand {
         WaitKeyId::FRESH => route.stops.first().filter(|whole| whole.most > Span::ZERO),

@@ -1,4 +1,4 @@
-//! Leaving a queue: having been asked about, or giving up.
+//! Leaving a queue: after a decision, or by giving up.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,32 +12,32 @@ use crate::pacer::ids::{Blocked, WaitKeyId};
 use crate::pacer::lane::{Lane, Waiter};
 use crate::pacer::timetable::TICK;
 
-/// What became of somebody who was asked about.
+/// What happens to an attempt after its decision.
 pub(in crate::pacer) enum Settled {
     /// It leaves: it passes, or is refused.
     Leaves(Waiter),
     /// It leaves, because its turn would come too late.
     TooLate { waiter: Waiter, wait: Span, bound: Bound },
-    /// It waits on, and did not know yet that it would have to.
+    /// It keeps waiting. Its wait was not recorded yet.
     Waits,
-    /// It waits on.
+    /// It keeps waiting.
     WaitsOn,
-    /// It has given up meanwhile.
+    /// Its caller gave up meanwhile.
     Gone,
 }
 
-/// What became of somebody who cannot wait any longer.
+/// What happens to an attempt whose deadline is over.
 pub(in crate::pacer) enum Expiry {
-    /// It has left. It would have had to wait so much longer.
+    /// It has left. It would have had to wait this much longer.
     Left { waiter: Waiter, wait: Span },
-    /// It is being asked about: the answer comes.
+    /// It is being decided: the result is about to come.
     Asked,
-    /// It was there no longer: the answer has come.
+    /// It was no longer there: the result has come.
     Gone,
 }
 
 impl Queues {
-    /// Takes note of what came of asking about somebody.
+    /// Records the result of a decision.
     pub(in crate::pacer) fn settle(&mut self, job: &Job, finding: &Finding<'_>, now: Instant) -> Settled {
         if job.epoch != self.epoch {
             return Settled::Gone;
@@ -59,7 +59,7 @@ impl Queues {
         settled
     }
 
-    /// What a wait that somebody was told means to it.
+    /// Applies the wait that a decision demands of an attempt.
     fn hold_up(&mut self, seat: Seat, blocked: &Blocked, now: Instant) -> Settled {
         let lane = self.lanes.get_mut(&seat.lane);
         let Some(waiter) = lane.and_then(|lane| lane.waiter_mut(seat.rank)) else { return Settled::Gone };
@@ -87,7 +87,7 @@ impl Queues {
         }
     }
 
-    /// Says when and where the lane has its next turn, and goes on giving turns where it had this one.
+    /// Sets when and where the lane has its next turn, and lets the current wait key go on giving turns.
     fn next_turn(&mut self, job: &Job, finding: &Finding<'_>, settled: &Settled, now: Instant) {
         let (lane, from) = (job.seat.lane, job.from);
         if self.lanes.get(&lane).is_some_and(Lane::is_empty) {
@@ -111,7 +111,7 @@ impl Queues {
                 self.expect(blocked, now);
                 self.reopen_if_freed(job, blocked.wait_key);
             }
-            // Whoever leaves without passing leaves its turn to the next in its lane.
+            // An attempt that leaves without passing leaves its turn to the next in its lane.
             Finding::Blocked(_) | Finding::Refused | Finding::Unknown => {
                 if self.lanes.contains_key(&lane) {
                     self.rejoin(lane, from, job.turn);
@@ -128,15 +128,15 @@ impl Queues {
         self.tidy(from);
     }
 
-    /// What was told before something was freed there says nothing about after.
+    /// Opens a wait key again if units were freed there during the decision: the decision is outdated.
     fn reopen_if_freed(&mut self, job: &Job, id: WaitKeyId) {
         if self.wait_keys.get(&id).is_some_and(|wait_key| wait_key.freed > job.frees) {
             self.open(id);
         }
     }
 
-    /// As many are asked about at once as have passed since somebody was told to wait: so no more are
-    /// asked about in vain than not.
+    /// Widens a wait key: as many attempts are decided at once as have passed since the last one that had to
+    /// wait. So at most half of the decisions are in vain.
     fn widen(&mut self, id: WaitKeyId) {
         if let Some(wait_key) = self.wait_keys.get_mut(&id).filter(|_| id != WaitKeyId::FRESH) {
             wait_key.passed += 1;
@@ -144,7 +144,7 @@ impl Queues {
         }
     }
 
-    /// Gives no more turns where somebody was told to wait, until its time.
+    /// Stops giving turns at the wait key of a waiting attempt, until its time.
     fn shut(&mut self, blocked: &Blocked, now: Instant) {
         let at = now + blocked.rest(self.bounds.most_rest).into();
         let wait_key = self.wait_keys.entry(blocked.wait_key).or_default();
@@ -153,7 +153,7 @@ impl Queues {
         self.close(blocked.wait_key, at);
     }
 
-    /// Lets somebody go who has given up. `None` if it was there no longer.
+    /// Removes an attempt whose caller gave up. `None` if it was no longer there.
     pub(in crate::pacer) fn leave(&mut self, seat: Seat) -> Option<Waiter> {
         let waiter = self.take_out(seat)?;
         let lane = self.lanes.get(&seat.lane).expect("somebody was in it");
@@ -170,7 +170,7 @@ impl Queues {
         Some(waiter)
     }
 
-    /// Lets somebody go for whom it is too late, unless its answer comes.
+    /// Removes an attempt whose deadline is over, unless its result is about to come.
     pub(in crate::pacer) fn expire(&mut self, seat: Seat, now: Instant) -> Expiry {
         let Some(lane) = self.lanes.get(&seat.lane) else { return Expiry::Gone };
         if lane.asked == Some(seat.rank) {

@@ -1,5 +1,4 @@
-//! Whatever happens to the queues, everybody in them has a place, and whoever has a place has a turn
-//! to come.
+//! After any sequence of events, every waiting attempt has a position, and every position gets a turn.
 
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use crate::pacer::ids::{Ids, Route, Stop};
 use crate::pacer::notifications::{Listener, Notification};
 use crate::pacer::pace::Pace;
 
-/// What happens.
+/// An event.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Comes { way: u8, priority: i8, cost: u64, told: Option<u16> },
@@ -77,8 +76,8 @@ impl Scene {
         }
     }
 
-    /// The way of an attempt: all pass the same policy and rule, and one of three chats or none; half
-    /// of them leave out the rule that the others share.
+    /// The route of an attempt: all pass the same policy, and one of three chats. Half of them also pass a
+    /// rule that they share.
     fn route(&self, way: u8) -> Route {
         let policy = tollgate_core::Policy::new("p".into(), Vec::new(), true);
         let mut numbers = vec![0, 2 + way % 3];
@@ -98,7 +97,7 @@ impl Scene {
 
     fn blocked(&self, number: u8, millis: u16, cost: u64) -> Blocked {
         let limit: Limit = "10/s burst 3".parse().unwrap();
-        // Some of them wait for what may be released at any moment.
+        // Some of them wait for holds that may be released at any moment.
         let span = tollgate_core::Span::from_millis(u64::from(millis));
         Blocked {
             wait_key: self.wait_key(number),
@@ -164,7 +163,7 @@ impl Scene {
         }
     }
 
-    /// What always holds.
+    /// The invariants.
     fn check(&self) {
         let queues = &self.queues;
         assert_eq!(queues.waiting, self.seats.len());
@@ -181,7 +180,7 @@ impl Scene {
             assert_eq!(wait_key.lanes, lanes);
             let asked = self.jobs.iter().filter(|job| job.from == *id).count();
             assert_eq!(wait_key.asked, asked);
-            // Turns are given, or will be at some time, or when somebody comes back.
+            // The key gives turns now, or later, or after a decision in flight.
             let hopeful = wait_key.open || wait_key.due.is_some() || wait_key.asked > 0;
             assert!(wait_key.ring.is_empty() || hopeful, "nobody ever comes to {id:?}");
             assert!(!wait_key.open || queues.open.contains(id), "{id:?} is open and nobody knows");
@@ -195,7 +194,7 @@ impl Scene {
         assert!(queues.timetable.len() <= 2 * queues.wait_keys.len() + 64 + 1);
     }
 
-    /// Lets everybody pass who is there.
+    /// Lets every waiting attempt pass.
     fn empties(&mut self) {
         self.queues.pause(&ById::default(), self.now);
         for _ in 0..1_000 {

@@ -1,7 +1,7 @@
 //! Recognises the response to a successful login.
 
 use http::Method;
-use tollgate_core::Statuses;
+use tollgate_web::Statuses;
 
 use super::super::{HeaderMatch, PathPattern};
 use crate::h1::response::{ResponseHead, is_status};

@@ -11,6 +11,8 @@ use crate::client::{Client, Fault, Path, wire};
 pub(super) struct Sample {
     pub(super) at: Instant,
     pub(super) top: wire::Top,
+    /// The lanes of the mail relay, if there is one.
+    pub(super) lanes: Vec<wire::Lane>,
 }
 
 /// The samples as they arrive. The thread ends when this is dropped.
@@ -18,6 +20,9 @@ pub(super) struct Sampler {
     samples: Receiver<Result<Sample, Fault>>,
     _stop: Sender<()>,
 }
+
+/// How many lanes are shown.
+const MOST_LANES: usize = 20;
 
 /// The path of the totals.
 pub(super) fn path(limit: usize) -> Path {
@@ -51,9 +56,12 @@ fn ask(
     samples: &SyncSender<Result<Sample, Fault>>,
     stopped: &Receiver<()>,
 ) {
+    let mut has_relay = true;
     loop {
         let top = client.get(path).and_then(|answer| answer.read(client.server()));
-        let sample = top.map(|top| Sample { at: moment(), top });
+        let lanes = if has_relay { lanes(client) } else { None };
+        has_relay = lanes.is_some() || top.is_err();
+        let sample = top.map(|top| Sample { at: moment(), top, lanes: lanes.unwrap_or_default() });
         if samples.send(sample).is_err() {
             return;
         }
@@ -61,6 +69,12 @@ fn ask(
             return;
         }
     }
+}
+
+/// The lanes of the mail relay; `None` if the server has no relay, or does not show them.
+fn lanes(client: &Client) -> Option<Vec<wire::Lane>> {
+    let answer = client.get(&Path::new(&["lanes"]).at_most(MOST_LANES)).ok()?;
+    answer.read::<wire::Lanes>(client.server()).ok().map(|lanes| lanes.lanes)
 }
 
 #[expect(clippy::disallowed_methods, reason = "rates are counts over the time that really passed")]

@@ -53,7 +53,7 @@ pub(super) fn watch(server: &str, interval: Span, samples: &Sampler) -> anyhow::
 }
 
 fn page(server: &str, before: &Sample, after: &Sample) -> String {
-    view::page(server, &rates::between(before, after), &after.top)
+    view::page(server, &rates::between(before, after), &after.top, &after.lanes)
 }
 
 fn ends(key: KeyEvent) -> bool {

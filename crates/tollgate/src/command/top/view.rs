@@ -5,7 +5,8 @@ use std::fmt::Write;
 use anstyle::{AnsiColor, Style};
 
 use super::rates::Rates;
-use crate::client::wire::{Offender, Top};
+use crate::client::wire::{Lane, Offender, Top};
+use crate::command::queue::lanes_in_words;
 use crate::command::table::{Sheet, Tone};
 use crate::command::words;
 
@@ -16,10 +17,14 @@ const TITLE: Style = Style::new().bold();
 const GOOD: Style = AnsiColor::Green.on_default();
 const BAD: Style = AnsiColor::Red.on_default();
 
-/// The whole page: rates by outcome, the busiest policies and keys, the most denied keys.
-pub(super) fn page(server: &str, rates: &Rates, top: &Top) -> String {
+/// The whole page: rates by outcome, the busiest policies and keys, the most denied keys, and the lanes of the mail
+/// relay.
+pub(super) fn page(server: &str, rates: &Rates, top: &Top, lanes: &[Lane]) -> String {
     let mut page = String::new();
     write(&mut page, server, rates, &top.offenders).expect("a string takes everything");
+    if !lanes.is_empty() {
+        let _ = write!(page, "\n{TITLE}mail{TITLE:#}\n{}", lanes_in_words(lanes));
+    }
     page
 }
 

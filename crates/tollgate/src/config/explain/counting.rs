@@ -1,6 +1,6 @@
 //! Explains which attempts a rule counts, as text.
 
-use tollgate_core::Statuses;
+use tollgate_web::Statuses;
 
 /// Which attempts count, by their responses.
 pub fn count_when(statuses: &Statuses) -> String {

@@ -112,7 +112,7 @@ fn address(
 }
 
 /// Whether only one of two listeners can be opened.
-fn collide(one: SocketAddr, other: SocketAddr) -> bool {
+pub(in crate::config) fn collide(one: SocketAddr, other: SocketAddr) -> bool {
     let all = one.ip().is_unspecified() || other.ip().is_unspecified();
     let same = one.ip() == other.ip() || all && one.is_ipv4() == other.is_ipv4();
     same && one.port() == other.port() && one.port() != 0

@@ -7,10 +7,10 @@ use std::time::Duration;
 use tollgate_core::Span;
 
 use crate::config::files;
-use crate::config::hush;
 use crate::config::limits;
 use crate::config::problem::{Findings, shown};
 use crate::config::raw::StoreTable;
+use crate::config::secrets;
 use crate::config::tree::Path;
 use tollgate_redis::{Password, Settings, Tls};
 
@@ -146,22 +146,11 @@ pub(super) fn from_environment(
     name: &str,
     environment: &HashMap<String, String>,
 ) -> Result<Password, String> {
-    match environment.get(name) {
-        None => Err(format!("{} is not set", hush::variable(name))),
-        Some(password) if password.is_empty() => Err(format!("{} is empty", hush::variable(name))),
-        Some(password) => Ok(Password(password.clone())),
-    }
+    secrets::from_environment(name, environment).map(Password)
 }
 
 pub(super) fn from_file(file: &str) -> Result<Password, String> {
-    let text =
-        files::read_text(file).map_err(|error| format!("{} cannot be read: {error}", hush::file(file)))?;
-    // A file that an editor wrote ends with a line's end, which is no part of the password.
-    let password = text.trim_end_matches(['\r', '\n']);
-    if password.is_empty() {
-        return Err(format!("{} is empty", hush::file(file)));
-    }
-    Ok(Password(password.to_owned()))
+    secrets::from_file(file).map(Password)
 }
 
 fn trust(settings: &mut Settings, table: &StoreTable, path: &Path, findings: &mut Findings<'_>) {

@@ -1,32 +1,17 @@
 //! Signs notices: HMAC-SHA-256 (RFC 2104) over the time and the body.
 
 use data_encoding::HEXLOWER;
-use sha2::{Digest, Sha256};
+use ring::hmac::{self, HMAC_SHA256};
 
-/// The block size of SHA-256, in bytes.
-const BLOCK: usize = 64;
-
-/// The value after `sha256=`: over the time in whole seconds, a full stop, and the body.
+/// The value after `sha256=`: an HMAC over the time in whole seconds, a full stop, and the body.
 pub(super) fn sign(secret: &[u8], seconds: u64, body: &[u8]) -> String {
-    HEXLOWER.encode(&hmac(secret, &[seconds.to_string().as_bytes(), b".", body]))
+    hmac(secret, &[seconds.to_string().as_bytes(), b".", body])
 }
 
-fn hmac(secret: &[u8], parts: &[&[u8]]) -> [u8; 32] {
-    let mut key = [0; BLOCK];
-    if secret.len() > BLOCK {
-        key[..32].copy_from_slice(&Sha256::digest(secret));
-    } else {
-        key[..secret.len()].copy_from_slice(secret);
-    }
-    let mut inner = Sha256::new();
-    inner.update(key.map(|byte| byte ^ 0x36));
-    for part in parts {
-        inner.update(part);
-    }
-    let mut outer = Sha256::new();
-    outer.update(key.map(|byte| byte ^ 0x5c));
-    outer.update(inner.finalize());
-    outer.finalize().into()
+fn hmac(secret: &[u8], parts: &[&[u8]]) -> String {
+    let mut context = hmac::Context::with_key(&hmac::Key::new(HMAC_SHA256, secret));
+    parts.iter().for_each(|part| context.update(part));
+    HEXLOWER.encode(context.sign().as_ref())
 }
 
 #[cfg(test)]
@@ -49,7 +34,7 @@ mod tests {
             ),
         ];
         for (secret, text, expected) in table {
-            assert_eq!(HEXLOWER.encode(&hmac(secret, &[text])), expected);
+            assert_eq!(hmac(secret, &[text]), expected);
         }
     }
 }

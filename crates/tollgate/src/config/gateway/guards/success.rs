@@ -1,8 +1,8 @@
 //! The response to a successful login, from its written form to its meaning.
 
 use http::Method;
-use tollgate_core::Statuses;
 use tollgate_gateway::settings::{PathPattern, RouteSettings, Success};
+use tollgate_web::Statuses;
 
 use crate::config::counting;
 use crate::config::gateway::raw::{SuccessForm, SuccessTable};

@@ -1,0 +1,103 @@
+//! How lanes fall asleep and wake up.
+
+use std::sync::Arc;
+
+use tollgate_core::Timestamp;
+
+use super::lane::{Cause, Lane, LaneKey, Sleep};
+use super::retry::rest;
+use super::{LaneNumber, Lanes};
+
+impl Lanes {
+    /// Lets a lane sleep, together with others that wait for the same.
+    pub(super) fn block(&mut self, number: LaneNumber, sleep: Sleep, now: Timestamp) {
+        let Some(lane) = self.lanes.get_mut(&number) else { return };
+        // A sleep that is over counts no more.
+        lane.advance(now);
+        lane.fall_asleep(sleep.clone());
+        let waits = |known: &Sleep| matches!(known.cause, Cause::Limit | Cause::Busy);
+        let parks = lane.sleep.as_ref().is_some_and(waits);
+        let Some(bound) = sleep.shared.clone().filter(|_| parks) else { return };
+        if lane.parked.as_ref() == Some(&bound) {
+            self.parks.put_off(&bound, &sleep, now);
+        } else if lane.parked.is_none() {
+            if lane.probes.as_ref() == Some(&bound) {
+                lane.probes = None;
+            }
+            lane.parked = Some(Arc::clone(&bound));
+            self.parks.join(&bound, number, &sleep, now);
+        }
+    }
+
+    /// Notes that the limits of a lane allowed an item: a lane that waits for the same may ask, too.
+    pub fn admitted(&mut self, key: &LaneKey, now: Timestamp) {
+        let Some(number) = self.numbers.get(key).copied() else { return };
+        let Some(bound) = self.lanes.get_mut(&number).and_then(|lane| lane.probes.take()) else { return };
+        if let Some(next) = self.parks.admitted(&bound, number, now) {
+            self.send_probe(next, bound);
+            self.refresh(next, now);
+        }
+    }
+
+    /// Notes that something was released that lanes sleep for as [`Sleep::shared`]. One of them asks.
+    pub fn released(&mut self, bound: &str, now: Timestamp) {
+        if let Some((number, bound)) = self.parks.released(bound, now) {
+            self.send_probe(number, bound);
+            self.refresh(number, now);
+        }
+    }
+
+    /// Wakes the lane that follows a probe.
+    pub(super) fn follow(&mut self, number: LaneNumber, now: Timestamp) -> Option<LaneNumber> {
+        let bound = self.lanes.get_mut(&number)?.probes.take()?;
+        let next = self.parks.follow(&bound, number, now)?;
+        self.send_probe(next, bound);
+        Some(next)
+    }
+
+    pub(super) fn send_probe(&mut self, number: LaneNumber, bound: Arc<str>) {
+        if let Some(lane) = self.lanes.get_mut(&number) {
+            (lane.parked, lane.probes, lane.sleep) = (None, Some(bound), None);
+        }
+    }
+
+    /// Lets a lane rest because its server asked to slow down. Answers until when.
+    pub fn throttle(&mut self, key: &LaneKey, reason: &str, now: Timestamp) -> Option<Timestamp> {
+        let number = *self.numbers.get(key)?;
+        let lane = self.lanes.get_mut(&number)?;
+        let until = now + rest(lane.throttled);
+        lane.throttled += 1;
+        lane.fall_asleep(Sleep::new(until, Cause::Throttled, reason.to_owned()));
+        if let Some(bound) = lane.parked.take() {
+            // What the server said comes first: it has a moment of its own.
+            self.parks.leave(&bound, number);
+        }
+        self.refresh(number, now);
+        Some(until)
+    }
+
+    /// Notes that a server took a message: the next request to slow down is the first one again.
+    pub fn relax(&mut self, key: &LaneKey) {
+        if let Some(lane) = self.numbers.get(key).and_then(|number| self.lanes.get_mut(number)) {
+            lane.throttled = 0;
+        }
+    }
+
+    /// Wakes all lanes of a tenant that sleep for this cause.
+    pub fn wake(&mut self, tenant: &str, cause: Cause, now: Timestamp) {
+        let sleeping = |lane: &Lane| {
+            *lane.key.tenant == *tenant && lane.sleep.as_ref().is_some_and(|sleep| sleep.cause == cause)
+        };
+        let numbers: Vec<LaneNumber> =
+            self.lanes.iter().filter(|(_, lane)| sleeping(lane)).map(|(number, _)| *number).collect();
+        for number in numbers {
+            if let Some(lane) = self.lanes.get_mut(&number) {
+                lane.sleep = None;
+                if let Some(bound) = lane.parked.take() {
+                    self.parks.leave(&bound, number);
+                }
+            }
+            self.refresh(number, now);
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! A queue in a directory of a file system. It touches only what it wrote.
+//!
+//! A directory is ours if its `lock` file says so, or if it is empty. Files are opened without following links, and only
+//! regular files are used. Names of texts are 32 hexadecimal digits; everything else is left alone.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use redb::{Builder, Database, DatabaseError};
+use rustix::fs::OFlags;
+
+use super::disk::{Disk, Draft};
+
+/// A directory of a file system.
+#[derive(Debug)]
+pub struct Directory {
+    root: PathBuf,
+    /// Locked for as long as the queue is open, so that no second process uses it.
+    _lock: File,
+}
+
+const DATABASE: &str = "queue.redb";
+const TEXTS: &str = "texts";
+const DRAFTS: &str = "drafts";
+const QUARANTINE: &str = "quarantine";
+const LOCK: &str = "lock";
+/// What the lock file of a queue says.
+const MARK: &[u8] = b"This directory is a mail queue of tollgate.\n";
+/// What every redb database begins with.
+const MAGIC: &[u8] = b"redb\x1a\x0a\xa9\x0d\x0a";
+/// What the root of a file system holds beside the files of its user.
+const LOST_AND_FOUND: &str = "lost+found";
+
+impl Directory {
+    /// Opens a directory, or creates it. Refuses one that holds something else than a queue. Texts that were never kept
+    /// are removed.
+    pub fn open(root: &Path) -> io::Result<Self> {
+        create_directory(root, true)?;
+        let lock = lock(root)?;
+        for part in [TEXTS, DRAFTS, QUARANTINE] {
+            create_directory(&root.join(part), false)?;
+        }
+        if let Some(parent) = root.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            sync_directory(parent)?;
+        }
+        sync_directory(root)?;
+        warn_of_wide_permissions(root);
+        for draft in texts_in(&root.join(DRAFTS))? {
+            fs::remove_file(root.join(DRAFTS).join(draft))?;
+        }
+        Ok(Self { root: root.to_owned(), _lock: lock })
+    }
+
+    fn text(&self, name: &str) -> PathBuf {
+        self.root.join(TEXTS).join(name)
+    }
+
+    fn draft(&self, name: &str) -> PathBuf {
+        self.root.join(DRAFTS).join(name)
+    }
+}
+
+impl Disk for Directory {
+    fn database(&self, builder: &Builder) -> Result<Database, DatabaseError> {
+        let path = self.root.join(DATABASE);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        let opened = open_regular(&mut options, &path).and_then(|file| {
+            refuse_foreign(&file, &path)?;
+            Ok(file)
+        });
+        let database = builder.create_file(opened.map_err(redb::StorageError::from)?)?;
+        sync_directory(&self.root).map_err(redb::StorageError::from)?;
+        Ok(database)
+    }
+
+    fn database_len(&self) -> io::Result<u64> {
+        fs::symlink_metadata(self.root.join(DATABASE)).map(|data| data.len())
+    }
+
+    fn set_aside(&self) -> io::Result<PathBuf> {
+        let mut number = 1_u64;
+        let aside = loop {
+            let aside = self.root.join(format!("damaged-{number}"));
+            match DirBuilder::new().mode(0o700).create(&aside) {
+                Ok(()) => break aside,
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
+                Err(error) => return Err(error),
+            }
+        };
+        fs::rename(self.root.join(DATABASE), aside.join(DATABASE))?;
+        fs::rename(self.root.join(TEXTS), aside.join(TEXTS))?;
+        create_directory(&self.root.join(TEXTS), false)?;
+        sync_directory(&self.root)?;
+        Ok(aside)
+    }
+
+    fn create(&self, draft: &str) -> io::Result<Box<dyn Draft>> {
+        let mut options = OpenOptions::new();
+        let file = open_regular(options.write(true).create_new(true), &self.draft(draft))?;
+        Ok(Box::new(DraftFile(file)))
+    }
+
+    fn keep(&self, draft: &str, name: &str) -> io::Result<()> {
+        fs::rename(self.draft(draft), self.text(name))?;
+        sync_directory(&self.root.join(TEXTS))
+    }
+
+    fn discard(&self, draft: &str) {
+        let _ = fs::remove_file(self.draft(draft));
+    }
+
+    fn open(&self, name: &str) -> io::Result<Box<dyn Read + Send>> {
+        Ok(Box::new(open_regular(OpenOptions::new().read(true), &self.text(name))?))
+    }
+
+    fn remove(&self, name: &str) {
+        let _ = fs::remove_file(self.text(name));
+    }
+
+    fn quarantine(&self, name: &str) -> io::Result<()> {
+        fs::rename(self.text(name), self.root.join(QUARANTINE).join(name))
+    }
+
+    fn names(&self) -> io::Result<Vec<String>> {
+        texts_in(&self.root.join(TEXTS))
+    }
+
+    fn free(&self) -> io::Result<u64> {
+        let stat = rustix::fs::statvfs(&self.root)?;
+        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+}
+
+struct DraftFile(File);
+
+impl Draft for DraftFile {
+    fn append(&mut self, piece: &[u8]) -> io::Result<()> {
+        self.0.write_all(piece)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+}
+
+/// Creates a directory that only its owner can use, unless it is there. The path to a queue may lead over a link; its
+/// parts may not be links.
+fn create_directory(path: &Path, may_be_link: bool) -> io::Result<()> {
+    let found = if may_be_link { fs::metadata(path) } else { fs::symlink_metadata(path) };
+    match found {
+        Ok(found) if found.is_dir() => Ok(()),
+        Ok(_) => Err(refused(path, "is not a directory")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            DirBuilder::new().mode(0o700).recursive(true).create(path)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Locks a directory that is ours, or that is empty and becomes ours.
+fn lock(root: &Path) -> io::Result<File> {
+    let path = root.join(LOCK);
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    let file = match open_regular(&mut options, &path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            refuse_occupied(root)?;
+            open_regular(options.create(true), &path)?
+        }
+        Err(error) => return Err(error),
+    };
+    if file.try_lock().is_err() {
+        let what = format!("{} is in use by another process", root.display());
+        return Err(io::Error::new(io::ErrorKind::ResourceBusy, what));
+    }
+    let mut said = Vec::new();
+    (&file).take(1 << 10).read_to_end(&mut said)?;
+    if said != MARK {
+        // A crash may have cut off the first start.
+        if !MARK.starts_with(&said) {
+            return Err(refused(&path, "was not written by tollgate"));
+        }
+        refuse_occupied(root)?;
+        file.write_all_at(MARK, 0)?;
+        file.sync_all()?;
+    }
+    Ok(file)
+}
+
+/// Refuses a directory that holds more than a lock file.
+fn refuse_occupied(root: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(root)? {
+        let name = entry?.file_name();
+        if name != LOCK && name != LOST_AND_FOUND {
+            return Err(refused(
+                root,
+                "is not empty, and not a mail queue of tollgate: name another directory",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a file that is neither a database nor empty nor what a crash left of one that was being begun: redb writes
+/// the first bytes last.
+fn refuse_foreign(file: &File, path: &Path) -> io::Result<()> {
+    let mut beginning = [0; MAGIC.len()];
+    let read = file.read_at(&mut beginning, 0)?;
+    let beginning = &beginning[..read];
+    if MAGIC.starts_with(beginning) || beginning.iter().all(|byte| *byte == 0) {
+        return Ok(());
+    }
+    Err(refused(path, "is not the database of a queue: move it away, or name another directory"))
+}
+
+fn refused(path: &Path, why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, format!("{} {why}", path.display()))
+}
+
+/// Opens a regular file without following a link or waiting for a peer. Everything else is refused and left alone.
+fn open_regular(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    let irregular = || refused(path, "is not a regular file");
+    // Opening a device may already do something, so its kind is looked at before, and again after.
+    if fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
+        return Err(irregular());
+    }
+    let flags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+    let file = options.mode(0o600).custom_flags(flags.bits().cast_signed()).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(irregular()) }
+}
+
+/// The names of the texts in a directory.
+fn texts_in(directory: &Path) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let name = entry.file_name().into_string().unwrap_or_default();
+        let is_text = name.len() == 32 && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        if is_text && entry.file_type()?.is_file() {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
+fn warn_of_wide_permissions(root: &Path) {
+    let Ok(found) = fs::metadata(root) else { return };
+    let mode = found.mode() & 0o777;
+    if mode & 0o077 != 0 {
+        tracing::warn!(
+            component = "relay",
+            directory = %root.display(),
+            mode = format!("{mode:o}"),
+            "other users can reach the mail queue; remedy: chmod 700"
+        );
+    }
+}
+
+fn sync_directory(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}

@@ -1,0 +1,190 @@
+//! Deferrals: to aligned and spread moments, by pauses, by holds, and what the timeline and the metrics say of them.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+mod keeping;
+
+use keeping::script::{Act, Scripted, with};
+use keeping::stand::{Limited, Stand, account};
+use keeping::{START, envelope, submit};
+use tollgate_core::rule::Deferral;
+use tollgate_core::{Clock, Span, Timestamp};
+use tollgate_relay::lanes::{Cause, Scope};
+use tollgate_relay::queue::{Event, EventKind};
+use tollgate_testbed::Sink;
+
+const HOUR: Span = Span::from_secs(3_600);
+
+fn deferrals(stand: &Stand, message: u128) -> Vec<Event> {
+    stand.show(message).events.into_iter().filter(|event| event.kind == EventKind::Deferred).collect()
+}
+
+/// Moves the clock to a moment in steps, as time does.
+async fn pass(stand: &Stand, until: Timestamp, step: Span) {
+    while stand.clock.now() < until {
+        let next = (stand.clock.now() + step).min(until);
+        stand.advance(next.since(stand.clock.now()));
+        stand.settle().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_aligned_deferral_lasts_until_the_next_boundary() {
+    let sink = Sink::start();
+    let deferral = Deferral { aligned: true, jitter: Span::ZERO };
+    let limited = Limited { account: &["2/hour sliding"], deferral, ..Limited::default() };
+    let stand = Stand::start(limited, vec![account("main", sink.port(), 0)]).await;
+    for id in 0..4 {
+        submit(&stand.queue, envelope(id, &[&format!("a@d{id}.example")]), b"x\r\n").await.unwrap();
+    }
+    stand.until("two messages", |_| sink.count() == 2).await;
+    stand.settle().await;
+    // It is half past eight. The window is free at half past nine, and the next full hour is ten.
+    let ten = START + Span::from_secs(5_400);
+    let sleeps: Vec<Timestamp> =
+        stand.sender.lanes().iter().filter_map(|lane| lane.sleep.as_ref()).map(|sleep| sleep.until).collect();
+    assert_eq!(sleeps, [ten, ten]);
+    pass(&stand, ten - Span::from_secs(1), Span::from_secs(299)).await;
+    assert_eq!(sink.count(), 2, "nothing is sent before the full hour, though the window is free");
+    stand.advance(Span::from_secs(1));
+    stand.until("the other messages", |_| sink.count() == 4).await;
+    for id in 0..4 {
+        let told = deferrals(&stand, id);
+        assert!(told.len() <= 1, "told once: {told:?}");
+        assert!(told.iter().all(|event| event.until == Some(ten)));
+    }
+    stand.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn spread_deferrals_stay_within_their_spread() {
+    let sink = Sink::start();
+    let deferral = Deferral { aligned: false, jitter: Span::from_secs(600) };
+    let limited = Limited { account: &["1/hour sliding"], deferral, ..Limited::default() };
+    let stand = Stand::start(limited, vec![account("main", sink.port(), 0)]).await;
+    submit(&stand.queue, envelope(0, &["a@first.example"]), b"x\r\n").await.unwrap();
+    stand.until("the first message", |_| sink.count() == 1).await;
+    submit(&stand.queue, envelope(1, &["a@second.example"]), b"x\r\n").await.unwrap();
+    stand.until("the deferral", |stand| !deferrals(stand, 1).is_empty()).await;
+    stand.settle().await;
+    let until = deferrals(&stand, 1)[0].until.unwrap();
+    assert!(until >= START + HOUR && until < START + HOUR + Span::from_secs(600), "{until:?}");
+    pass(&stand, START + HOUR - Span::from_secs(1), Span::from_secs(599)).await;
+    assert_eq!((sink.count(), deferrals(&stand, 1).len()), (1, 1), "looks are not told");
+    // The last look may have drawn another moment.
+    let until = stand.sender.lanes()[0].sleep.as_ref().unwrap().until;
+    pass(&stand, until - Span::from_micros(1), Span::from_secs(30)).await;
+    assert_eq!(sink.count(), 1, "not before its own moment");
+    stand.advance(Span::from_micros(1));
+    stand.until("the second message", |_| sink.count() == 2).await;
+    stand.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_account_that_is_only_at_its_limit_keeps_mail_from_failing() {
+    let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = closed.local_addr().unwrap().port();
+    drop(closed);
+    let sink = Sink::start();
+    let limited = Limited { account: &["1/hour sliding"], ..Limited::default() };
+    let accounts = vec![account("first", sink.port(), 1), account("second", port, 2)];
+    let stand = Stand::start(limited, accounts).await;
+    submit(&stand.queue, envelope(0, &["a@there.example"]), b"x\r\n").await.unwrap();
+    stand.until("the first message", |_| sink.count() == 1).await;
+    submit(&stand.queue, envelope(1, &["a@there.example"]), b"x\r\n").await.unwrap();
+    stand.until("the deferral", |stand| !deferrals(stand, 1).is_empty()).await;
+    stand.settle().await;
+    let item = stand.show(1).items[0].1.clone();
+    assert_eq!((item.attempts, item.failures, item.spent), (0, 0, Span::ZERO), "this is no failure");
+    let told = deferrals(&stand, 1).remove(0);
+    assert_eq!(told.until, Some(START + Span::from_secs(120)), "the second account is tried again soon");
+    assert!(told.text.contains("account acme,first") && told.text.contains("account second"), "{told:?}");
+    stand.advance(HOUR);
+    stand.until("the second message", |_| sink.count() == 2).await;
+    stand.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_pauses_and_resumes() {
+    let (first, second) = (Sink::start(), Sink::start());
+    let accounts = vec![account("first", first.port(), 1), account("second", second.port(), 2)];
+    let stand = Stand::start(Limited::default(), accounts).await;
+    assert!(stand.sender.hold(Scope::Queue));
+    for id in 0..3 {
+        submit(&stand.queue, envelope(id, &["a@there.example"]), b"x\r\n").await.unwrap();
+    }
+    stand
+        .until("they wait", |stand| stand.sender.lanes().iter().any(|lane| lane.held && lane.waiting == 3))
+        .await;
+    assert!(stand.page().contains(r#"tollgate_relay_sleeping_lanes{cause="held"} 1"#), "{}", stand.page());
+    assert_eq!(stand.sender.holds(), [Scope::Queue]);
+    assert!(stand.sender.release(&Scope::Queue));
+    stand.until("all of them", |_| first.count() == 3).await;
+    assert!(stand.sender.hold_account("acme", "first"));
+    submit(&stand.queue, envelope(3, &["a@there.example"]), b"x\r\n").await.unwrap();
+    stand.until("the next account is used", |_| second.count() == 1).await;
+    assert!(stand.sender.hold_account("acme", "second"));
+    submit(&stand.queue, envelope(4, &["a@there.example"]), b"x\r\n").await.unwrap();
+    let paused = |stand: &Stand| {
+        let lanes = stand.sender.lanes();
+        lanes.iter().any(|lane| lane.sleep.as_ref().is_some_and(|sleep| sleep.cause == Cause::Paused))
+    };
+    stand.until("it waits for an account", paused).await;
+    assert!(stand.sender.release_account("acme", "first") && !stand.sender.release_account("acme", "first"));
+    stand.until("the last one", |_| first.count() == 4).await;
+    stand.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_account_with_a_hold_has_that_many_deliveries_at_once() {
+    let server = Scripted::start(with(&[(".", Act::Dribble("250 2.0.0 ok\r\n", 3))])).await;
+    let limited = Limited { account: &["1 at once for 60s"], ..Limited::default() };
+    let stand = Stand::start(limited, vec![account("main", server.port, 0)]).await;
+    for id in 0..5 {
+        submit(&stand.queue, envelope(id, &[&format!("a@d{id}.example")]), b"x\r\n").await.unwrap();
+    }
+    for sent in 1..=5 {
+        stand
+            .until("the next message", |stand| {
+                stand.advance(Span::from_secs(1));
+                server.texts.lock().len() >= sent
+            })
+            .await;
+    }
+    stand.until("an empty queue", |stand| stand.queue.is_empty()).await;
+    assert_eq!(*server.connections.lock(), 1, "one after another");
+    stand.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_metrics_say_what_became_of_mail() {
+    let script = with(&[
+        ("RCPT TO:<gone@", Act::Say("550 5.1.1 no such user\r\n")),
+        ("RCPT TO:<busy@", Act::Say("451 4.2.1 later\r\n")),
+    ]);
+    let server = Scripted::start(script).await;
+    let limited = Limited { domains: &[("full.example", "1/hour sliding")], ..Limited::default() };
+    let stand = Stand::start(limited, vec![account("main", server.port, 0)]).await;
+    let to = ["a@one.example", "gone@one.example", "busy@two.example", "a@full.example", "b@full.example"];
+    submit(&stand.queue, envelope(u128::from(START.as_micros()) << 64, &to), b"x\r\n").await.unwrap();
+    stand.until("all outcomes", |stand| stand.sender.lanes().len() == 2).await;
+    stand.settle().await;
+    stand.advance(Span::from_secs(60));
+    stand.settle().await;
+    let page = stand.page();
+    let of_account = r#"{tenant="acme",account="main"}"#;
+    for line in [
+        format!("tollgate_relay_sent_total{of_account} 2"),
+        format!("tollgate_relay_bounced_total{of_account} 1"),
+        format!("tollgate_relay_rate_limited_total{of_account} 1"),
+        format!("tollgate_relay_deferred{of_account} 1"),
+        "tollgate_relay_retried_total 1".to_owned(),
+        "tollgate_relay_delivery_seconds_count 2".to_owned(),
+        "tollgate_relay_queue_messages 1".to_owned(),
+        "tollgate_relay_queue_oldest_seconds 60".to_owned(),
+        r#"tollgate_relay_sleeping_lanes{cause="limit"} 1"#.to_owned(),
+    ] {
+        assert!(page.lines().any(|known| known == line), "{line} is missing in\n{page}");
+    }
+    stand.stop().await;
+}

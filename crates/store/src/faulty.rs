@@ -1,0 +1,188 @@
+//! A store for tests that passes calls on to another one, and fails, delays or loses them as it is told.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use tollgate_core::store::{Answer, Counter, Forget, HoldsOrder, HoldsReport, Impairment, Refunded};
+use tollgate_core::{Charges, Outcome, Store, StoreError, Ticket, Timestamp};
+
+/// A store whose calls go through [`Faults`].
+pub struct FaultyStore<F>(pub F);
+
+/// What goes wrong, and the store behind it.
+pub trait Faults: Send + Sync {
+    /// The store that calls are passed on to.
+    fn store(&self) -> &dyn Store;
+
+    /// What happens to a call.
+    fn meet(&self, call: Call<'_>) -> Meeting<'_>;
+
+    /// Whether the store says that it answers at once.
+    fn answers_at_once(&self) -> bool {
+        false
+    }
+}
+
+/// A call to the store.
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "each is a method of `Store`")]
+pub enum Call<'c> {
+    Now,
+    Take,
+    Peek,
+    Refund,
+    Holds(HoldsOrder<'c>),
+    Forget,
+    Retract(Ticket),
+    Probe,
+}
+
+/// Something to wait for.
+pub type Wait<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
+/// What happens to a call.
+pub enum Meeting<'a> {
+    /// It is passed on.
+    Pass,
+    /// It fails, and is not passed on.
+    Fail(StoreError),
+    /// It is passed on, and its answer is lost.
+    Lose(StoreError),
+    /// It is passed on after the first wait, and answered after the second.
+    Around(Wait<'a>, Wait<'a>),
+    /// What happens to it turns out later.
+    Later(Pin<Box<dyn Future<Output = Meeting<'a>> + Send + 'a>>),
+}
+
+impl<'a> Meeting<'a> {
+    /// It fails, because no server answers.
+    pub fn unreachable() -> Self {
+        Self::Fail(StoreError::Unavailable { reason: "nobody is there".into() })
+    }
+
+    /// Does to a call what happens to it.
+    pub fn pass<T: Send + Unpin + 'a>(
+        self,
+        ask: impl FnOnce() -> Answer<'a, T> + Send + 'a,
+    ) -> Answer<'a, T> {
+        match self {
+            Self::Pass => ask(),
+            Self::Fail(error) => Answer::ready(Err(error)),
+            Self::Lose(error) => match ask() {
+                Answer::Ready(Some(Err(refused))) => Answer::ready(Err(refused)),
+                Answer::Ready(_) => Answer::ready(Err(error)),
+                Answer::Later(answer) => Answer::Later(Box::pin(async move { answer.await.and(Err(error)) })),
+            },
+            Self::Around(before, after) => Answer::Later(Box::pin(async move {
+                before.await;
+                let answer = ask().await;
+                after.await;
+                answer
+            })),
+            Self::Later(meeting) => Answer::Later(Box::pin(async move { meeting.await.pass(ask).await })),
+        }
+    }
+
+    /// It is passed on after a wait.
+    pub fn after(wait: impl Future<Output = ()> + Send + 'a) -> Self {
+        Self::Around(Box::pin(wait), Box::pin(std::future::ready(())))
+    }
+}
+
+impl Meeting<'static> {
+    /// The same, for as long as a call lasts.
+    fn shortened<'a>(self) -> Meeting<'a> {
+        match self {
+            Self::Pass => Meeting::Pass,
+            Self::Fail(error) => Meeting::Fail(error),
+            Self::Lose(error) => Meeting::Lose(error),
+            Self::Around(before, after) => Meeting::Around(before, after),
+            Self::Later(meeting) => Meeting::Later(Box::pin(async move { meeting.await.shortened() })),
+        }
+    }
+}
+
+/// Faults that are a function of the call.
+pub struct Hook<F> {
+    store: Arc<dyn Store>,
+    meet: F,
+}
+
+impl<F: Fn(Call<'_>) -> Meeting<'static> + Send + Sync> FaultyStore<Hook<F>> {
+    /// A store over another one, to which this happens.
+    pub fn over(store: Arc<dyn Store>, meet: F) -> Self {
+        Self(Hook { store, meet })
+    }
+}
+
+impl<F: Fn(Call<'_>) -> Meeting<'static> + Send + Sync> Faults for Hook<F> {
+    fn store(&self) -> &dyn Store {
+        &*self.store
+    }
+
+    fn meet(&self, call: Call<'_>) -> Meeting<'_> {
+        (self.meet)(call).shortened()
+    }
+}
+
+impl<F: Faults> Faults for Arc<F> {
+    fn store(&self) -> &dyn Store {
+        (**self).store()
+    }
+
+    fn meet(&self, call: Call<'_>) -> Meeting<'_> {
+        (**self).meet(call)
+    }
+
+    fn answers_at_once(&self) -> bool {
+        (**self).answers_at_once()
+    }
+}
+
+impl<F: Faults> FaultyStore<F> {
+    fn pass<'a, T: Send + Unpin + 'a>(
+        &'a self,
+        call: Call<'_>,
+        ask: impl FnOnce(&'a dyn Store) -> Answer<'a, T> + Send + 'a,
+    ) -> Answer<'a, T> {
+        self.0.meet(call).pass(move || ask(self.0.store()))
+    }
+}
+
+impl<F: Faults> Store for FaultyStore<F> {
+    fn now(&self) -> Answer<'_, Timestamp> {
+        self.pass(Call::Now, |store| store.now())
+    }
+
+    fn take<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()> {
+        self.pass(Call::Take, move |store| store.take(charges, outcome))
+    }
+
+    fn peek<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()> {
+        self.pass(Call::Peek, move |store| store.peek(charges, outcome))
+    }
+
+    fn refund<'a>(&'a self, charges: &'a Charges<'_>, taken_at: Timestamp) -> Answer<'a, Refunded> {
+        self.pass(Call::Refund, move |store| store.refund(charges, taken_at))
+    }
+
+    fn holds<'a>(&'a self, counter: &'a Counter<'a>, order: HoldsOrder<'a>) -> Answer<'a, HoldsReport> {
+        self.pass(Call::Holds(order), move |store| store.holds(counter, order))
+    }
+
+    fn forget<'a>(&'a self, what: Forget<'a>) -> Answer<'a, ()> {
+        self.pass(Call::Forget, move |store| store.forget(what))
+    }
+
+    fn retract<'a>(&'a self, charges: &'a Charges<'_>) -> Answer<'a, ()> {
+        self.pass(Call::Retract(charges.ticket), move |store| store.retract(charges))
+    }
+
+    fn answers_at_once(&self) -> bool {
+        self.0.answers_at_once()
+    }
+
+    fn probe(&self) -> Answer<'_, Vec<Impairment>> {
+        self.pass(Call::Probe, |store| store.probe())
+    }
+}

@@ -1,0 +1,201 @@
+//! Accounts, messages and lanes of the mail relay.
+
+use serde::Deserialize;
+
+/// An account.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Account {
+    /// Its name among the tenant's accounts.
+    pub id: String,
+    /// The tenant that it belongs to.
+    pub tenant: String,
+    /// The mail server.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// How the connection is encrypted.
+    pub tls: String,
+    /// The user.
+    pub user: Option<String>,
+    /// The limits in force.
+    pub limits: Vec<String>,
+    /// What happens when they are exceeded.
+    pub on_limit: String,
+    /// Lower numbers are used first.
+    pub priority: u32,
+    /// `configuration` or `api`.
+    pub source: String,
+    /// Whether its password can be read.
+    pub usable: bool,
+    /// Why it is not used now.
+    pub paused: Option<AccountPause>,
+}
+
+/// Why an account is not used.
+#[derive(Clone, Debug, Deserialize)]
+pub struct AccountPause {
+    /// Until when.
+    pub until: String,
+    /// Why.
+    pub reason: String,
+}
+
+impl Account {
+    /// Whether mail is sent through it.
+    pub fn is_in_use(&self) -> bool {
+        self.usable && self.paused.is_none()
+    }
+
+    /// Its state, in a word or two.
+    pub fn state(&self) -> &'static str {
+        match (self.usable, &self.paused) {
+            (false, _) => "password unreadable",
+            (true, Some(_)) => "paused",
+            (true, None) => "in use",
+        }
+    }
+}
+
+/// A page of accounts.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Accounts {
+    /// By tenant and id.
+    pub accounts: Vec<Account>,
+    /// Where the next page begins.
+    pub next: Option<String>,
+}
+
+/// A message in a list.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Message {
+    /// Its id.
+    pub id: String,
+    /// The tenant that it belongs to.
+    pub tenant: String,
+    /// Its state.
+    pub status: String,
+    /// The sender.
+    pub from: String,
+    /// The first recipients.
+    pub to: Vec<String>,
+    /// How many recipients there are.
+    pub recipients: u64,
+    /// Its `Message-ID`.
+    pub message_id: Option<String>,
+    /// Its size in bytes.
+    pub size: u64,
+    /// When it was accepted.
+    pub accepted_at: String,
+    /// Until when a limit defers it.
+    pub deferred_until: Option<String>,
+    /// Which limit does.
+    pub deferred_by: Option<String>,
+}
+
+/// A page of messages.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Messages {
+    /// Oldest first.
+    pub messages: Vec<Message>,
+    /// Where the next page begins.
+    pub next: Option<String>,
+}
+
+/// A message with everything that happened to it.
+#[derive(Clone, Debug, Deserialize)]
+pub struct MessageDetail {
+    /// The message.
+    #[serde(flatten)]
+    pub message: Message,
+    /// Its recipients, by domain.
+    pub parts: Vec<MessagePart>,
+    /// What happened, oldest first.
+    pub timeline: Vec<MessageEvent>,
+}
+
+/// The recipients of a message at one domain.
+#[derive(Clone, Debug, Deserialize)]
+pub struct MessagePart {
+    /// The recipients.
+    pub recipients: Vec<MessageRecipient>,
+}
+
+/// A recipient of a message.
+#[derive(Clone, Debug, Deserialize)]
+pub struct MessageRecipient {
+    /// The address.
+    pub address: String,
+    /// The state of its delivery.
+    pub status: String,
+    /// What the remote server said.
+    pub reply: Option<String>,
+}
+
+/// One entry of a timeline.
+#[derive(Clone, Debug, Deserialize)]
+pub struct MessageEvent {
+    /// When it happened.
+    pub at: String,
+    /// What happened.
+    pub event: String,
+    /// At which recipient domain.
+    pub domain: Option<String>,
+    /// Through which account.
+    pub account: Option<String>,
+    /// The remote reply, or the rule.
+    pub text: Option<String>,
+    /// Until when it waits.
+    pub until: Option<String>,
+}
+
+/// What a retry did.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Retried {
+    /// How many parts of the message are tried.
+    pub retried: u64,
+}
+
+/// What a cancellation did.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Cancelled {
+    /// Whether recipients were waiting.
+    pub cancelled: bool,
+}
+
+/// What a pause or its end changed.
+#[derive(Clone, Debug, Deserialize)]
+pub struct PauseChanged {
+    /// Whether it is paused now.
+    pub paused: bool,
+    /// Whether that is new.
+    pub changed: bool,
+}
+
+/// The lanes of the queue.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Lanes {
+    /// The first of them.
+    pub lanes: Vec<Lane>,
+}
+
+/// The mail of a tenant to one recipient domain.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Lane {
+    /// The tenant that it belongs to.
+    pub tenant: String,
+    /// The recipient domain.
+    pub domain: String,
+    /// How many messages wait.
+    pub waiting: u64,
+    /// How many are being sent.
+    pub in_flight: u64,
+    /// Whether an operator paused it.
+    #[serde(default)]
+    pub held: bool,
+    /// Until when it sleeps.
+    pub sleeps_until: Option<String>,
+    /// Why it sleeps.
+    pub cause: Option<String>,
+    /// The rule, or what the server said.
+    pub reason: Option<String>,
+}

@@ -1,0 +1,68 @@
+//! Warnings about settings of the relay that are valid and may not be intended.
+
+use tollgate_relay::RelaySettings;
+
+use super::RelayListener;
+use super::raw;
+use crate::config::problem::Findings;
+use crate::config::tree::Path;
+use crate::config::{Config, StoreConfig, Warning};
+
+/// Warns of settings that do not fit together.
+pub(super) fn find(
+    written: &raw::Relay,
+    listeners: &[RelayListener],
+    settings: &RelaySettings,
+    path: &Path,
+    findings: &mut Findings<'_>,
+) {
+    let (server, users) = (&settings.server, written.users.as_deref().unwrap_or_default());
+    if !users.is_empty() && written.tls.is_none() {
+        findings.warn(
+            &path.key("users"),
+            "without a certificate users cannot log in: passwords are never taken in clear",
+            "add `tls: { certificate: cert.pem, key: key.pem }` to `relay`",
+        );
+    }
+    if !users.is_empty() && written.guard.is_none() {
+        findings.warn(
+            &path.key("users"),
+            "no guard slows down those who guess passwords",
+            "add a guard by `ip` and `user` to `guards`, as in `smtp.login: by user, ip`, and `guard: smtp.login` to `relay`",
+        );
+    }
+    if users.is_empty() && server.networks.is_empty() {
+        findings.warn(
+            path,
+            "no client may send over SMTP: there are neither `networks` nor `users`",
+            "add `networks: [127.0.0.0/8]` for clients on this machine, or `users`",
+        );
+    }
+    let open = listeners.iter().any(|listener| !listener.address.ip().to_canonical().is_loopback());
+    if open && written.connect.is_none() {
+        findings.warn(
+            &path.key("listen"),
+            "the relay can be reached from other machines, and no policy limits their connections",
+            "add `connect` with a policy over `ip`, as in `limits: [100/min sliding, 50 at once for 60s]`",
+        );
+    }
+    if settings.direct.is_some() && !settings.accept.hostname.contains('.') {
+        findings.warn(
+            path,
+            &format!("mail servers refuse a relay that calls itself `{}`", settings.accept.hostname),
+            "write the name that your DNS has for this machine, as in `hostname: relay.example.com`",
+        );
+    }
+}
+
+impl Config {
+    /// Warns if the limits of the relay do not outlive its messages.
+    pub(in crate::config) fn forgetful_relay(&self) -> Option<Warning> {
+        let memory = self.relay.is_some() && matches!(self.store, StoreConfig::Memory { .. });
+        memory.then(|| Warning {
+            policy: None,
+            message: "messages of the relay outlast a restart, and their limits do not: counters are kept in memory".to_owned(),
+            remedy: "write `store: { file: ./tollgate.redb }`, or an address of Redis or PostgreSQL".to_owned(),
+        })
+    }
+}

@@ -1,0 +1,273 @@
+//! The relay's API through the real program: the requests of the other mail proxy as its manual prints them, the command
+//! line, keys with tenants, and what a restart keeps.
+
+mod program;
+
+use std::process::{Command, Output};
+
+use program::{Home, Server, wait_until};
+use serde_json::{Value, json};
+use tollgate_testbed::Sink;
+
+const ADMIN: &str = "admin-token-0123456789";
+const APP: &str = "app-token-0123456789";
+const PASSWORD: &str = "correct-horse-battery";
+
+fn home() -> Home {
+    let config = "
+log: { format: json }
+keys:
+  - { name: ops, role: admin, token_env: ADMIN_TOKEN }
+  - { name: app, role: check, token_env: APP_TOKEN, tenant: acme, senders: [acme.example] }
+rules:
+  sender: { by: sender, limits: [100/hour] }
+policies:
+  mail.accept: [sender]
+relay:
+  hostname: relay.example
+  listen: [{ smtp: 127.0.0.1:0 }]
+  queue: { dir: ./queue, min_free: 1KiB }
+  accept: mail.accept
+  secret_env: RELAY_SECRET
+  accounts:
+    fixed/main: { host: 127.0.0.1, port: 1, tls: none }
+";
+    let home = Home::with(config).variable("ADMIN_TOKEN", ADMIN).variable("APP_TOKEN", APP);
+    home.variable("RELAY_SECRET", "a-secret-that-all-nodes-know").variable("TOLLGATE_TOKEN", ADMIN)
+}
+
+/// Runs a command of a shell, with the address of the printed one replaced by the server's.
+fn printed(home: &Home, server: &Server, command: &str) -> String {
+    let command = command.replace("http://localhost:8000", &server.url());
+    let output = Command::new("sh")
+        .current_dir(home.directory())
+        .args(["-c", &command])
+        .env("TOKEN", ADMIN)
+        .output()
+        .expect("sh is there");
+    assert!(output.status.success(), "{command}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn text(output: &Output) -> String {
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// Submits mail as the application. Returns status and body.
+fn submit(home: &Home, server: &Server, key: &str, body: &Value) -> (String, Value) {
+    let command = format!(
+        "curl -s -w '\\n%{{http_code}}' http://localhost:8000/api/v1/messages -H 'X-API-Token: {APP}' \
+         -H 'Content-Type: application/json' -H 'Idempotency-Key: {key}' -d '{body}'"
+    );
+    let answer = printed(home, server, &command);
+    let (body, status) = answer.rsplit_once('\n').unwrap();
+    (status.to_owned(), serde_json::from_str(body).unwrap())
+}
+
+fn message() -> Value {
+    json!({ "from": "ada@acme.example", "to": "bob@there.example", "subject": "hi", "text": "hello" })
+}
+
+#[test]
+fn the_printed_requests_of_the_other_proxy_work() {
+    let home = home();
+    let server = home.start();
+    let made = printed(
+        &home,
+        &server,
+        r#"curl -s -X POST http://localhost:8000/account \
+     -H "X-API-Token: $TOKEN" \
+     -H "Content-Type: application/json" \
+     -d '{
+       "id": "primary-smtp",
+       "tenant_id": "acme",
+       "host": "smtp.example.com",
+       "port": 587,
+       "user": "sender@example.com",
+       "password": "secret",
+       "use_tls": true,
+       "limit_per_minute": 10,
+       "limit_per_hour": 100,
+       "limit_per_day": 1000
+     }'"#,
+    );
+    let made: Value = serde_json::from_str(&made).unwrap();
+    assert_eq!((&made["ok"], &made["limit_per_hour"]), (&json!(true), &json!(100)), "{made}");
+    let made = printed(
+        &home,
+        &server,
+        r#"curl -s -X POST http://localhost:8000/account \
+     -H "X-API-Token: $TOKEN" \
+     -H "Content-Type: application/json" \
+     -d '{
+       "id": "unlimited-smtp",
+       "tenant_id": "acme",
+       "host": "smtp.example.com",
+       "port": 587
+     }'"#,
+    );
+    let made: Value = serde_json::from_str(&made).unwrap();
+    assert_eq!(made["limits"], json!(["unlimited"]), "{made}");
+
+    // The first of two messages is sent; the limit defers the second, and the manual's filter finds it.
+    let sink = Sink::start();
+    let account = format!(
+        "curl -s -X PUT http://localhost:8000/api/v1/accounts/acme/sink -H \"X-API-Token: $TOKEN\" \
+         -d '{{\"host\":\"127.0.0.1\",\"port\":{},\"use_tls\":false,\"limit_per_hour\":1}}'",
+        sink.port()
+    );
+    printed(&home, &server, &account);
+    for id in ["primary-smtp", "unlimited-smtp"] {
+        text(&home.run(&server, &["accounts", "remove", "--tenant", "acme", id]));
+    }
+    for key in ["1", "2"] {
+        assert_eq!(submit(&home, &server, key, &message()).0, "202");
+    }
+    wait_until("one message is sent", || sink.count() == 1);
+    let deferred = || {
+        printed(
+            &home,
+            &server,
+            r#"curl -s "http://localhost:8000/messages?tenant_id=acme" \
+     -H "X-API-Token: $TOKEN" | jq '.messages[] | select(.deferred_ts != null)'"#,
+        )
+    };
+    wait_until("the other is deferred", || !deferred().is_empty());
+    let deferred: Value = serde_json::from_str(&deferred()).unwrap();
+    assert_eq!(
+        (&deferred["deferred_by"], &deferred["status"]),
+        (&json!("account acme,sink"), &json!("deferred"))
+    );
+    assert_eq!(sink.count(), 1);
+}
+
+#[test]
+fn accounts_and_the_queue_are_managed_from_the_command_line() {
+    let home = home();
+    let server = home.start();
+    std::fs::write(home.path("password"), format!("{PASSWORD}\n")).unwrap();
+    let add = [
+        "accounts",
+        "add",
+        "--tenant",
+        "acme",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        "587",
+        "--tls",
+        "none",
+        "--user",
+        "sender@example.com",
+        "--password-file",
+        "password",
+        "--limit-minute",
+        "10",
+        "--limit-hour",
+        "100",
+        "--limit-day",
+        "1000",
+    ];
+    let id = text(&home.run(&server, &add)).trim().to_owned();
+    assert!(id.starts_with("account-"), "{id}");
+    let shown: Value = serde_json::from_str(&text(
+        &home.run(&server, &["accounts", "show", "--tenant", "acme", &id, "--json"]),
+    ))
+    .unwrap();
+    assert_eq!(shown["limits"], json!(["10/min sliding", "100/hour sliding", "1000/day sliding"]), "{shown}");
+    let preset = [
+        "accounts",
+        "add",
+        "--tenant",
+        "acme",
+        "--id",
+        "ses",
+        "--host",
+        "ses.example",
+        "--preset",
+        "ses-production",
+    ];
+    assert_eq!(text(&home.run(&server, &preset)), "ses\n");
+    let list = text(&home.run(&server, &["accounts", "list"]));
+    assert!(list.contains("14/min sliding, 840/hour sliding, 50000/day sliding"), "{list}");
+    assert!(list.contains("fixed") && !list.contains(PASSWORD), "{list}");
+    let taken = home.run(&server, &preset);
+    assert!(
+        !taken.status.success() && String::from_utf8_lossy(&taken.stderr).contains("already"),
+        "{taken:?}"
+    );
+    let fixed = home.run(&server, &["accounts", "remove", "--tenant", "fixed", "main"]);
+    assert!(String::from_utf8_lossy(&fixed.stderr).contains("configuration file"), "{fixed:?}");
+    for id in [&*id, "ses"] {
+        assert!(
+            text(&home.run(&server, &["accounts", "remove", "--tenant", "acme", id])).contains("removed")
+        );
+    }
+
+    // Without an account the message waits; a restart keeps it, its idempotency key, and the accounts.
+    let (status, sent) = submit(&home, &server, "one", &message());
+    assert_eq!(status, "202", "{sent}");
+    let message_id = sent["id"].as_str().unwrap().to_owned();
+    wait_until("the lane sleeps", || text(&home.run(&server, &["queue", "lanes"])).contains("paused"));
+    let top = text(&home.run(&server, &["top", "--once", "--interval", "100ms"]));
+    assert!(top.contains("there.example"), "{top}");
+    let add = [
+        "accounts",
+        "add",
+        "--tenant",
+        "other",
+        "--id",
+        "kept",
+        "--host",
+        "127.0.0.1",
+        "--tls",
+        "none",
+        "--user",
+        "u",
+        "--password-file",
+        "password",
+    ];
+    text(&home.run(&server, &add));
+    assert_eq!(text(&home.run(&server, &["queue", "pause", "--tenant", "acme"])), "paused\n");
+    let log = server.stop();
+    let server = home.start();
+    wait_until("the pause holds again", || {
+        text(&home.run(&server, &["queue", "lanes"])).contains("an operator paused it")
+    });
+    assert_eq!(text(&home.run(&server, &["queue", "resume", "--tenant", "acme"])), "resumed\n");
+    assert!(text(&home.run(&server, &["accounts", "list"])).contains("kept"));
+    let (status, again) = submit(&home, &server, "one", &message());
+    assert_eq!((&*status, &again), ("202", &sent), "the first result");
+    let mut other = message();
+    other["subject"] = json!("another");
+    assert_eq!(submit(&home, &server, "one", &other).0, "422");
+
+    let list = text(&home.run(&server, &["queue", "list", "--tenant", "acme"]));
+    assert!(list.contains(&message_id) && list.contains("bob@there.example"), "{list}");
+    assert_eq!(list.matches("queued").count(), 1, "one message was queued: {list}");
+    assert!(text(&home.run(&server, &["queue", "retry", &message_id])).contains("tried now"));
+    assert!(text(&home.run(&server, &["queue", "cancel", &message_id])).contains("is cancelled"));
+    let shown = text(&home.run(&server, &["queue", "show", &message_id]));
+    assert!(shown.contains("cancelled") && shown.contains("accepted"), "{shown}");
+    let unknown = home.run(&server, &["queue", "show", "00000000000000000000000000000000"]);
+    assert!(!unknown.status.success());
+    let log = log + &server.stop();
+    assert!(!log.contains(PASSWORD), "{log}");
+    assert!(log.contains("account.create") && log.contains("message.cancel"), "{log}");
+    for entry in walk(home.directory()) {
+        let bytes = std::fs::read(&entry).unwrap();
+        let found = bytes.windows(PASSWORD.len()).any(|window| window == PASSWORD.as_bytes());
+        assert!(!found || entry.ends_with("password"), "{} has the password", entry.display());
+    }
+}
+
+/// All files below a directory.
+fn walk(directory: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { found.extend(walk(&path)) } else { found.push(path) }
+    }
+    found
+}
