@@ -6,7 +6,9 @@
 
 mod answers;
 pub mod clients;
+mod count_rows;
 mod counting;
+mod databases;
 mod deserialize;
 mod drain;
 pub mod env_typos;
@@ -43,7 +45,7 @@ pub mod valkey;
 mod variables;
 mod zones;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path as FilePath;
@@ -51,6 +53,7 @@ use std::sync::Arc;
 
 use tollgate_core::{Policies, Span};
 use tollgate_gateway::settings::Settings;
+use tollgate_postgres::Settings as PostgresSettings;
 use tollgate_web::Answers;
 
 pub use clients::Clients;
@@ -94,6 +97,8 @@ pub struct Config {
     pub keys: Vec<ApiKey>,
     /// Where counters are kept.
     pub store: StoreConfig,
+    /// The databases in which rules count rows, by name.
+    pub databases: BTreeMap<String, PostgresSettings>,
     /// The log.
     pub log: LogConfig,
     /// How long requests in flight may take when the program ends.
@@ -237,12 +242,15 @@ fn mean(
     let keys = keys::mean(&written.keys.unwrap_or_default(), environment, &mut findings);
     let listen = listen::mean(written.listen.as_ref(), &keys, &mut findings);
     let store = store::mean(written.store.as_ref(), environment, &mut findings);
+    let written_databases = written.databases.unwrap_or_default();
+    let databases = databases::mean(&written_databases, environment, &mut findings);
     let kinds = fields::mean(&written.fields.unwrap_or_default(), &mut findings);
     let written_policies = written.policies.unwrap_or_default();
     let written_guards = written.guards.unwrap_or_default();
     let guarded = guards::guarded(&written_guards, &written_policies);
     let on_outage = rules::default_on_outage(written.on_outage.as_deref(), &mut findings);
     let written_rules = written.rules.unwrap_or_default();
+    databases::check_named(&written_rules, &written_databases, &mut findings);
     let mut rules = rules::mean(&written_rules, &kinds, &guarded, on_outage, &mut findings);
     let made = guards::make(&written_guards, &kinds, &written_policies, &mut rules, &mut findings);
     let written_relay = written.relay.as_ref();
@@ -287,6 +295,7 @@ fn mean(
         listen,
         keys: keys.into_usable(),
         store,
+        databases,
         log: log::mean(&written.log.unwrap_or_default()),
         drain,
         policies: Policies::new(written.enabled.unwrap_or(true), rules.into_usable(), policies)
