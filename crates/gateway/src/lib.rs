@@ -10,6 +10,8 @@ mod date;
 mod exchange;
 mod flow;
 mod forward;
+#[doc(hidden)]
+pub mod fuzzing;
 mod gateway;
 mod h1;
 mod http2;

@@ -2,28 +2,35 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use tokio::time::{Instant, timeout_at};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep_until};
 use tollgate_core::{Clock, StoreError, Timestamp};
 
-use crate::counter::{Counter, Loaded};
+use crate::counter::{Counter, HoldsKnown, Loaded};
 use crate::lanes::Job;
 use crate::load::{LoadSql, Scene, Wants};
 use crate::pool::{Haste, Line, Pool};
 use crate::settings::Settings;
 use crate::transaction::{Begin, roll_back};
-use crate::work::{Reply, Table};
+use crate::work::{Reply, Table, Work};
 use crate::write::{Edits, WriteSql};
 
 /// The database as transactions use it.
 pub(crate) struct Database {
-    pub(crate) pool: Pool,
+    pub(crate) pool: Arc<Pool>,
     pub(crate) begin: Begin,
     load: LoadSql,
     write: WriteSql,
     /// Goes before the server's clock, where tests move time.
     clock: parking_lot::RwLock<Option<Arc<dyn Clock>>>,
+    /// When the server had no room for a write, and what it said.
+    full: parking_lot::Mutex<Option<(Instant, String)>>,
 }
+
+/// How long a server counts as full after it had no room.
+const FULL_FOR: Duration = Duration::from_secs(30);
 
 /// What came of each job, and whether it is known.
 type Replies = Vec<Result<Reply, StoreError>>;
@@ -31,11 +38,12 @@ type Replies = Vec<Result<Reply, StoreError>>;
 impl Database {
     pub(crate) fn new(pool: Pool, settings: &Settings) -> Self {
         Self {
-            pool,
+            pool: Arc::new(pool),
             begin: Begin::new(settings),
             load: LoadSql::new(&settings.schema),
             write: WriteSql::new(&settings.schema),
             clock: parking_lot::RwLock::new(None),
+            full: parking_lot::Mutex::new(None),
         }
     }
 
@@ -48,58 +56,89 @@ impl Database {
         self.clock.read().as_ref().map(|clock| clock.now())
     }
 
-    /// Settles all jobs in one transaction, and answers each.
+    /// Settles all jobs in one transaction, and answers each, at its deadline at the latest. The transaction
+    /// goes on for as long as one of them waits.
     pub(crate) async fn transact(&self, jobs: Vec<Job>) {
-        let deadline = jobs.iter().map(|job| job.deadline).max().unwrap_or_else(Instant::now);
-        let done = timeout_at(deadline, self.attempt(jobs)).await;
-        // A time-out drops the jobs with the connection; their callers are told by `Waiting`.
-        drop(done);
+        let (works, callers) =
+            jobs.into_iter().map(|job| (job.work, Some((job.deadline, job.answer)))).unzip();
+        let waiting = Waiting { callers: parking_lot::Mutex::new(callers) };
+        let mut attempt = std::pin::pin!(self.attempt(works, &waiting));
+        while let Some(next) = waiting.next_deadline() {
+            tokio::select! {
+                () = &mut attempt => return,
+                () = sleep_until(next) => {
+                    // Before somebody asks again, on a connection that may be as silent.
+                    self.pool.distrust();
+                    waiting.expire(Instant::now());
+                }
+            }
+        }
+        // Nobody waits any more: dropping the attempt closes its connection, and nothing more is done.
     }
 
-    async fn attempt(&self, jobs: Vec<Job>) {
-        let mut waiting = Waiting { jobs };
+    async fn attempt(&self, works: Vec<Work>, waiting: &Waiting) {
         let line = match self.pool.line(Haste::FailFast).await {
             Ok(line) => line,
             Err(error) => return waiting.fail(&error),
         };
         let mut wants = Wants::default();
-        waiting.jobs.iter().for_each(|job| job.work.want(&mut wants));
+        works.iter().for_each(|work| work.want(&mut wants));
         let scene = match self.load.load(&line.client, &self.begin, &wants, self.own_time()).await {
             Ok(scene) => scene,
             Err(error) => {
                 waiting.fail(&error);
-                return self.abandon(line).await;
+                return self.end(line, &error).await;
             }
         };
-        let (table, replies) = match settle(wants, scene, &waiting.jobs) {
-            Ok(settled) => settled,
-            Err(error) => {
-                waiting.fail(&error);
-                return self.abandon(line).await;
-            }
-        };
+        let (table, replies) = settle(wants, scene, &works);
         let edits = Edits {
             counters: table.counters.values().filter_map(Counter::edit).collect(),
             spent: table.spent,
-            forgotten: table.forgotten,
         };
         if edits.is_empty() {
             // Nobody need wait for the end of a transaction that writes nothing.
             waiting.answer(replies);
             return self.abandon(line).await;
         }
-        match self.write.write(&line.client, &edits).await {
+        let written = self.write.write(&line.client, &edits).await;
+        self.note_room(&written);
+        match written {
             Ok(()) => {
                 self.pool.give_back(line);
                 waiting.answer(replies);
             }
             Err(error) => {
-                let broken = error.is_uncertain();
                 waiting.fail(&error);
-                if !broken {
-                    self.abandon(line).await;
-                }
+                self.end(line, &error).await;
             }
+        }
+    }
+
+    /// Remembers whether the server has room for what is written.
+    fn note_room(&self, written: &Result<(), StoreError>) {
+        match written {
+            Ok(()) => *self.full.lock() = None,
+            Err(StoreError::OutOfMemory { reason }) => {
+                *self.full.lock() = Some((Instant::now(), reason.clone()));
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// What the server said when it had no room, unless it has had since, or nobody has tried for a while.
+    pub(crate) fn full(&self) -> Option<String> {
+        let full = self.full.lock();
+        full.as_ref().filter(|(at, _)| at.elapsed() < FULL_FOR).map(|(_, reason)| reason.clone())
+    }
+
+    /// Ends a transaction that failed. If the server as a whole cannot be used, this and all unused
+    /// connections are closed: another server may have to be asked.
+    pub(crate) async fn end(&self, line: Line, error: &StoreError) {
+        if error.is_outage() || error.is_uncertain() {
+            drop(line);
+            self.pool.distrust();
+        } else {
+            self.abandon(line).await;
         }
     }
 
@@ -111,22 +150,40 @@ impl Database {
     }
 }
 
-/// Callers that wait for a transaction. Those that get no answer before it is dropped are told that none
-/// came in time.
+/// Callers that wait for a transaction, in the order of their work. Those that get no answer before it is
+/// dropped are told that none came in time.
 struct Waiting {
-    jobs: Vec<Job>,
+    callers: parking_lot::Mutex<Vec<Option<Caller>>>,
 }
 
+/// Until when a caller waits, and how it is answered.
+type Caller = (Instant, oneshot::Sender<Result<Reply, StoreError>>);
+
 impl Waiting {
-    fn answer(&mut self, replies: Replies) {
-        for (job, reply) in self.jobs.drain(..).zip(replies) {
-            job.answer(reply);
+    fn answer(&self, replies: Replies) {
+        for (caller, reply) in self.callers.lock().iter_mut().zip(replies) {
+            if let Some((_, answer)) = caller.take() {
+                // A caller that is gone needs no answer.
+                let _ = answer.send(reply);
+            }
         }
     }
 
-    fn fail(&mut self, error: &StoreError) {
-        for job in self.jobs.drain(..) {
-            job.answer(Err(error.clone()));
+    fn fail(&self, error: &StoreError) {
+        let count = self.callers.lock().len();
+        self.answer((0..count).map(|_| Err(error.clone())).collect());
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        self.callers.lock().iter().flatten().map(|(deadline, _)| *deadline).min()
+    }
+
+    /// Tells those whose time is up. What they asked may yet be done.
+    fn expire(&self, now: Instant) {
+        for caller in self.callers.lock().iter_mut() {
+            if let Some((_, answer)) = caller.take_if(|(deadline, _)| *deadline <= now) {
+                let _ = answer.send(Err(StoreError::TimedOut));
+            }
         }
     }
 }
@@ -137,14 +194,20 @@ impl Drop for Waiting {
     }
 }
 
-/// Settles jobs one after the other over what was loaded.
-fn settle(wants: Wants, mut scene: Scene, jobs: &[Job]) -> Result<(Table, Replies), StoreError> {
+/// Settles jobs one after the other over what was loaded. A counter that cannot be read is left out.
+fn settle(wants: Wants, mut scene: Scene, works: &[Work]) -> (Table, Replies) {
     let mut counters = HashMap::with_capacity(wants.counters.len());
     for (id, want) in wants.counters {
-        let loaded = scene.counters.remove(&id).unwrap_or(Loaded { all_holds: true, ..Loaded::default() });
-        counters.insert(id, Counter::new(want.name, loaded)?);
+        if scene.damaged.contains(&id) {
+            continue;
+        }
+        let none = || Loaded { holds_known: HoldsKnown::All, ..Loaded::default() };
+        let loaded = scene.counters.remove(&id).unwrap_or_else(none);
+        if let Ok(counter) = Counter::new(want.name.clone(), loaded, |limit| want.keeps(limit)) {
+            counters.insert(id, counter);
+        }
     }
-    let mut table = Table { now: scene.now, counters, spent: Vec::new(), forgotten: Vec::new() };
-    let replies = jobs.iter().map(|job| job.work.settle(&mut table, &scene)).collect();
-    Ok((table, replies))
+    let mut table = Table { now: scene.now, counters, spent: Vec::new() };
+    let replies = works.iter().map(|work| work.settle(&mut table, &scene)).collect();
+    (table, replies)
 }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use tokio::time::timeout;
-use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Row};
 use tollgate_core::{Clock, Span, StoreError, Timestamp};
 
 use crate::codec::moment_of;
@@ -53,17 +54,26 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const FACTS: &str = "SELECT current_setting('server_version_num')::int, current_setting('server_version'), \
     pg_is_in_recovery() OR current_setting('default_transaction_read_only')::boolean, \
     current_setting('default_transaction_isolation'), current_setting('synchronous_commit'), \
-    (SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)), 0)::float8 \
-     FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'), \
+    (SELECT coalesce(max(extract(epoch FROM clock_timestamp() - began)), 0)::float8 FROM \
+     (SELECT xact_start FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend' \
+      UNION ALL SELECT prepared FROM pg_prepared_xacts) t(began)), \
     (SELECT coalesce(sum(n_tup_upd), 0)::bigint FROM pg_stat_all_tables WHERE schemaname = '@' AND relname = 'counter'), \
     (SELECT coalesce(sum(n_tup_hot_upd), 0)::bigint FROM pg_stat_all_tables WHERE schemaname = '@' AND relname = 'counter'), \
     (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, \
-    (SELECT coalesce(sum(n_live_tup), 0)::bigint FROM pg_stat_all_tables WHERE schemaname = '@' AND relname = 'counter'), current_setting('max_connections')::int, \
-    inet_server_port(), \
+    (SELECT coalesce(sum(n_live_tup), 0)::bigint FROM pg_stat_all_tables WHERE schemaname = '@' AND relname = 'counter'), \
+    current_setting('max_connections')::int, \
+    pg_has_role('pg_read_all_stats', 'USAGE'), \
     ARRAY(SELECT c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
      WHERE n.nspname = '@' AND c.relkind = 'r' AND NOT (has_table_privilege(c.oid, 'SELECT') \
-     AND has_table_privilege(c.oid, 'INSERT') AND has_table_privilege(c.oid, 'UPDATE') \
-     AND has_table_privilege(c.oid, 'DELETE')) ORDER BY 1)";
+     AND (c.relname = 'version' OR has_table_privilege(c.oid, 'INSERT') \
+     AND has_table_privilege(c.oid, 'UPDATE') AND has_table_privilege(c.oid, 'DELETE'))) \
+     UNION ALL SELECT f.proname::text FROM pg_proc f JOIN pg_namespace n ON n.oid = f.pronamespace \
+     WHERE n.nspname = '@' AND NOT has_function_privilege(f.oid, 'EXECUTE') ORDER BY 1), \
+    ARRAY(SELECT slot_name::text FROM pg_replication_slots WHERE NOT active ORDER BY 1)";
+
+/// A name that no program uses, and that a session may set.
+const MARK: &str = "SELECT set_config('tollgate.doctor', $1, false)";
+const MARKED: &str = "SELECT coalesce(current_setting('tollgate.doctor', true), '')";
 
 /// Looks at the server.
 pub async fn inspect(settings: &Settings, clock: &dyn Clock) -> Vec<Finding> {
@@ -92,14 +102,32 @@ async fn look(settings: &Settings, clock: &dyn Clock) -> Result<Vec<Finding>, St
     let handle = tokio::runtime::Handle::current();
     let pool = Pool::new(std::sync::Arc::new(settings.clone()), tls, handle);
     let line = pool.dial().await?;
-    let version = schema::version(&line.client, &settings.schema).await?;
+    let version = schema::current(&line.client, &settings.schema).await?;
     let before = clock.now();
     let facts = FACTS.replace('@', &settings.schema);
     let rows = line.client.query_typed(&facts, &[]).await;
     let rows = rows.map_err(|error| meaning(&error, Stage::Open))?;
     let after = clock.now();
     let row = rows.first().ok_or_else(|| crate::fault::damaged("the server's answer"))?;
-    judge(settings, version, row, before, after).map_err(|error| meaning(&error, Stage::Open))
+    let judged = judge(settings, version, row, before, after);
+    let mut findings = judged.map_err(|error| meaning(&error, Stage::Open))?;
+    if shares_sessions(&line.client, &pool.dial().await?.client).await? {
+        let words =
+            "a pooler hands one session of the server to several connections, which tollgate allows for";
+        findings.push(Finding::note("pooler", words.to_owned()));
+    }
+    Ok(findings)
+}
+
+/// Whether what one connection sets for its session is set for another one too.
+async fn shares_sessions(one: &Client, other: &Client) -> Result<bool, StoreError> {
+    let fails = |error: tokio_postgres::Error| meaning(&error, Stage::Open);
+    let mark = format!("{:x}", std::process::id());
+    one.query_typed(MARK, &[(&mark, Type::TEXT)]).await.map_err(fails)?;
+    let rows = other.query_typed(MARKED, &[]).await.map_err(fails)?;
+    let found = rows.first().and_then(|row| row.try_get::<_, String>(0).ok());
+    one.query_typed(MARK, &[(&"", Type::TEXT)]).await.map_err(fails)?;
+    Ok(found.as_deref() == Some(&mark))
 }
 
 fn judge(
@@ -149,18 +177,30 @@ fn judge(
         let words = format!("max_connections is {most}, and one node uses up to {}", settings.connections);
         findings.push(Finding::warning("connections", words, "raise max_connections, or use pgbouncer"));
     }
-    let port: Option<i32> = row.try_get(11)?;
-    let asked = settings.server.get_ports().first().copied().unwrap_or(5432);
-    if port.is_some_and(|port| port != i32::from(asked)) {
-        let words = "the server listens on another port than was asked: there is a pooler between".to_owned();
-        findings.push(Finding::note("pooler", words));
+    let user = settings.user().unwrap_or("the user");
+    if !row.try_get(11)? {
+        let words = "the user does not see how long transactions of other users have been open".to_owned();
+        findings.push(Finding {
+            remedy: Some(format!("GRANT pg_read_all_stats TO {user}")),
+            ..Finding::note("transactions", words)
+        });
+    }
+    let slots: Vec<String> = row.try_get(13)?;
+    if !slots.is_empty() {
+        let words =
+            format!("nobody uses the replication slots {}, which keep old data in place", slots.join(", "));
+        findings.push(Finding::warning(
+            "replication",
+            words,
+            "see why, or drop them: pg_drop_replication_slot",
+        ));
     }
     let forbidden: Vec<String> = row.try_get(12)?;
     if !forbidden.is_empty() {
-        let words = format!("the user may not read and change {}", forbidden.join(", "));
+        let words = format!("the user may not use {}", forbidden.join(", "));
         let remedy = format!(
-            "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {}",
-            settings.user().unwrap_or("the user")
+            "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {user}; \
+             GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO {user}"
         );
         findings.push(Finding { remedy: Some(remedy), ..Finding::problem("permissions", words, "") });
     }
@@ -206,5 +246,22 @@ impl Finding {
 
     fn problem(about: &'static str, words: String, remedy: &str) -> Self {
         Self { grade: Grade::Problem, about, words, remedy: Some(remedy.to_owned()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_servers_long_transactions_and_cold_updates_are_told() {
+        assert_eq!(judge_version(130_011, "13.11").grade, Grade::Problem);
+        assert_eq!(judge_version(140_000, "14.0").grade, Grade::Fine);
+        assert!(judge_activity(299.0, 999, 0).is_empty());
+        assert!(judge_activity(0.0, 1_000, 800).is_empty());
+        let findings = judge_activity(301.0, 1_000, 799);
+        let told: Vec<_> = findings.iter().map(|it| (it.grade, it.about)).collect();
+        assert_eq!(told, [(Grade::Warning, "transactions"), (Grade::Warning, "updates")]);
+        assert!(findings[1].words.contains("80 %"), "{}", findings[1].words);
     }
 }

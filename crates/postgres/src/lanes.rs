@@ -19,7 +19,7 @@ pub(crate) struct Job {
     pub(crate) work: Work,
     locks: Vec<i64>,
     pub(crate) deadline: Instant,
-    answer: oneshot::Sender<Result<Reply, StoreError>>,
+    pub(crate) answer: oneshot::Sender<Result<Reply, StoreError>>,
 }
 
 /// The most keys that one transaction locks.
@@ -169,14 +169,125 @@ impl Queue {
         Some((jobs, locks))
     }
 
-    /// Refuses those who have waited for too long; when to look again, if anybody waits.
+    /// Refuses those who have waited for too long; when to look again, if anybody waits. Who waited for a
+    /// counter is told that it is busy; who waited for the server only, that it is too slow.
     fn expire(&mut self, now: Instant) -> Option<Instant> {
-        let (late, waiting): (VecDeque<Job>, VecDeque<Job>) =
-            self.waiting.drain(..).partition(|job| job.deadline <= now);
-        self.waiting = waiting;
-        late.into_iter().for_each(|job| job.answer(Err(StoreError::Busy)));
+        let mut wanted: HashSet<i64> = self.busy.clone();
+        for job in std::mem::take(&mut self.waiting) {
+            let busy = job.locks.iter().any(|lock| wanted.contains(lock));
+            wanted.extend(job.locks.iter().copied());
+            match job.deadline <= now {
+                true if busy => job.answer(Err(StoreError::Busy)),
+                true => job.answer(Err(StoreError::TimedOut)),
+                false => self.waiting.push_back(job),
+            }
+        }
         let next = self.waiting.iter().map(|job| job.deadline).min();
         self.timed = next.is_some();
         next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tollgate_core::{Charges, Plan, Ticket};
+
+    use super::*;
+    use crate::name::Names;
+    use crate::settings::Settings;
+    use crate::work::Attempt;
+
+    type Answer = oneshot::Receiver<Result<Reply, StoreError>>;
+    type Asked<'k> = (fn(Attempt) -> Work, &'k [&'k str]);
+
+    /// A job at keys, with its end of the answer.
+    fn job(kind: fn(Attempt) -> Work, keys: &[&str], deadline: Instant) -> (Job, Answer) {
+        let names = Names::new(&Settings::parse("postgres://a@localhost/b").unwrap());
+        let plan = Arc::new(Plan::new("rule".into(), vec!["10/min".parse().unwrap()]).unwrap());
+        let mut charges = Charges::new(Ticket(1), 1, None);
+        keys.iter().for_each(|key| charges.push(&plan, key, true));
+        let work = kind(Attempt::new(&charges, &names).unwrap());
+        let locks = work.names().map(|name| name.lock).collect();
+        let (answer, answered) = oneshot::channel();
+        (Job { work, locks, deadline, answer }, answered)
+    }
+
+    fn queue(jobs: &[Asked<'_>]) -> (Queue, Vec<Answer>) {
+        let later = Instant::now() + Duration::from_secs(60);
+        let (waiting, answers) = jobs.iter().map(|(kind, keys)| job(*kind, keys, later)).unzip();
+        (Queue { waiting, ..Queue::default() }, answers)
+    }
+
+    /// How many jobs start together, again and again, while nothing ends.
+    fn starts(queue: &mut Queue) -> Vec<usize> {
+        std::iter::from_fn(|| queue.next(8)).map(|(jobs, _)| jobs.len()).collect()
+    }
+
+    #[test]
+    fn attempts_at_one_key_start_together_and_others_beside_them() {
+        let take: fn(Attempt) -> Work = Work::Take;
+        let (mut queue, _answers) = queue(&[
+            (take, &["a"]),
+            (take, &["b"]),
+            (Work::Peek, &["a", "c"]),
+            (take, &["c"]),
+            (take, &["d"]),
+        ]);
+        assert_eq!(starts(&mut queue), [3, 1, 1], "a with c, b, d");
+        assert_eq!((queue.running, queue.busy.len()), (3, 4));
+    }
+
+    #[test]
+    fn nothing_overtakes_what_waits_for_the_same_key() {
+        let take: fn(Attempt) -> Work = Work::Take;
+        let retract: fn(Attempt) -> Work = Work::Retract;
+        let (mut queue, _answers) =
+            queue(&[(take, &["a"]), (retract, &["a", "b"]), (take, &["b"]), (take, &["c"])]);
+        assert_eq!(starts(&mut queue), [1, 1], "a and c: b is wanted by what waits for a");
+        queue.busy.clear();
+        assert_eq!(starts(&mut queue), [1], "what is not shared goes alone");
+        queue.busy.clear();
+        assert_eq!(starts(&mut queue), [1]);
+        assert!(queue.waiting.is_empty());
+    }
+
+    #[test]
+    fn a_transaction_has_no_more_jobs_and_keys_than_it_may() {
+        let take: fn(Attempt) -> Work = Work::Take;
+        let many = vec![(take, &["hot"][..]); MOST_JOBS + 44];
+        let (mut all, _answers) = queue(&many);
+        assert_eq!(starts(&mut all), [MOST_JOBS], "the others wait for the key");
+        let names: Vec<String> = (0..100).map(|key| format!("k{key}")).collect();
+        let pairs: Vec<[&str; 2]> = names.iter().map(|name| ["hot", name.as_str()]).collect();
+        let wide: Vec<Asked<'_>> = pairs.iter().map(|keys| (take, &keys[..])).collect();
+        let (mut all, _answers) = queue(&wide);
+        let (jobs, locks) = all.next(8).unwrap();
+        assert_eq!((jobs.len(), locks.len()), (MOST_KEYS - 1, MOST_KEYS));
+        assert!(all.next(8).is_none());
+        let (mut full, _answers) = queue(&[(take, &["a"]), (take, &["b"])]);
+        assert!(full.next(1).is_some() && full.next(1).is_none(), "no more transactions than connections");
+    }
+
+    #[test]
+    fn who_waits_too_long_for_a_key_is_told_busy_and_for_the_server_that_it_is_slow() {
+        let now = Instant::now();
+        let later = now + Duration::from_secs(1);
+        let (early, mut answers) = (["a", "b", "b", "c"], Vec::new());
+        let mut all = Queue::default();
+        for (key, deadline) in early.into_iter().zip([now, now, now, later]) {
+            let (job, answer) = job(Work::Take, &[key], deadline);
+            all.busy.extend(job.locks.iter().copied().filter(|_| key == "a"));
+            all.waiting.push_back(job);
+            answers.push(answer);
+        }
+        assert_eq!(all.expire(now), Some(later));
+        let mut told = answers.iter_mut().map(|answer| answer.try_recv().ok().and_then(Result::err));
+        assert_eq!(told.next().unwrap(), Some(StoreError::Busy), "a transaction has its key");
+        assert_eq!(told.next().unwrap(), Some(StoreError::TimedOut), "its key is free");
+        assert_eq!(told.next().unwrap(), Some(StoreError::Busy), "somebody before it wants its key");
+        assert_eq!(told.next().unwrap(), None, "it has time");
+        assert_eq!(all.waiting.len(), 1);
     }
 }

@@ -12,6 +12,7 @@ mod lanes;
 mod load;
 mod name;
 mod pool;
+mod redial;
 mod schema;
 mod settings;
 mod store;

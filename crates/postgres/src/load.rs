@@ -1,54 +1,28 @@
 //! The first half of a transaction: locks, then the server's time, then what settling needs of each
-//! counter.
+//! counter. However long a log is and however many holds there are, only those are loaded that a decision
+//! depends on.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
+mod scene;
+mod wants;
 
+use tokio_postgres::Client;
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Row};
-use tollgate_core::limit::{Entry, Hold, Limit};
-use tollgate_core::{Plan, StoreError, Ticket, Timestamp};
+use tollgate_core::limit::Limit;
+use tollgate_core::{StoreError, Timestamp};
 
-use crate::codec::{Garbled, moment_of, natural, ticket_of};
+use scene::Kind;
+pub(crate) use scene::Scene;
+use wants::{MoreEntries, MoreHolds};
+pub(crate) use wants::{Want, Wants};
+
+use crate::codec::{Kept, column};
+use crate::counter::HoldsKnown;
 use crate::counter::holds::FEW;
-use crate::counter::{Header, Loaded, LogRow};
-use crate::fault::damaged;
-use crate::name::{CounterId, Name, unescape};
+use crate::name::escape;
 use crate::transaction::{Begin, Param, Statement, ask};
 
-/// What a transaction needs of one counter.
-pub(crate) struct Want {
-    pub(crate) name: Name,
-    /// The limits that it is settled under.
-    pub(crate) plans: Vec<Arc<Plan>>,
-    /// The most that one attempt takes.
-    pub(crate) cost: u64,
-    /// The ids of holds that are named.
-    pub(crate) ids: BTreeSet<String>,
-    /// Whether all holds are needed, however many there are.
-    pub(crate) all_holds: bool,
-}
-
-/// What a transaction needs.
-#[derive(Default)]
-pub(crate) struct Wants {
-    pub(crate) counters: BTreeMap<CounterId, Want>,
-    /// The ticket that is given back, and when it was taken.
-    pub(crate) given: Option<(Ticket, Timestamp)>,
-}
-
-/// What was loaded.
-pub(crate) struct Scene {
-    pub(crate) now: Timestamp,
-    pub(crate) counters: HashMap<CounterId, Loaded>,
-    /// The counters at which the ticket was given back before.
-    pub(crate) spent: BTreeSet<CounterId>,
-    /// When rules were forgotten.
-    pub(crate) forgotten: HashMap<String, Timestamp>,
-}
-
-/// Entries of a log that are loaded beyond those that the cost may need.
-const SPARE_ENTRIES: u64 = 8;
+/// How many of the oldest entries of each limit are loaded at first.
+const FIRST_ENTRIES: i64 = 12;
 
 /// Under which name it is kept when all rules were forgotten: no rule's name has it.
 pub(crate) const ALL_RULES: &str = "%";
@@ -56,32 +30,40 @@ pub(crate) const ALL_RULES: &str = "%";
 /// The statements that load.
 pub(crate) struct LoadSql {
     counters: String,
-    logs: String,
+    oldest: String,
+    live: String,
     own: String,
     holds: String,
     all_holds: String,
+    own_holds: String,
+    soonest: String,
+    bounds: String,
     spent: String,
     forgotten: String,
 }
 
-const COUNTERS: &str = "SELECT now, id, limits, states, born, used, seq, holds, held, oldest, newest, last_at \
+const COUNTERS: &str = "SELECT now, id, limits, used, marks, logs, seq, holds, oldest, newest \
     FROM @.lock_and_load($1, $2, $3, $4)";
 
-const LOGS: &str = "SELECT counter, log, seq, at, ticket, cost FROM @.oldest_entries($1, $2)";
-
-// From the newest on: most tickets are given back soon.
-const OWN: &str = "SELECT k.id, 0::bigint, e.seq, e.at, e.ticket, e.cost FROM unnest($1::bytea[]) k(id) \
-    CROSS JOIN LATERAL (SELECT seq, at, ticket, cost FROM @.entry \
-    WHERE counter = k.id AND ticket = $2 ORDER BY seq DESC LIMIT 1) e";
+const ENTRIES: &str = "SELECT counter, place, part, seq, at, ticket, cost FROM ";
 
 const HOLDS: &str = "SELECT h.counter, h.id, h.ticket, h.weight, h.since, h.renewed \
-    FROM @.counter c JOIN @.hold h ON h.counter = c.id WHERE c.id = ANY($1) AND c.holds <= 64 \
-    UNION ALL SELECT h.counter, h.id, h.ticket, h.weight, h.since, h.renewed \
-    FROM @.counter c JOIN @.hold h ON h.counter = c.id AND h.id = ANY($2) \
-    WHERE c.id = ANY($1) AND c.holds > 64";
+    FROM @.counter c JOIN @.hold h ON h.counter = c.id AND h.renewed >= c.oldest WHERE c.id = ANY($1)";
 
-const ALL_HOLDS: &str = "SELECT h.counter, h.id, h.ticket, h.weight, h.since, h.renewed \
-    FROM @.hold h WHERE h.counter = ANY($1)";
+// Those that run out next, as many as weigh so much.
+const SOONEST: &str = "SELECT s.counter, s.id, s.ticket, s.weight, s.since, s.renewed \
+    FROM unnest($1::bytea[], $2::bigint[], $3::bigint[]) k(id, cutoff, weight) CROSS JOIN LATERAL ( \
+    SELECT h.*, sum(h.weight) OVER (ORDER BY h.renewed, h.id) - h.weight AS before FROM @.hold h \
+    WHERE h.counter = k.id AND h.renewed > k.cutoff) s WHERE s.before < k.weight";
+
+// Of those that were not loaded: what has run out, and the latest renewal of the others.
+const BOUNDS: &str = "SELECT k.id, count(*) FILTER (WHERE h.renewed <= k.cutoff), \
+    coalesce(sum(h.weight) FILTER (WHERE h.renewed <= k.cutoff), 0)::bigint, \
+    max(h.renewed) FILTER (WHERE h.renewed > k.cutoff), k.cutoff \
+    FROM unnest($1::bytea[], $2::bigint[]) k(id, cutoff) JOIN @.counter c ON c.id = k.id \
+    JOIN @.hold h ON h.counter = k.id AND h.renewed >= c.oldest WHERE NOT EXISTS ( \
+    SELECT FROM unnest($3::bytea[], $4::text[]) x(counter, id) WHERE x.counter = h.counter AND x.id = h.id) \
+    GROUP BY k.id, k.cutoff";
 
 const SPENT: &str = "SELECT counter FROM @.spent WHERE counter = ANY($1) AND ticket = $2 AND taken_at = $3";
 
@@ -92,10 +74,14 @@ impl LoadSql {
         let sql = |text: &str| text.replace('@', schema);
         Self {
             counters: sql(COUNTERS),
-            logs: sql(LOGS),
-            own: sql(OWN),
-            holds: sql(HOLDS),
-            all_holds: sql(ALL_HOLDS),
+            oldest: sql(&format!("{ENTRIES} @.oldest_entries($1, $2, $3)")),
+            live: sql(&format!("{ENTRIES} @.live_entries($1, $2, $3, $4)")),
+            own: sql(&format!("{ENTRIES} @.own_entries($1, $2, $3, $4, $5)")),
+            holds: sql(&format!("{HOLDS} AND (c.holds <= {FEW} OR h.id = ANY($2))")),
+            all_holds: sql(HOLDS),
+            own_holds: sql(&format!("{HOLDS} AND h.ticket = $2")),
+            soonest: sql(SOONEST),
+            bounds: sql(BOUNDS),
             spent: sql(SPENT),
             forgotten: sql(FORGOTTEN),
         }
@@ -114,11 +100,19 @@ impl LoadSql {
         locks.sort_unstable();
         locks.dedup();
         let ids: Vec<&[u8]> = wants.counters.keys().map(|id| &id[..]).collect();
-        let now = now.map(|now| now.as_micros().cast_signed());
-        let (sliding, mosts) = wants.sliding();
-        let (held, all_held, named) = wants.held();
+        let now = now.map(|now| column(now.as_micros()));
+        let chosen = |of: fn(&Want) -> bool| -> Vec<&[u8]> {
+            wants.counters.iter().filter(|(_, want)| of(want)).map(|(id, _)| &id[..]).collect()
+        };
+        let listed = chosen(Want::is_listed);
+        let is_ladder = |limit: &Limit| Kept::of(limit) == Kept::Failures;
+        let ladders = wants.counters.values().any(|want| want.limits().any(is_ladder));
+        let held = chosen(|want| want.limits().any(Limit::holds) && !want.all_holds);
+        let all_held = chosen(|want| want.limits().any(Limit::holds) && want.all_holds);
+        let named: Vec<&str> =
+            wants.counters.values().flat_map(|want| want.ids.iter().map(String::as_str)).collect();
         let ticket = wants.given.map(|(ticket, _)| ticket.0.cast_signed());
-        let taken_at = wants.given.map(|(_, at)| at.as_micros().cast_signed());
+        let taken_at = wants.given.map(|(_, at)| column(at.as_micros()));
         let rules: Vec<&str> = wants.counters.values().map(|want| &*want.name.rule).collect();
         let time_outs = &begin.time_outs[..];
         let counters: Vec<Param<'_>> = vec![
@@ -129,231 +123,168 @@ impl LoadSql {
         ];
         let mut statements = vec![Statement { sql: &self.counters, params: counters }];
         let mut kinds = vec![Kind::Counters];
-        let mut add = |kind, sql, params| {
-            kinds.push(kind);
-            statements.push(Statement { sql, params });
-        };
-        if !sliding.is_empty() {
-            let params: Vec<Param<'_>> = vec![(&sliding, Type::BYTEA_ARRAY), (&mosts, Type::INT8_ARRAY)];
-            add(Kind::Logs, &self.logs, params);
-        }
-        if !held.is_empty() {
-            add(Kind::Holds, &self.holds, vec![(&held, Type::BYTEA_ARRAY), (&named, Type::TEXT_ARRAY)]);
-        }
-        if !all_held.is_empty() {
-            add(Kind::Holds, &self.all_holds, vec![(&all_held, Type::BYTEA_ARRAY)]);
-        }
-        if let (Some(ticket), Some(taken_at)) = (&ticket, &taken_at) {
-            if !sliding.is_empty() {
-                add(Kind::Own, &self.own, vec![(&sliding, Type::BYTEA_ARRAY), (ticket, Type::INT8)]);
+        let mut add = |rows: usize, kind, sql, params| {
+            if rows > 0 {
+                kinds.push(kind);
+                statements.push(Statement { sql, params });
             }
-            let params: Vec<Param<'_>> =
-                vec![(&ids, Type::BYTEA_ARRAY), (ticket, Type::INT8), (taken_at, Type::INT8)];
-            add(Kind::Spent, &self.spent, params);
-            add(Kind::Forgotten, &self.forgotten, vec![(&rules, Type::TEXT_ARRAY)]);
+        };
+        let bytes = || Type::BYTEA_ARRAY;
+        let oldest: Vec<Param<'_>> =
+            vec![(&listed, bytes()), (&FIRST_ENTRIES, Type::INT8), (&ladders, Type::BOOL)];
+        add(listed.len(), Kind::Entries, &self.oldest, oldest);
+        let some: Vec<Param<'_>> = vec![(&held, bytes()), (&named, Type::TEXT_ARRAY)];
+        add(held.len(), Kind::Holds, &self.holds, some);
+        add(all_held.len(), Kind::Holds, &self.all_holds, vec![(&all_held, bytes())]);
+        if let (Some(ticket), Some(taken_at)) = (&ticket, &taken_at) {
+            add(held.len(), Kind::Holds, &self.own_holds, vec![(&held, bytes()), (ticket, Type::INT8)]);
+            let spent: Vec<Param<'_>> = vec![(&ids, bytes()), (ticket, Type::INT8), (taken_at, Type::INT8)];
+            add(ids.len(), Kind::Spent, &self.spent, spent);
+            add(ids.len(), Kind::Forgotten, &self.forgotten, vec![(&rules, Type::TEXT_ARRAY)]);
         }
         let answers = ask(client, Some(&begin.plain), &statements).await?;
         let mut scene = Scene::empty();
         for (kind, rows) in kinds.into_iter().zip(answers) {
-            scene.read(kind, &rows).map_err(|Garbled| damaged("a row of the store"))?;
-        }
-        for (id, want) in &wants.counters {
-            if let Some(loaded) = scene.counters.get_mut(id) {
-                let few = loaded.header.as_ref().is_none_or(|header| header.holds <= FEW);
-                loaded.all_holds = few || want.all_holds;
-            }
+            scene.read(kind, &rows, wants)?;
         }
         self.load_more(client, wants, &mut scene).await?;
         Ok(scene)
     }
 
-    /// Loads what turns out to be needed besides: more entries of a log, or all holds.
+    /// Loads what turns out to be needed besides: what a ticket took, more entries, or more about holds.
     async fn load_more(&self, client: &Client, wants: &Wants, scene: &mut Scene) -> Result<(), StoreError> {
-        loop {
-            let (mut sliding, mut mosts, mut held) = (Vec::<&[u8]>::new(), Vec::<i64>::new(), Vec::new());
-            for (id, want) in &wants.counters {
-                let Some(loaded) = scene.counters.get(id) else { continue };
-                if let Some(most) = want.lacks_entries(loaded, scene.now) {
-                    sliding.push(&id[..]);
-                    mosts.push(most.cast_signed());
-                }
-                if want.lacks_holds(loaded, scene.now) {
-                    held.push(&id[..]);
-                }
+        let mut more = More::default();
+        for (id, want) in &wants.counters {
+            let Some(loaded) = scene.counters.get_mut(id).filter(|_| !scene.damaged.contains(id)) else {
+                continue;
+            };
+            let few = loaded.header.as_ref().is_none_or(|header| header.holds <= FEW);
+            if few || want.all_holds {
+                loaded.holds_known = HoldsKnown::All;
             }
-            if sliding.is_empty() && held.is_empty() {
-                return Ok(());
+            match wants.given {
+                Some((_, taken_at)) => more.add_own(want, loaded, taken_at),
+                None => more.entries.extend(want.more_entries(loaded, scene.now)),
             }
-            let mut statements = Vec::new();
-            let logs: Vec<Param<'_>> = vec![(&sliding, Type::BYTEA_ARRAY), (&mosts, Type::INT8_ARRAY)];
-            statements.push(Statement { sql: &self.logs, params: logs });
-            statements.push(Statement { sql: &self.all_holds, params: vec![(&held, Type::BYTEA_ARRAY)] });
-            let answers = ask(client, None, &statements).await?;
-            for (id, loaded) in &mut scene.counters {
-                if sliding.contains(&&id[..]) {
-                    loaded.logs.iter_mut().for_each(Vec::clear);
+            match want.more_holds(loaded, scene.now) {
+                Some(MoreHolds::All) => {
+                    loaded.holds_known = HoldsKnown::All;
+                    more.all_held.push(id);
                 }
-                loaded.all_holds |= held.contains(&&id[..]);
-            }
-            for (kind, rows) in [Kind::Logs, Kind::Holds].into_iter().zip(answers) {
-                scene.read(kind, &rows).map_err(|Garbled| damaged("a row of the store"))?;
+                Some(MoreHolds::Soonest { cutoff, weight, exact }) => {
+                    loaded.hold_bounds.exact = exact;
+                    let ids = loaded.holds.keys().map(|name| (&id[..], escape(name)));
+                    more.loaded.extend(ids);
+                    more.soonest.push((id, cutoff, weight));
+                }
+                None => {}
             }
         }
-    }
-}
-
-/// What the rows of a statement are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Counters,
-    Logs,
-    Own,
-    Holds,
-    Spent,
-    Forgotten,
-}
-
-impl Wants {
-    /// The counters with sliding limits, and how many entries of each are loaded.
-    fn sliding(&self) -> (Vec<&[u8]>, Vec<i64>) {
-        let slides = |want: &&(&CounterId, &Want)| want.1.limits().any(|it| it.sliding().is_some());
-        let all: Vec<_> = self.counters.iter().collect();
-        let sliding = || all.iter().filter(slides);
-        (
-            sliding().map(|(id, _)| &id[..]).collect(),
-            sliding().map(|(_, want)| (want.cost + SPARE_ENTRIES).cast_signed()).collect(),
-        )
-    }
-
-    /// The counters with holds, those of which all are needed, and the ids that are named.
-    fn held(&self) -> (Vec<&[u8]>, Vec<&[u8]>, Vec<&str>) {
-        let holding = self.counters.iter().filter(|(_, want)| want.limits().any(Limit::holds));
-        let (all, some): (Vec<_>, Vec<_>) = holding.partition(|(_, want)| want.all_holds);
-        let named = some.iter().flat_map(|(_, want)| want.ids.iter().map(String::as_str)).collect();
-        let [some, all] = [some, all].map(|wants| wants.into_iter().map(|(id, _)| &id[..]).collect());
-        (some, all, named)
-    }
-}
-
-impl Want {
-    fn limits(&self) -> impl Iterator<Item = &Limit> {
-        self.plans.iter().flat_map(|plan| plan.limits())
-    }
-
-    /// How many entries to load, if those that were loaded may not be enough: of each log they must be
-    /// all, or reach beyond what has aged out and give back as much as an attempt may have to wait for.
-    fn lacks_entries(&self, loaded: &Loaded, now: Timestamp) -> Option<u64> {
-        let header = loaded.header.as_ref()?;
-        let last_at = moment_of(header.last_at?).ok()?;
-        let old = header.plan(&self.name.rule.as_str().into()).ok()?;
-        let logs = old.limits().iter().filter_map(|limit| Some(limit.sliding()?.period()));
-        let mut most = None;
-        for (index, period) in logs.enumerate() {
-            let same = self.limits().filter_map(Limit::sliding).filter(|limit| limit.period() == period);
-            let maxima = same.map(|limit| limit.max());
-            let Some(max) = maxima.min() else { continue };
-            let used = natural(*header.used.get(index)?).ok()?;
-            let rows = loaded.logs.get(index).map(Vec::as_slice).unwrap_or_default();
-            let aged_out = |at: Timestamp| at.min(now) + period <= now;
-            let cost = |row: &LogRow| row.entry.cost;
-            let live: u64 = rows.iter().filter(|row| !aged_out(row.entry.at)).map(cost).sum();
-            let need = used.saturating_sub(max) + self.cost.max(1);
-            if rows.iter().map(cost).sum::<u64>() < used && !aged_out(last_at) && live < need {
-                most = most.max(Some(rows.len() as u64 * 8 + need));
-            }
-        }
-        most
-    }
-
-    /// Whether all holds must be looked at: some may have run out, or the time until one does is needed.
-    fn lacks_holds(&self, loaded: &Loaded, now: Timestamp) -> bool {
-        let Some(header) = loaded.header.as_ref().filter(|_| !loaded.all_holds) else { return false };
-        let Ok(old) = header.plan(&self.name.rule.as_str().into()) else { return false };
-        let moments = moment_of(header.oldest).and_then(|oldest| Ok((oldest, moment_of(header.newest)?)));
-        let (Ok((oldest, newest)), Ok(held)) = (moments, natural(header.held)) else { return false };
-        self.limits().chain(old.limits()).filter_map(Limit::in_flight).any(|limit| {
-            let lacks = |lease| newest > now || now >= oldest + lease || held + self.cost > limit.max();
-            limit.lease().is_some_and(lacks)
-        })
-    }
-}
-
-impl Scene {
-    fn empty() -> Self {
-        let (counters, forgotten) = (HashMap::new(), HashMap::new());
-        Self { now: Timestamp::ZERO, counters, spent: BTreeSet::new(), forgotten }
-    }
-
-    fn read(&mut self, kind: Kind, rows: &[Row]) -> Result<(), Garbled> {
-        rows.iter().try_for_each(|row| match kind {
-            Kind::Counters => self.read_header(row),
-            Kind::Logs | Kind::Own => self.read_entry(kind, row),
-            Kind::Holds => self.read_hold(row),
-            Kind::Spent => self.spent.insert(id_of(row, 0)?).then_some(()).ok_or(Garbled),
-            Kind::Forgotten => {
-                self.forgotten.insert(cell(row, 0)?, moment_of(cell(row, 1)?)?);
-                Ok(())
-            }
-        })
-    }
-
-    fn read_header(&mut self, row: &Row) -> Result<(), Garbled> {
-        self.now = moment_of(cell(row, 0)?)?;
-        if cell::<Option<&[u8]>>(row, 1)?.is_none() {
+        let columns = more.columns(wants);
+        let statements = columns.statements(self);
+        if statements.is_empty() {
             return Ok(());
         }
-        let header = Header {
-            limits: cell(row, 2)?,
-            states: cell(row, 3)?,
-            born: cell(row, 4)?,
-            used: cell(row, 5)?,
-            seq: cell(row, 6)?,
-            holds: cell(row, 7)?,
-            held: cell(row, 8)?,
-            oldest: cell(row, 9)?,
-            newest: cell(row, 10)?,
-            last_at: cell(row, 11)?,
-        };
-        let logs = vec![Vec::new(); header.born.len()];
-        let loaded = Loaded { header: Some(header), logs, ..Loaded::default() };
-        self.counters.insert(id_of(row, 1)?, loaded);
-        Ok(())
-    }
-
-    fn read_entry(&mut self, kind: Kind, row: &Row) -> Result<(), Garbled> {
-        let Some(loaded) = self.counters.get_mut(&id_of(row, 0)?) else { return Ok(()) };
-        let entry = Entry {
-            at: moment_of(cell(row, 3)?)?,
-            ticket: ticket_of(cell(row, 4)?),
-            cost: natural(cell(row, 5)?)?,
-        };
-        let log_row = LogRow { seq: cell(row, 2)?, entry };
-        if kind == Kind::Own {
-            loaded.own = Some(log_row);
-            return Ok(());
+        let (kinds, statements): (Vec<Kind>, Vec<Statement<'_>>) = statements.into_iter().unzip();
+        for (kind, rows) in kinds.into_iter().zip(ask(client, None, &statements).await?) {
+            scene.read(kind, &rows, wants)?;
         }
-        let index = usize::try_from(cell::<i64>(row, 1)? - 1).map_err(|_| Garbled)?;
-        loaded.logs.get_mut(index).ok_or(Garbled)?.push(log_row);
         Ok(())
     }
+}
 
-    fn read_hold(&mut self, row: &Row) -> Result<(), Garbled> {
-        let Some(loaded) = self.counters.get_mut(&id_of(row, 0)?) else { return Ok(()) };
-        let hold = Hold {
-            ticket: ticket_of(cell(row, 2)?),
-            weight: natural(cell(row, 3)?)?,
-            since: moment_of(cell(row, 4)?)?,
-            renewed: moment_of(cell(row, 5)?)?,
+/// What turned out to be needed besides.
+#[derive(Default)]
+struct More<'w> {
+    entries: Vec<MoreEntries>,
+    /// Limits whose entry of a ticket is needed, or the one with a number.
+    own: Vec<(&'w [u8], i64, Option<i64>)>,
+    all_held: Vec<&'w [u8; 16]>,
+    soonest: Vec<(&'w [u8; 16], i64, i64)>,
+    /// Holds that were loaded before.
+    loaded: Vec<(&'w [u8], String)>,
+}
+
+impl<'w> More<'w> {
+    fn add_own(&mut self, want: &'w Want, loaded: &crate::counter::Loaded, taken_at: Timestamp) {
+        let limits = loaded.plan.iter().flat_map(|plan| plan.limits()).enumerate();
+        for (place, limit) in limits.filter(|(_, limit)| want.keeps(limit)) {
+            let slot = limit.slotted().map(|limit| limit.slot().as_micros());
+            let seq = slot.map(|slot| column(taken_at.as_micros() / slot));
+            if Kept::of(limit).is_listed() {
+                self.own.push((&want.name.id[..], place as i64 + 1, seq));
+            }
+        }
+    }
+
+    fn columns(&self, wants: &Wants) -> Columns<'_> {
+        let entries = &self.entries;
+        let numbers = |of: fn(&MoreEntries) -> i64| entries.iter().map(of).collect();
+        Columns {
+            entries: (
+                entries.iter().map(|more| &more.counter[..]).collect(),
+                [numbers(|more| more.place), numbers(|more| more.cutoff), numbers(|more| more.most)],
+            ),
+            own: (
+                self.own.iter().map(|(id, ..)| *id).collect(),
+                self.own.iter().map(|(_, place, _)| *place).collect(),
+                self.own.iter().map(|(.., seq)| *seq).collect(),
+            ),
+            given: wants.given.map(|(ticket, at)| (ticket.0.cast_signed(), column(at.as_micros()))),
+            all_held: self.all_held.iter().map(|id| &id[..]).collect(),
+            soonest: (
+                self.soonest.iter().map(|(id, ..)| &id[..]).collect(),
+                self.soonest.iter().map(|(_, cutoff, _)| *cutoff).collect(),
+                self.soonest.iter().map(|(.., weight)| *weight).collect(),
+            ),
+            loaded: self.loaded.iter().map(|(id, name)| (*id, name.as_str())).unzip(),
+        }
+    }
+}
+
+/// The same as columns for statements.
+struct Columns<'m> {
+    entries: (Vec<&'m [u8]>, [Vec<i64>; 3]),
+    own: (Vec<&'m [u8]>, Vec<i64>, Vec<Option<i64>>),
+    given: Option<(i64, i64)>,
+    all_held: Vec<&'m [u8]>,
+    soonest: (Vec<&'m [u8]>, Vec<i64>, Vec<i64>),
+    loaded: (Vec<&'m [u8]>, Vec<&'m str>),
+}
+
+impl Columns<'_> {
+    fn statements<'s>(&'s self, sql: &'s LoadSql) -> Vec<(Kind, Statement<'s>)> {
+        let mut statements = Vec::new();
+        let mut add = |rows: usize, kind, sql, params| {
+            if rows > 0 {
+                statements.push((kind, Statement { sql, params }));
+            }
         };
-        loaded.holds.insert(unescape(cell(row, 1)?).ok_or(Garbled)?, hold);
-        Ok(())
+        let (bytes, number) = (|| Type::BYTEA_ARRAY, || Type::INT8_ARRAY);
+        let mut live: Vec<Param<'_>> = vec![(&self.entries.0, bytes())];
+        live.extend(self.entries.1.iter().map(|column| -> Param<'_> { (column, number()) }));
+        add(self.entries.0.len(), Kind::Entries, &sql.live, live);
+        if let Some((ticket, taken_at)) = &self.given {
+            let own: Vec<Param<'_>> = vec![
+                (&self.own.0, bytes()),
+                (&self.own.1, number()),
+                (&self.own.2, number()),
+                (ticket, Type::INT8),
+                (taken_at, Type::INT8),
+            ];
+            add(self.own.0.len(), Kind::Entries, &sql.own, own);
+        }
+        add(self.all_held.len(), Kind::Holds, &sql.all_holds, vec![(&self.all_held, bytes())]);
+        let (ids, cutoffs, weights) = &self.soonest;
+        let bounds: Vec<Param<'_>> = vec![
+            (ids, bytes()),
+            (cutoffs, number()),
+            (&self.loaded.0, bytes()),
+            (&self.loaded.1, Type::TEXT_ARRAY),
+        ];
+        add(ids.len(), Kind::HoldBounds, &sql.bounds, bounds);
+        let soonest: Vec<Param<'_>> = vec![(ids, bytes()), (cutoffs, number()), (weights, number())];
+        add(ids.len(), Kind::Holds, &sql.soonest, soonest);
+        statements
     }
-}
-
-fn cell<'r, T: tokio_postgres::types::FromSql<'r>>(row: &'r Row, index: usize) -> Result<T, Garbled> {
-    row.try_get(index).map_err(|_| Garbled)
-}
-
-fn id_of(row: &Row, index: usize) -> Result<CounterId, Garbled> {
-    cell::<&[u8]>(row, index)?.try_into().map_err(|_| Garbled)
 }

@@ -1,23 +1,30 @@
 //! A few connections to one database, made when they are needed. Each is used by one transaction at a time.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustls::ClientConfig;
 use tokio::runtime::Handle;
-use tokio::task::AbortHandle;
-use tokio::time::{Instant, timeout};
-use tokio_postgres::{Client, NoTls};
+use tokio::sync::{Semaphore, oneshot};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_postgres::{Client, Config, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
 use tollgate_core::StoreError;
 
 use crate::fault::{Stage, meaning};
+use crate::redial::Redial;
 use crate::schema;
 use crate::settings::Settings;
 
-/// How long a failed connection keeps others from being tried.
-const BACK_OFF: Duration = Duration::from_millis(100);
+/// How long an unused connection is kept: firewalls forget connections that are silent for minutes.
+const MOST_IDLE: Duration = Duration::from_secs(60);
+/// How long making or changing the tables may take.
+const MIGRATING: Duration = Duration::from_secs(60);
+/// How much may go on at once that no decision waits for.
+const ERRANDS: usize = 2;
 
 /// A connection.
 pub(crate) struct Line {
@@ -28,12 +35,17 @@ pub(crate) struct Line {
 /// The connections that nobody uses, and why there are none.
 pub(crate) struct Pool {
     settings: Arc<Settings>,
+    /// How each host is connected to.
+    hosts: Vec<Config>,
+    /// The host that was connected to last.
+    preferred: AtomicUsize,
     tls: Option<Arc<ClientConfig>>,
     handle: Handle,
-    idle: Mutex<Vec<Line>>,
-    failed: Mutex<Option<(Instant, StoreError)>>,
-    /// Whether the tables are known to have the right version.
-    migrated: tokio::sync::OnceCell<()>,
+    /// With the time of their latest use, oldest first.
+    idle: Mutex<Vec<(Instant, Line)>>,
+    redial: Mutex<Redial>,
+    /// Places for what no decision waits for.
+    pub(crate) errands: Semaphore,
 }
 
 /// Whether a connection is tried although one has just failed.
@@ -45,76 +57,131 @@ pub(crate) enum Haste {
 
 impl Pool {
     pub(crate) fn new(settings: Arc<Settings>, tls: Option<Arc<ClientConfig>>, handle: Handle) -> Self {
-        let migrated = tokio::sync::OnceCell::new();
-        Self { settings, tls, handle, idle: Mutex::default(), failed: Mutex::default(), migrated }
+        Self {
+            hosts: settings.hosts(),
+            preferred: AtomicUsize::new(0),
+            settings,
+            tls,
+            handle,
+            idle: Mutex::default(),
+            redial: Mutex::default(),
+            errands: Semaphore::new(ERRANDS),
+        }
     }
 
-    /// A connection for one transaction. Dropping it closes it; [`Pool::give_back`] keeps it.
-    pub(crate) async fn line(&self, haste: Haste) -> Result<Line, StoreError> {
-        loop {
-            let line = self.idle.lock().pop();
-            match line {
-                Some(line) if line.client.is_closed() => {}
-                Some(line) => return Ok(line),
-                None => break,
+    /// A connection for one transaction. Dropping it closes it; [`Pool::give_back`] keeps it. A caller that
+    /// does not wait for a new connection leaves it to the next one.
+    pub(crate) async fn line(self: &Arc<Self>, haste: Haste) -> Result<Line, StoreError> {
+        if let Some(line) = self.idle_line() {
+            return Ok(line);
+        }
+        self.redial.lock().begin(haste, Instant::now())?;
+        let (tell, told) = oneshot::channel();
+        let pool = Arc::clone(self);
+        self.handle.spawn(async move {
+            let made = pool.connect().await;
+            pool.redial.lock().end(made.as_ref().err(), Instant::now());
+            if let Err(Ok(unclaimed)) = tell.send(made) {
+                pool.give_back(unclaimed);
+            }
+        });
+        let stopped = || StoreError::Unavailable { reason: "the store was stopped".into() };
+        told.await.unwrap_or_else(|_| Err(stopped()))
+    }
+
+    fn idle_line(&self) -> Option<Line> {
+        let mut idle = self.idle.lock();
+        while let Some((since, line)) = idle.pop() {
+            if since.elapsed() < MOST_IDLE && !line.client.is_closed() {
+                return Some(line);
             }
         }
-        if haste == Haste::FailFast
-            && let Some((at, error)) = &*self.failed.lock()
-            && at.elapsed() < BACK_OFF
-        {
-            return Err(error.clone());
-        }
-        match self.connect().await {
-            Ok(line) => {
-                *self.failed.lock() = None;
-                Ok(line)
-            }
-            Err(error) => {
-                *self.failed.lock() = Some((Instant::now(), error.clone()));
-                Err(error)
-            }
-        }
+        None
     }
 
     /// Keeps a connection on which no transaction is open.
     pub(crate) fn give_back(&self, line: Line) {
         let mut idle = self.idle.lock();
-        if !line.client.is_closed() && idle.len() < self.settings.connections {
-            idle.push(line);
+        idle.retain(|(since, _)| since.elapsed() < MOST_IDLE);
+        if !line.client.is_closed() && idle.len() < self.settings.connections + ERRANDS {
+            idle.push((Instant::now(), line));
         }
     }
 
+    /// Closes all unused connections: the server does not answer, or is not the one to ask any more, and
+    /// none of them would show it before it is used.
+    pub(crate) fn distrust(&self) {
+        self.idle.lock().clear();
+    }
+
+    /// A connection to tables of the right version. The version is looked at each time: another server, a
+    /// restored backup or a dropped schema may have come in between.
     async fn connect(&self) -> Result<Line, StoreError> {
         let line = self.dial().await?;
-        let migrating = || schema::migrate(&line.client, &self.settings.schema);
-        self.migrated.get_or_try_init(migrating).await?;
+        let version = schema::current(&line.client, &self.settings.schema);
+        let version = timeout(self.settings.connect_timeout, version).await;
+        if version.unwrap_or(Err(StoreError::TimedOut))? != Some(schema::VERSION) {
+            let migrating = schema::migrate(&line.client, &self.settings.schema);
+            timeout(MIGRATING, migrating).await.unwrap_or(Err(StoreError::TimedOut))?;
+        }
         Ok(line)
     }
 
-    /// A connection, whatever tables there are.
+    /// A connection, whatever tables there are. Several hosts are tried one after the other, and beside each
+    /// other if one does not answer soon: a silent host takes no time from the others.
     pub(crate) async fn dial(&self) -> Result<Line, StoreError> {
-        let server = self.settings.connecting();
-        let connecting = async {
-            let line = match &self.tls {
-                None => {
-                    let (client, connection) = server.connect(NoTls).await?;
-                    // What went wrong with a connection is told to its transactions.
-                    let task = self.handle.spawn(async { drop(connection.await) }).abort_handle();
-                    Line { client, task }
+        let count = self.hosts.len();
+        let first = self.preferred.load(Ordering::Relaxed);
+        let mut order = (0..count).map(|step| (first + step) % count);
+        let head_start = self.settings.connect_timeout / (count as u32 + 1);
+        let mut trying = JoinSet::new();
+        let mut failure = None;
+        let dialing = async {
+            loop {
+                let next = order.next();
+                if let Some(host) = next {
+                    let dialing = dial_host(self.hosts[host].clone(), self.tls.clone(), self.handle.clone());
+                    trying.spawn_on(async move { (host, dialing.await) }, &self.handle);
                 }
-                Some(tls) => {
-                    let tls = MakeRustlsConnect::new(ClientConfig::clone(tls));
-                    let (client, connection) = server.connect(tls).await?;
-                    let task = self.handle.spawn(async { drop(connection.await) }).abort_handle();
-                    Line { client, task }
+                tokio::select! {
+                    tried = trying.join_next() => match tried {
+                        Some(Ok((host, Ok(line)))) => {
+                            self.preferred.store(host, Ordering::Relaxed);
+                            return Ok(line);
+                        }
+                        Some(Ok((_, Err(error)))) => drop(failure.get_or_insert(error)),
+                        Some(Err(_)) => {}
+                        None => break,
+                    },
+                    () = sleep(head_start), if next.is_some() => {}
                 }
-            };
-            Ok::<_, tokio_postgres::Error>(line)
+            }
+            let nowhere = StoreError::Unavailable { reason: "there is no host to connect to".into() };
+            Err(failure.take().unwrap_or(nowhere))
         };
-        match timeout(self.settings.connect_timeout, connecting).await {
-            Ok(line) => line.map_err(|error| meaning(&error, Stage::Open)),
-            Err(_) => Err(StoreError::Unavailable { reason: "no connection within the time-out".into() }),
+        let late = || StoreError::Unavailable { reason: "no connection within the time-out".into() };
+        timeout(self.settings.connect_timeout, dialing).await.unwrap_or_else(|_| Err(late()))
+    }
+}
+
+async fn dial_host(
+    server: Config,
+    tls: Option<Arc<ClientConfig>>,
+    handle: Handle,
+) -> Result<Line, StoreError> {
+    let fails = |error: tokio_postgres::Error| meaning(&error, Stage::Open);
+    // What goes wrong with a connection is told to its transactions.
+    match tls {
+        None => {
+            let (client, connection) = server.connect(NoTls).await.map_err(fails)?;
+            let task = handle.spawn(async { drop(connection.await) }).abort_handle();
+            Ok(Line { client, task })
+        }
+        Some(tls) => {
+            let tls = MakeRustlsConnect::new(ClientConfig::clone(&tls));
+            let (client, connection) = server.connect(tls).await.map_err(fails)?;
+            let task = handle.spawn(async { drop(connection.await) }).abort_handle();
+            Ok(Line { client, task })
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The tables, and how they came to be: migrations by number, each applied once, under one lock.
 
-use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Row};
 use tollgate_core::StoreError;
 
 use crate::fault::{Stage, meaning};
@@ -16,6 +17,25 @@ pub(crate) const VERSION: i32 = MIGRATIONS.len() as i32;
 /// The first of the two numbers of the lock that migrations are made under.
 const MIGRATION_LOCKS: i32 = 0x70_6c_67_74;
 
+/// The version of the tables in one round trip; `None` if there are none.
+///
+/// # Errors
+///
+/// If the tables are newer than this program, or the server refuses.
+pub(crate) async fn current(client: &Client, schema: &str) -> Result<Option<i32>, StoreError> {
+    let found = client.query_typed(&format!("SELECT number FROM {schema}.version"), &[]).await;
+    match found {
+        Ok(rows) => number_in(&rows, schema).map(Some),
+        Err(error)
+            if error.code() == Some(&SqlState::UNDEFINED_TABLE)
+                || error.code() == Some(&SqlState::INVALID_SCHEMA_NAME) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(meaning(&error, Stage::Open)),
+    }
+}
+
 /// Brings the tables to the version of this program.
 ///
 /// # Errors
@@ -23,10 +43,8 @@ const MIGRATION_LOCKS: i32 = 0x70_6c_67_74;
 /// If the tables are newer, or the server refuses.
 pub(crate) async fn migrate(client: &Client, schema: &str) -> Result<(), StoreError> {
     let fails = |error: tokio_postgres::Error| meaning(&error, Stage::Open);
-    if version(client, schema).await? == Some(VERSION) {
-        return Ok(());
-    }
-    let begin = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '10s'";
+    let begin = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '10s'; \
+                 SET LOCAL statement_timeout = '30s'";
     client.batch_execute(begin).await.map_err(fails)?;
     let lock = "SELECT pg_advisory_xact_lock($1, hashtext($2))";
     client
@@ -58,10 +76,9 @@ pub(crate) async fn migrate(client: &Client, schema: &str) -> Result<(), StoreEr
     client.batch_execute("COMMIT").await.map_err(|error| meaning(&error, Stage::Committing))
 }
 
-/// The version of the tables; `None` if there are none.
-pub(crate) async fn version(client: &Client, schema: &str) -> Result<Option<i32>, StoreError> {
+/// The version of the tables, without an error that would end a transaction; `None` if there are none.
+async fn version(client: &Client, schema: &str) -> Result<Option<i32>, StoreError> {
     let fails = |error: tokio_postgres::Error| meaning(&error, Stage::Open);
-    let table = format!("{schema}.version");
     // Not by `to_regclass`, which may remember from before the lock that there was none.
     let known = "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
                  WHERE n.nspname = $1 AND c.relname = 'version'";
@@ -69,13 +86,15 @@ pub(crate) async fn version(client: &Client, schema: &str) -> Result<Option<i32>
     if known.is_empty() {
         return Ok(None);
     }
-    let rows = client.query_typed(&format!("SELECT number FROM {table}"), &[]).await.map_err(fails)?;
+    let rows =
+        client.query_typed(&format!("SELECT number FROM {schema}.version"), &[]).await.map_err(fails)?;
+    number_in(&rows, schema).map(Some)
+}
+
+fn number_in(rows: &[Row], schema: &str) -> Result<i32, StoreError> {
     let number = rows.first().and_then(|row| row.try_get(0).ok());
-    let number = number.ok_or_else(|| crate::fault::damaged(&table))?;
-    if number > VERSION {
-        return Err(too_new(schema, number));
-    }
-    Ok(Some(number))
+    let number = number.ok_or_else(|| crate::fault::damaged(&format!("{schema}.version")))?;
+    if number > VERSION { Err(too_new(schema, number)) } else { Ok(number) }
 }
 
 fn too_new(schema: &str, found: i32) -> StoreError {

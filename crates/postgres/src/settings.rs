@@ -59,6 +59,9 @@ pub enum UrlError {
     UnknownParameter,
 }
 
+/// The longest silence after which the system asks whether the server is still there.
+const KEEPALIVES_IDLE: Duration = Duration::from_secs(30);
+
 /// The parameters of an address that are passed on.
 const PARAMETERS: [&str; 6] = [
     "application_name",
@@ -147,12 +150,32 @@ impl Settings {
         format!("{}/{database}", hosts.join(","))
     }
 
-    /// The server's configuration as connections are made with it.
-    pub(crate) fn connecting(&self) -> Config {
-        let mut server = self.server.clone();
-        server.ssl_mode(if self.tls.is_some() { SslMode::Require } else { SslMode::Disable });
-        server.connect_timeout(self.connect_timeout);
-        server
+    /// How each host is connected to.
+    pub(crate) fn hosts(&self) -> Vec<Config> {
+        let (server, ports, addresses) = (&self.server, self.server.get_ports(), self.server.get_hostaddrs());
+        let hosts = server.get_hosts().iter().enumerate().map(|(index, host)| {
+            let mut one = Config::new();
+            match host {
+                Host::Tcp(name) => one.host(name),
+                Host::Unix(path) => one.host_path(path),
+            };
+            addresses.get(index).map(|address| one.hostaddr(*address));
+            ports.get(index).or(ports.first()).map(|port| one.port(*port));
+            server.get_user().map(|user| one.user(user));
+            server.get_password().map(|password| one.password(password));
+            server.get_dbname().map(|name| one.dbname(name));
+            server.get_options().map(|options| one.options(options));
+            server.get_application_name().map(|name| one.application_name(name));
+            server.get_tcp_user_timeout().map(|time| one.tcp_user_timeout(*time));
+            one.keepalives(server.get_keepalives());
+            one.keepalives_idle(server.get_keepalives_idle().min(KEEPALIVES_IDLE));
+            one.target_session_attrs(server.get_target_session_attrs());
+            one.channel_binding(server.get_channel_binding());
+            one.ssl_mode(if self.tls.is_some() { SslMode::Require } else { SslMode::Disable });
+            one.connect_timeout(self.connect_timeout);
+            one
+        });
+        hosts.collect()
     }
 
     /// Whether a name can be that of a schema, without quoting it.

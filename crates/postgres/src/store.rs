@@ -5,6 +5,7 @@ mod probing;
 mod records;
 mod sweeping;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +29,8 @@ pub struct PostgresStore {
     lanes: Arc<Lanes>,
     pub(crate) names: Arc<Names>,
     handle: Handle,
+    /// When the entries of each namespace of records were last counted.
+    counted: parking_lot::Mutex<HashMap<&'static str, Instant>>,
 }
 
 impl PostgresStore {
@@ -62,7 +65,8 @@ impl PostgresStore {
         let names = Arc::new(Names::new(&settings));
         let sweeper = Sweeper::new(&settings, Arc::clone(&names));
         sweeper.start(Arc::downgrade(&database), &handle);
-        Ok(Self { settings, database, lanes: Arc::new(lanes), names, handle })
+        let counted = parking_lot::Mutex::default();
+        Ok(Self { settings, database, lanes: Arc::new(lanes), names, handle, counted })
     }
 
     /// The same store by another clock than the server's. For tests.
@@ -94,7 +98,7 @@ impl PostgresStore {
     /// Learns what secret keys are hashed with, unless that is known or there are none.
     async fn know_secret(&self, mut plans: impl Iterator<Item = &Plan>) -> Result<(), StoreError> {
         if plans.any(Plan::is_secret) && !self.names.key_hash.is_ready() {
-            self.read_secret().await?;
+            self.read_secret_for(self.settings.command_timeout).await?;
         }
         Ok(())
     }
@@ -114,8 +118,9 @@ impl PostgresStore {
             *outcome = Outcome { now: self.ask_time().await?, allowed: true, ..Outcome::default() };
             return Ok(());
         }
+        let deadline = self.deadline();
         let work = work(self.attempt(charges).await?);
-        match self.lanes.run(work, self.deadline()).await? {
+        match self.lanes.run(work, deadline).await? {
             Reply::Outcome(settled) => *outcome = *settled,
             _ => unreachable!("an attempt is answered with an outcome"),
         }

@@ -15,6 +15,7 @@ pub(crate) use attempt::Attempt;
 pub(crate) use holding::Order;
 
 use crate::counter::Counter;
+use crate::fault::damaged;
 use crate::load::{ALL_RULES, Scene, Want, Wants};
 use crate::name::{CounterId, Name, escape};
 use crate::write::Spent;
@@ -26,7 +27,6 @@ pub(crate) enum Work {
     Refund(Attempt, Timestamp),
     Retract(Attempt),
     Holds { plan: Arc<Plan>, name: Name, order: Order },
-    Forget { plan: Arc<Plan>, name: Name },
 }
 
 /// What is answered.
@@ -42,7 +42,6 @@ pub(crate) struct Table {
     pub(crate) now: Timestamp,
     pub(crate) counters: HashMap<CounterId, Counter>,
     pub(crate) spent: Vec<Spent>,
-    pub(crate) forgotten: Vec<(String, Timestamp)>,
 }
 
 impl Work {
@@ -52,7 +51,7 @@ impl Work {
             Self::Take(attempt) | Self::Peek(attempt) | Self::Refund(attempt, _) | Self::Retract(attempt) => {
                 (Some(attempt), None)
             }
-            Self::Holds { name, .. } | Self::Forget { name, .. } => (None, Some(name)),
+            Self::Holds { name, .. } => (None, Some(name)),
         };
         attempt.into_iter().flat_map(Attempt::names).chain(one)
     }
@@ -69,22 +68,27 @@ impl Work {
                 for part in &attempt.parts {
                     let want = wants.of(&part.name, &part.plan);
                     want.cost = want.cost.max(part.cost);
+                    want.costs += part.cost;
+                    want.attempts += 1;
                     want.ids.extend(attempt.id.as_deref().map(escape));
                 }
             }
-            Self::Refund(attempt, taken_at) => attempt.want_all(wants, *taken_at),
-            Self::Retract(attempt) => attempt.want_all(wants, Timestamp::ZERO),
+            Self::Refund(attempt, taken_at) => attempt.want_own(wants, *taken_at),
+            Self::Retract(attempt) => attempt.want_own(wants, Timestamp::ZERO),
             Self::Holds { plan, name, order } => {
                 let want = wants.of(name, plan);
                 want.all_holds |= order.is_about_all();
+                want.ends_holds |= order.ends_holds();
                 want.ids.extend(order.ids().map(escape));
             }
-            Self::Forget { plan, name } => drop(wants.of(name, plan)),
         }
     }
 
-    /// Does it.
+    /// Does it, unless a counter of it cannot be read.
     pub(crate) fn settle(&self, table: &mut Table, scene: &Scene) -> Result<Reply, StoreError> {
+        if let Some(name) = self.names().find(|name| !table.counters.contains_key(&name.id)) {
+            return Err(damaged(&format!("{}:{}", name.rule, name.key)));
+        }
         match self {
             Self::Take(attempt) => table.take(attempt, |charges, states, now| charges.settle(states, now)),
             Self::Peek(attempt) => table.take(attempt, |charges, states, now| charges.survey(states, now)),
@@ -101,15 +105,12 @@ impl Work {
                 counter.stand_under(plan, now);
                 let mut states = counter.states();
                 let report = order.borrowed(|order| holding::obey(plan, &mut states, order, now));
-                counter.put_back(states);
-                Ok(Reply::Holds(report))
-            }
-            Self::Forget { plan, name } => {
-                if let Some(counter) = table.counters.get_mut(&name.id) {
-                    counter.forget();
+                if order.changes() {
+                    counter.ordered(states)
+                } else {
+                    counter.put_back(states)
                 }
-                table.forgotten.push((escape(plan.rule()), table.now));
-                Ok(Reply::Done)
+                Ok(Reply::Holds(report))
             }
         }
     }
@@ -117,13 +118,7 @@ impl Work {
 
 impl Wants {
     fn of(&mut self, name: &Name, plan: &Arc<Plan>) -> &mut Want {
-        let want = self.counters.entry(name.id).or_insert_with(|| Want {
-            name: name.clone(),
-            plans: Vec::new(),
-            cost: 0,
-            ids: Default::default(),
-            all_holds: false,
-        });
+        let want = self.counters.entry(name.id).or_insert_with(|| Want::new(name));
         if !want.plans.iter().any(|known| Arc::ptr_eq(known, plan)) {
             want.plans.push(Arc::clone(plan));
         }
@@ -132,13 +127,11 @@ impl Wants {
 }
 
 impl Attempt {
-    /// What giving back needs: the entries of the ticket, and all holds, which do not know theirs.
-    fn want_all(&self, wants: &mut Wants, taken_at: Timestamp) {
+    /// What giving back needs: the entries and holds of the ticket.
+    fn want_own(&self, wants: &mut Wants, taken_at: Timestamp) {
         wants.given = Some((self.ticket, taken_at));
         for part in &self.parts {
-            let want = wants.of(&part.name, &part.plan);
-            want.cost = want.cost.max(part.cost);
-            want.all_holds = true;
+            wants.of(&part.name, &part.plan).ends_holds = true;
         }
     }
 }

@@ -5,13 +5,13 @@
 mod stage;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use stage::{HASTY, Node, PATIENT, plan, runtime, settings, shared, ticket};
-use tollgate_core::store::{ImpairmentKind, Refunded};
-use tollgate_core::{Store, StoreError};
+use stage::{HASTY, Node, PATIENT, charges, client, now, plan, runtime, settings, shared, ticket};
+use tollgate_core::StoreError;
+use tollgate_core::store::{Counter, Forget, ImpairmentKind, Refunded};
 use tollgate_postgres::{PostgresStore, Settings, Tls};
-use tollgate_testbed::{Postgres, Proxy, wait_until};
+use tollgate_testbed::{Postgres, wait_until};
 
 fn refusal(settings: Settings) -> String {
     runtime().block_on(PostgresStore::start(settings)).err().unwrap()
@@ -59,59 +59,12 @@ fn a_frozen_server_is_not_waited_for_longer_than_the_time_out() {
     let plan = plan("a", "1000/min");
     assert!(node.take(&plan, "k").unwrap().allowed);
     server.pause();
-    #[expect(clippy::disallowed_methods, reason = "how long a call takes is what is tested")]
-    let start = Instant::now();
+    let start = now();
     let error = node.take(&plan, "k").unwrap_err();
     assert!(error.is_outage() && start.elapsed() < HASTY + Duration::from_secs(2), "{error:?}");
     server.resume();
     node.recovers();
     assert_eq!(node.used(&plan, "k"), 1, "what was asked while it was frozen never took effect");
-}
-
-#[test]
-fn a_node_that_stops_within_a_transaction_is_cut_off() {
-    let node = Node::new(&shared().url(), "paused", HASTY);
-    let plan = plan("a", "1000/min");
-    let proxy = Proxy::to(shared().port());
-    let url = format!("postgres://postgres@127.0.0.1:{}/postgres", proxy.port());
-    let other = Node::new(&url, "paused", Duration::from_secs(3));
-    // It has the lock, and never learns that it has.
-    proxy.swallow_replies();
-    std::thread::scope(|scope| {
-        let asking = scope.spawn(|| other.take(&plan, "k"));
-        wait_until("the lock is taken", || {
-            shared().sql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted") != "0"
-        });
-        assert_eq!(node.take(&plan, "k").unwrap_err(), StoreError::Busy, "the store is well");
-        assert!(asking.join().unwrap().is_err());
-    });
-    proxy.heal();
-    node.recovers();
-    wait_until("the lock is free", || node.take(&plan, "k").is_ok());
-}
-
-#[test]
-fn a_lost_reply_counts_at_most_once_and_is_retracted_by_its_ticket() {
-    let (direct, proxy) = (Node::new(&shared().url(), "lost", PATIENT), Proxy::to(shared().port()));
-    let url = format!("postgres://postgres@127.0.0.1:{}/postgres", proxy.port());
-    let node = Node::new(&url, "lost", Duration::from_secs(1));
-    for limits in ["1000/hour sliding", "1000 at once", "ladder 500 lock 1m forget 1h"] {
-        let plan = plan(limits, limits);
-        assert!(node.take(&plan, "k").unwrap().allowed);
-        let (lost, mut made) = (ticket(), false);
-        // The commit is sent once the first half was answered.
-        let before = proxy.bytes_received();
-        node.take(&plan, "k").unwrap();
-        let whole = proxy.bytes_received() - before;
-        proxy.cut_after(usize::try_from(whole).unwrap() - 20);
-        made |= node.take_by(&plan, "k", lost).is_ok();
-        proxy.heal();
-        node.recovers();
-        let used = direct.used(&plan, "k");
-        assert!(used == 2 || used == 3, "{limits}: {used}");
-        direct.retract(&plan, "k", lost).unwrap();
-        assert_eq!(direct.used(&plan, "k"), 2, "{limits}, answered: {made}");
-    }
 }
 
 #[test]
@@ -150,6 +103,18 @@ fn nodes_that_start_at_once_make_the_tables_once() {
 }
 
 #[test]
+fn a_migration_that_was_cut_off_leaves_nothing_behind() {
+    // Somebody holds what it has to wait for, in the middle of it.
+    shared().sql("CREATE SCHEMA cut_off; CREATE TABLE cut_off.hold (a int)");
+    let error = refusal(settings(&shared().url(), "cut_off", PATIENT));
+    assert!(error.contains("already exists"), "{error}");
+    let tables = "SELECT string_agg(relname, ',') FROM pg_class WHERE relnamespace = 'cut_off'::regnamespace";
+    assert_eq!(shared().sql(tables), "hold", "all of a migration is made, or nothing");
+    shared().sql("DROP TABLE cut_off.hold");
+    assert!(Node::new(&shared().url(), "cut_off", PATIENT).take(&plan("a", "5/min"), "k").unwrap().allowed);
+}
+
+#[test]
 fn another_isolation_level_of_the_role_changes_nothing() {
     shared().sql("CREATE ROLE strict SUPERUSER LOGIN");
     shared().sql("ALTER ROLE strict SET default_transaction_isolation = 'serializable'");
@@ -179,9 +144,68 @@ fn what_the_role_may_not_do_is_told() {
     let node = Node::new(&url, "guarded", PATIENT);
     let error = node.take(&plan("a", "5/min"), "k").unwrap_err();
     assert!(matches!(error, StoreError::Forbidden { .. }), "{error:?}");
-    let impairments = runtime().block_on(async { node.store.probe().await }).unwrap();
-    assert_eq!(impairments[0].kind, ImpairmentKind::Forbidden);
-    assert!(impairments[0].detail.contains("GRANT"), "{}", impairments[0].detail);
+    // Each right is looked at by itself.
+    for (right, revoked) in [("SELECT", "counter"), ("INSERT", "entry"), ("DELETE", "spent")] {
+        shared().sql("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA guarded TO reader");
+        assert_eq!(node.probe().unwrap(), []);
+        assert!(node.take(&plan("a", "50/min"), "k").unwrap().allowed);
+        shared().sql(&format!("REVOKE {right} ON guarded.{revoked} FROM reader"));
+        let impairments = node.probe().unwrap();
+        assert_eq!(impairments[0].kind, ImpairmentKind::Forbidden, "{right}");
+        let detail = &impairments[0].detail;
+        assert!(detail.contains(revoked) && detail.contains("GRANT"), "{detail}");
+    }
+    shared().sql("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA guarded TO reader");
+    shared().sql("REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA guarded FROM PUBLIC");
+    let impairments = node.probe().unwrap();
+    assert!(impairments[0].detail.contains("EXECUTE ON ALL FUNCTIONS"), "{}", impairments[0].detail);
+    let error = node.take(&plan("a", "50/min"), "k").unwrap_err();
+    assert!(matches!(error, StoreError::Forbidden { .. }), "{error:?}");
+}
+
+#[test]
+fn a_full_disk_is_told_and_what_only_reads_or_removes_still_works() {
+    let node = Node::new(&shared().url(), "filled", PATIENT);
+    let (plan, ticket) = (plan("a", "50/hour sliding"), ticket());
+    node.take_by(&plan, "k", ticket).unwrap();
+    // As a server says it that cannot make a table longer.
+    shared().sql(
+        "CREATE FUNCTION filled.full_disk() RETURNS trigger LANGUAGE plpgsql AS \
+         $$ BEGIN RAISE 'could not extend file: No space left on device' USING ERRCODE = '53100'; END $$; \
+         CREATE TRIGGER full_disk BEFORE INSERT ON filled.entry EXECUTE FUNCTION filled.full_disk()",
+    );
+    let error = node.take(&plan, "k").unwrap_err();
+    assert!(matches!(error, StoreError::OutOfMemory { .. }) && !error.is_outage(), "{error:?}");
+    let impairments = node.probe().unwrap();
+    assert_eq!(impairments[0].kind, ImpairmentKind::Full);
+    assert!(impairments[0].detail.contains("53100"), "{}", impairments[0].detail);
+    assert_eq!(node.used(&plan, "k"), 1, "nothing was counted");
+    node.forget(Forget::Key(Counter { plan: &plan, key: "k" })).unwrap();
+    assert_eq!(node.used(&plan, "k"), 0);
+    shared().sql("DROP TRIGGER full_disk ON filled.entry");
+    node.recovers();
+    assert_eq!(node.probe().unwrap(), []);
+}
+
+#[test]
+fn a_password_is_asked_for_and_a_wrong_one_is_told() {
+    let server = Postgres::start_with("password_encryption = 'scram-sha-256'");
+    server.sql("CREATE ROLE app LOGIN PASSWORD 'right'; CREATE SCHEMA tollgate AUTHORIZATION app");
+    server.ask_for_passwords();
+    let url = |password: &str| server.url().replace("postgres@", &format!("app:{password}@"));
+    let node = Node::new(&url("right"), "tollgate", PATIENT);
+    assert!(node.take(&plan("a", "5/min"), "k").unwrap().allowed);
+    let error = refusal(settings(&url("wrong"), "tollgate", PATIENT));
+    assert!(error.contains("28P01") && !error.contains("wrong"), "{error}");
+    // A password that is changed later is an outage, until it is changed back.
+    server.sql("ALTER ROLE app PASSWORD 'other'");
+    server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'");
+    wait_until("it is noticed", || {
+        node.probe().is_err_and(|error| error.is_outage() && error.to_string().contains("28P01"))
+    });
+    server.sql("ALTER ROLE app PASSWORD 'right'");
+    assert!(node.probe().is_ok());
+    node.recovers();
 }
 
 #[test]
@@ -195,7 +219,7 @@ fn a_read_only_server_and_a_missing_database_are_outages() {
     wait_until("it is read-only", || node.take(&plan, "k").is_err());
     let error = node.take(&plan, "k").unwrap_err();
     assert!(matches!(&error, StoreError::Refused { reason } if reason.contains("25006")), "{error:?}");
-    assert!(runtime().block_on(async { node.store.probe().await }).unwrap_err().is_outage());
+    assert!(node.probe().unwrap_err().is_outage());
     server.sql("ALTER SYSTEM RESET default_transaction_read_only");
     server.sql("SELECT pg_reload_conf()");
     node.recovers();
@@ -225,53 +249,53 @@ fn too_many_connections_are_an_outage_that_ends() {
 }
 
 #[test]
-fn rows_that_are_not_ours_are_told_and_touch_no_other_key() {
-    let node = Node::new(&shared().url(), "garbled", PATIENT);
-    let plan = plan("a", "5/min, 5/hour sliding, 3 at once");
-    assert!(node.take(&plan, "bad").unwrap().allowed);
-    for change in [
-        "states = '\\xffff'",
-        "states = ''",
-        "limits = 'nonsense'",
-        "used = '{-5}', states = states",
-        "born = '{}'",
-        "used = '{0}'",
-        "held = -1, holds = 100",
-    ] {
-        shared().sql("CREATE TABLE IF NOT EXISTS garbled.backup AS SELECT * FROM garbled.counter");
-        shared().sql(&format!("UPDATE garbled.counter SET {change} WHERE key = 'bad'"));
-        let error = node.take(&plan, "bad").unwrap_err();
-        assert!(matches!(error, StoreError::Damaged { .. }), "{change}: {error:?}");
-        assert!(!error.is_outage());
-        node.take(&plan, "good").unwrap();
-        shared().sql(
-            "UPDATE garbled.counter c SET states = b.states, limits = b.limits, used = b.used, \
-             born = b.born, held = b.held, holds = b.holds FROM garbled.backup b WHERE b.id = c.id AND c.key = 'bad'",
-        );
-        node.take(&plan, "bad").unwrap();
-        shared().sql("DROP TABLE garbled.backup");
-    }
+fn an_open_transaction_of_an_application_keeps_nobody_waiting() {
+    let node = Node::new(&shared().url(), "beside", PATIENT);
+    let plan = plan("a", "500000/min");
+    node.take(&plan, "k").unwrap();
+    let application = client(&shared().url());
+    let begin = "BEGIN; CREATE TABLE beside.of_the_application (a int); SELECT count(*) FROM beside.counter; \
+                 SELECT pg_advisory_xact_lock(1); SELECT pg_advisory_xact_lock(1, 1)";
+    runtime().block_on(application.batch_execute(begin)).unwrap();
+    // As many versions of one row as it makes in an hour, of which none can be removed.
+    runtime().block_on(async {
+        let parts = [(Arc::clone(&plan), "k".to_owned())];
+        for _ in 0..300 {
+            let takes =
+                (0..40).map(|_| async { node.take_all(&charges(ticket(), &parts)).await.unwrap().allowed });
+            assert!(futures_util::future::join_all(takes).await.into_iter().all(|allowed| allowed));
+        }
+    });
+    let locks = "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) \
+                 WHERE a.application_name = 'tollgate' AND l.relation = 'beside.of_the_application'::regclass";
+    runtime().block_on(application.batch_execute("COMMIT")).unwrap();
+    assert_eq!(shared().sql(locks), "0");
+    // A lock on the whole table keeps callers waiting, and is no outage.
+    let hasty = Node::new(&shared().url(), "beside", Duration::from_secs(1));
+    hasty.take(&plan, "k").unwrap();
+    runtime().block_on(application.batch_execute("BEGIN; LOCK TABLE beside.counter")).unwrap();
+    assert_eq!(hasty.take(&plan, "k").unwrap_err(), StoreError::Busy);
+    runtime().block_on(application.batch_execute("ROLLBACK")).unwrap();
+    hasty.recovers();
 }
 
 #[test]
-fn an_open_transaction_of_an_application_keeps_nobody_waiting() {
-    let node = Node::new(&shared().url(), "beside", PATIENT);
-    let plan = Arc::clone(&plan("a", "500/min"));
-    node.take(&plan, "k").unwrap();
-    let client = runtime().block_on(async {
-        let (client, connection) =
-            tokio_postgres::connect(&shared().url(), tokio_postgres::NoTls).await.unwrap();
-        runtime().spawn(connection);
-        client
-            .batch_execute("BEGIN; SELECT count(*) FROM beside.counter; SELECT pg_advisory_xact_lock(1)")
-            .await
-            .unwrap();
-        client
-    });
-    for _ in 0..50 {
-        assert!(node.take(&plan, "k").unwrap().allowed);
+fn updates_stay_in_their_page() {
+    let node = Node::new(&shared().url(), "pages", PATIENT);
+    let plan = plan("a", "100000/hour, 100/s burst 1000, 100000/hour sliding");
+    for turn in 0..1_500 {
+        node.take(&plan, &format!("k{}", turn % 20)).unwrap();
     }
-    drop(client);
+    let ratio = "SELECT n_tup_upd, round(100.0 * n_tup_hot_upd / n_tup_upd) FROM pg_stat_all_tables \
+                 WHERE schemaname = 'pages' AND relname = 'counter'";
+    wait_until("the statistics are there", || {
+        let told = shared().sql(ratio);
+        let (updates, hot) = told.split_once('|').unwrap_or(("0", "0"));
+        updates.parse::<u64>().is_ok_and(|updates| updates >= 1_400) && {
+            assert!(hot.parse::<u64>().unwrap() >= 80, "only {hot} % of the updates stayed in their page");
+            true
+        }
+    });
 }
 
 #[test]
@@ -298,25 +322,4 @@ fn a_certificate_is_verified() {
     let node = Node::new(&format!("{}?sslmode=require", plain.url()), "tollgate", PATIENT);
     let error = node.take(&plan("a", "100/min"), "k").unwrap_err();
     assert!(error.is_outage(), "a server without TLS is not used: {error}");
-}
-
-#[test]
-fn a_failover_loses_no_count_that_a_replica_has_confirmed() {
-    let mut primary = Postgres::start_with("");
-    let replica = primary.replica();
-    primary.sql("ALTER SYSTEM SET synchronous_standby_names = '*'");
-    primary.sql("SELECT pg_reload_conf()");
-    let hosts = format!("127.0.0.1:{},127.0.0.1:{}", primary.port(), replica.port());
-    let node = Node::new(&format!("postgres://postgres@{hosts}/postgres"), "tollgate", PATIENT);
-    let plan = plan("a", "10/hour sliding");
-    for _ in 0..7 {
-        assert!(node.take(&plan, "k").unwrap().allowed);
-    }
-    primary.stop_immediately();
-    assert!(node.take(&plan, "k").unwrap_err().is_outage(), "the replica cannot be written to");
-    replica.promote();
-    node.recovers();
-    assert_eq!(node.used(&plan, "k"), 7);
-    let admitted = (0..10).filter(|_| node.take(&plan, "k").unwrap().allowed).count();
-    assert_eq!(admitted, 3);
 }

@@ -17,13 +17,20 @@ fn time() -> Duration {
     Duration::from_secs(if std::env::var_os("TOLLGATE_LONG").is_some() { 60 } else { 10 })
 }
 
+/// What was admitted under the limit that is exact, and in all.
+struct Admitted {
+    exact: u64,
+    all: u64,
+}
+
 /// Admits as much as it can at all keys in turn, with this many callers, every second one in the opposite
-/// order. Answers what was admitted.
-fn press(nodes: &[Node], plans: &[Arc<Plan>], callers: usize, time: Duration) -> u64 {
-    let (admitted, over) = (AtomicU64::new(0), AtomicBool::new(false));
+/// order. Every third attempt passes the first plan, whose limit is exact; the others have no key in common.
+fn press(nodes: &[Node], plans: &[Arc<Plan>], callers: usize, time: Duration) -> Admitted {
+    let (exact, all, over) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+    let (first, others) = plans.split_first().unwrap();
     std::thread::scope(|scope| {
         for caller in 0..callers {
-            let (admitted, over) = (&admitted, &over);
+            let (exact, all, over) = (&exact, &all, &over);
             scope.spawn(move || {
                 let node = &nodes[caller % nodes.len()];
                 let mut turn = caller;
@@ -31,23 +38,27 @@ fn press(nodes: &[Node], plans: &[Arc<Plan>], callers: usize, time: Duration) ->
                     turn += 1;
                     let mut parts: Vec<_> = (0..3)
                         .map(|step| {
-                            (Arc::clone(&plans[(turn + step) % plans.len()]), format!("k{}", turn % 2))
+                            (Arc::clone(&others[(turn + step) % others.len()]), format!("k{}", turn % 2))
                         })
                         .collect();
                     if caller % 2 == 0 {
                         parts.reverse();
                     }
-                    // All attempts pass the one limit that is exact.
-                    parts.push((Arc::clone(&plans[0]), "all".to_owned()));
+                    parts.dedup_by(|one, other| one.0.rule() == other.0.rule());
+                    let is_exact = turn % 3 == 0;
+                    if is_exact {
+                        parts.insert(turn % 2, (Arc::clone(first), "all".to_owned()));
+                    }
                     let outcome = runtime().block_on(node.take_all(&charges(ticket(), &parts))).unwrap();
-                    admitted.fetch_add(u64::from(outcome.allowed), Ordering::Relaxed);
+                    all.fetch_add(u64::from(outcome.allowed), Ordering::Relaxed);
+                    exact.fetch_add(u64::from(outcome.allowed && is_exact), Ordering::Relaxed);
                 }
             });
         }
         pause(time);
         over.store(true, Ordering::Relaxed);
     });
-    admitted.into_inner()
+    Admitted { exact: exact.into_inner(), all: all.into_inner() }
 }
 
 #[test]
@@ -57,8 +68,12 @@ fn callers_with_opposite_orders_never_deadlock_and_admit_exactly_the_limit() {
         (1..7).map(|n| plan(&format!("rule{n}"), "1000000/day, 100000/hour sliding")).collect();
     plans.insert(0, plan("all", "300/day"));
     let admitted = press(&nodes, &plans, 32, time());
-    assert_eq!(admitted, 300);
+    assert_eq!(admitted.exact, 300);
     assert_eq!(nodes[0].used(&plans[0], "all"), 300);
+    // Writes went on to the end, and each was counted at every key that it passed.
+    assert!(admitted.all > 1_000, "{}", admitted.all);
+    let used: u64 = plans[1..].iter().map(|plan| nodes[1].used(plan, "k0") + nodes[1].used(plan, "k1")).sum();
+    assert_eq!(used, 3 * admitted.all);
     let log = shared().log();
     assert!(!log.contains("deadlock detected"), "{log}");
     assert_eq!(shared().sql("SELECT sum(deadlocks) FROM pg_stat_database"), "0");
@@ -68,9 +83,13 @@ fn callers_with_opposite_orders_never_deadlock_and_admit_exactly_the_limit() {
 fn three_nodes_behind_pgbouncer_admit_exactly_the_limit() {
     let pooler = Pgbouncer::start(shared(), 6);
     let nodes: Vec<Node> = (0..3).map(|_| Node::new(&pooler.url(), "pooled", PATIENT)).collect();
-    let plans =
-        [plan("all", "200/day sliding"), plan("a", "1000000/hour"), plan("b", "1000000/s burst 1000000")];
-    assert_eq!(press(&nodes, &plans, 24, Duration::from_secs(3)), 200);
+    let plans = [
+        plan("all", "200/day sliding"),
+        plan("a", "1000000/hour"),
+        plan("b", "1000000/s burst 1000000"),
+        plan("c", "1000000 in total"),
+    ];
+    assert_eq!(press(&nodes, &plans, 24, Duration::from_secs(3)).exact, 200);
     assert_eq!(nodes[1].used(&plans[0], "all"), 200);
 }
 

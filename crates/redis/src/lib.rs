@@ -6,6 +6,8 @@
 mod cluster;
 mod dial;
 mod fleet;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod inspect;
 mod name;
 mod offset;

@@ -6,6 +6,7 @@
 
 mod policy;
 mod refusal;
+mod submission;
 mod text;
 mod trace;
 
@@ -21,11 +22,9 @@ use tollgate_engine::{Admissions, PacedLog, Taken};
 
 pub(crate) use policy::{Question, ask};
 pub use refusal::{Limited, NotAccepted, RefusalReason};
+pub use submission::{AcceptTerms, Submission, Via};
 
-use crate::lanes::Priority;
-use crate::message::{
-    Accepted, Envelope, Idempotency, Incoming, Intake, MessageId, Needs, Origin, Recipient, ReportWish,
-};
+use crate::message::{Accepted, Envelope, Incoming, Intake, MessageId, Needs, Origin};
 use crate::meters::RelayMeters;
 use crate::session::address::Address;
 use crate::session::headers::HeaderRewriter;
@@ -50,56 +49,6 @@ pub struct Acceptances {
     pub(crate) meters: RelayMeters,
     terms: ArcSwap<AcceptTerms>,
     refusals: PacedLog,
-}
-
-/// The terms on which mail is accepted at every door.
-#[derive(Clone, Debug)]
-pub struct AcceptTerms {
-    /// The name of this relay.
-    pub hostname: String,
-    /// The policy over `sender`, `domain`, `ip`, `user`, `api_key`, `tenant` and `recipients` that every message
-    /// passes.
-    pub policy: Option<Arc<str>>,
-    /// The largest message, in bytes.
-    pub max_size: u64,
-    /// The most recipients of one message.
-    pub max_recipients: usize,
-}
-
-/// Everything about a message that is submitted but its text.
-#[derive(Clone, Debug)]
-pub struct Submission {
-    /// Who submits it.
-    pub identity: Identity,
-    /// The client's address.
-    pub client: IpAddr,
-    /// The sender; `None` is the null sender.
-    pub sender: Option<Address>,
-    /// Who gets it. An address that is named twice gets one copy.
-    pub recipients: Vec<Recipient>,
-    /// The account to send it through, if the client names one.
-    pub account: Option<String>,
-    /// Which messages it goes before.
-    pub priority: Priority,
-    /// Whether the client uses SMTPUTF8: header fields beyond ASCII are UTF-8 then.
-    pub utf8: bool,
-    /// The delivery reports that the sender wishes.
-    pub report: ReportWish,
-    /// Makes sure that the same submission is accepted once.
-    pub idempotency: Option<Idempotency>,
-    /// How it came, for the `Received` field.
-    pub via: Via,
-    /// The id by which the client knows the submission. By default that is the message's own.
-    pub correlation: Option<String>,
-}
-
-/// How a message came to this relay.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Via {
-    /// The name that the client gave itself.
-    pub client_name: Option<String>,
-    /// The protocol, as `Received` names it: `ESMTPSA`, `HTTP`.
-    pub protocol: String,
 }
 
 /// A message that may come in. Dropped before it is finished, it leaves nothing behind and is refunded.
@@ -180,13 +129,6 @@ impl Acceptances {
     }
 }
 
-impl AcceptTerms {
-    /// Defaults: no policy, 50 MiB, 1,000 recipients.
-    pub fn new(hostname: impl Into<String>) -> Self {
-        Self { hostname: hostname.into(), policy: None, max_size: 50 << 20, max_recipients: 1_000 }
-    }
-}
-
 impl Acceptance {
     /// Asks whether a message may come, of about this size if that is known, and takes what it costs.
     pub async fn begin(
@@ -243,6 +185,7 @@ impl Acceptance {
         match self.conclude().await {
             Ok(Accepted::Now(id)) => {
                 self.taken.keep();
+                self.doors.meters.accepted();
                 self.log(id);
                 Ok(Accepted::Now(id))
             }
@@ -257,6 +200,13 @@ impl Acceptance {
                 Err(refusal)
             }
         }
+    }
+
+    /// Refuses the message for a fault that its door found in the text.
+    pub async fn refuse(mut self, fault: TextFault) -> NotAccepted {
+        let refusal = self.give_up(RefusalReason::Text(fault));
+        self.refund().await;
+        refusal
     }
 
     /// Gives the message up. Answers when its charge is refunded, unless the store is slow.
@@ -307,7 +257,7 @@ impl Acceptance {
             // The message is in the queue: refusing it now would make the client send it twice.
             tracing::error!(
                 component = "relay",
-                message = %format_args!("{:032x}", self.id.0),
+                id = %format_args!("{:032x}", self.id.0),
                 %error,
                 "a message was accepted, but a crash would forget its charge"
             );
@@ -346,10 +296,9 @@ impl Acceptance {
 
     fn log(&self, id: MessageId) {
         let Submission { identity, client, sender, recipients, via, .. } = &self.submission;
-        self.doors.meters.accepted();
         tracing::info!(
             component = "relay",
-            message = %format_args!("{:032x}", id.0),
+            id = %format_args!("{:032x}", id.0),
             correlation = &*self.correlation,
             tenant = &*identity.tenant,
             user = identity.user.as_deref(),

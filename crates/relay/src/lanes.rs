@@ -123,12 +123,19 @@ impl Default for LaneOptions {
     fn default() -> Self {
         Self {
             quantum: 50,
-            per_lane: 5,
+            per_lane: 20,
             per_tenant: 250,
             in_total: 500,
             slow_after: Span::from_secs(10),
-            most_slow: 5_000,
+            most_slow: 2_000,
         }
+    }
+}
+
+impl LaneOptions {
+    /// How many items are in flight at most, slow ones included.
+    pub fn most_in_flight(&self) -> u32 {
+        self.in_total.saturating_add(self.most_slow)
     }
 }
 

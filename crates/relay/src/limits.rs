@@ -9,7 +9,8 @@ use std::time::Duration;
 use parking_lot::RwLock;
 use tokio::time::timeout;
 use tollgate_core::{
-    Attempt, Decision, Field, Limit, Line, Mistake, Origin, Policy, Span, Timestamp, Verdict, When,
+    Attempt, Decision, Field, Limit, Line, Mistake, Origin, Policy, Span, StoreError, Timestamp, Verdict,
+    When,
 };
 use tollgate_engine::admit::{Holds, Look, Unsettled};
 use tollgate_engine::{Admission, Admissions, ChangeFault, Engine, Fault, NotAdmitted, Terms};
@@ -219,6 +220,11 @@ impl Taken {
     /// What a transaction took to which no limit applies.
     fn nothing(recipients: u32) -> Self {
         Self { recipients, charges: tollgate_engine::Taken::default() }
+    }
+
+    /// Answers when what was taken survives a crash, as far as its store promises that.
+    pub async fn durable(&self) -> Result<(), StoreError> {
+        self.charges.durable().await
     }
 
     /// The transaction begins: from now on it keeps what it took, unless it says otherwise.

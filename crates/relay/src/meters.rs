@@ -144,7 +144,7 @@ impl RelayMeters {
     }
 
     /// Counts a delivery report.
-    pub fn reported(&self) {
+    pub(crate) fn reported(&self) {
         raise(&self.0.reported, 1);
     }
 

@@ -9,13 +9,13 @@ pub mod disk;
 mod fullness;
 mod intake;
 mod item;
+mod reading;
 mod recovery;
 mod settle;
 mod tables;
 mod writer;
 
 use std::fmt;
-use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -32,10 +32,11 @@ pub use item::{
     AttemptResult, Event, EventKind, Final, Item, ItemKey, ItemRecipient, Kept, OpenAttempt, Place,
     RecipientState,
 };
+pub use reading::{MessagePage, Shown, Text, Wanted};
 pub use recovery::{Damage, OpenError, Opened};
 use settle::Reporting;
 pub use tables::Waiting;
-use tables::{EVENTS, ITEMS, MESSAGES, TEXTS, Tables, USED, file_name};
+use tables::{Tables, USED};
 use writer::{Doubtful, Shared, Write, Writer};
 
 use crate::message::MessageId;
@@ -75,27 +76,6 @@ struct WriterThread(Mutex<Option<thread::JoinHandle<()>>>);
 pub struct QueueError {
     /// What the system said.
     pub reason: String,
-}
-
-/// A message with its items and its timeline.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shown {
-    /// The message.
-    pub kept: Kept,
-    /// Its items.
-    pub items: Vec<(ItemKey, Item)>,
-    /// What happened to it.
-    pub events: Vec<Event>,
-}
-
-/// A message's text.
-pub struct Text {
-    /// Its bytes.
-    pub bytes: Box<dyn Read + Send>,
-    /// How many they are.
-    pub size: u64,
-    /// Their checksum.
-    pub checksum: u64,
 }
 
 impl Default for QueueOptions {
@@ -203,51 +183,6 @@ impl Queue {
         answered.await.map_err(|_| stopped())?.map_err(|reason| QueueError { reason })
     }
 
-    /// A message with all that is known of it.
-    pub fn show(&self, id: MessageId) -> Result<Option<Shown>, QueueError> {
-        let read = self.read()?;
-        let Some(kept) = read.open_table(MESSAGES)?.get(id.0)?.and_then(|row| Kept::decode(row.value()))
-        else {
-            return Ok(None);
-        };
-        Ok(Some(shown(&read, kept)?))
-    }
-
-    /// Messages in the order of their ids, after one of them, at most so many.
-    pub fn list(&self, after: Option<MessageId>, most: usize) -> Result<Vec<Shown>, QueueError> {
-        let read = self.read()?;
-        let from = after.map_or(0, |id| id.0.saturating_add(1));
-        let mut list = Vec::new();
-        for row in read.open_table(MESSAGES)?.range(from..)?.take(most) {
-            if let Some(kept) = Kept::decode(row?.1.value()) {
-                list.push(shown(&read, kept)?);
-            }
-        }
-        Ok(list)
-    }
-
-    /// One item with its envelope; `None` if it is gone or damaged.
-    pub fn item(&self, key: ItemKey) -> Result<Option<(Kept, Item)>, QueueError> {
-        let read = self.read()?;
-        let kept = read.open_table(MESSAGES)?.get(key.message.0)?.and_then(|row| Kept::decode(row.value()));
-        let item = read.open_table(ITEMS)?.get((key.message.0, key.number))?;
-        Ok(kept.zip(item.and_then(|row| Item::decode(row.value()))))
-    }
-
-    /// A message's text.
-    pub fn text(&self, kept: &Kept) -> Result<Text, QueueError> {
-        let gone = || QueueError { reason: "the text is missing".to_owned() };
-        let bytes: Box<dyn Read + Send> = match kept.place {
-            Place::Table => {
-                let row = self.read()?.open_table(TEXTS)?.get(kept.envelope.id.0)?.ok_or_else(gone)?;
-                Box::new(io::Cursor::new(row.value().to_vec()))
-            }
-            Place::File => self.shared.disk.open(&file_name(kept.envelope.id)).map_err(|_| gone())?,
-            Place::Gone => return Err(gone()),
-        };
-        Ok(Text { bytes, size: kept.size, checksum: kept.checksum })
-    }
-
     /// Whether a submission under this idempotency key is remembered.
     fn is_used(&self, scope: &str, key: &str) -> Result<bool, QueueError> {
         let row = self.read()?.open_table(USED)?.get((scope, key))?;
@@ -266,21 +201,6 @@ impl Shared {
     fn reporting(&self) -> Reporting<'_> {
         Reporting { disk: &*self.disk, hostname: &self.options.hostname }
     }
-}
-
-fn shown(read: &ReadTransaction, kept: Kept) -> Result<Shown, QueueError> {
-    let id = kept.envelope.id;
-    let range = (id.0, 0)..=(id.0, u32::MAX);
-    let (mut items, mut events) = (Vec::new(), Vec::new());
-    for row in read.open_table(ITEMS)?.range(range.clone())? {
-        let (key, row) = row?;
-        let key = ItemKey { message: id, number: key.value().1 };
-        items.extend(Item::decode(row.value()).map(|item| (key, item)));
-    }
-    for row in read.open_table(EVENTS)?.range(range)? {
-        events.extend(Event::decode(row?.1.value()));
-    }
-    Ok(Shown { kept, items, events })
 }
 
 impl Drop for WriterThread {

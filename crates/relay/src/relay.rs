@@ -299,8 +299,8 @@ fn tell(directory: &Path, opened: &Opened) {
         tracing::error!(component = "relay", %queue, %to, "the queue is damaged and was set aside; messages that waited in it are not sent");
     }
     for damage in opened.damaged.iter().take(MOST_TOLD) {
-        let (table, item, message) = (damage.table, damage.item, format!("{:032x}", damage.message.0));
-        tracing::error!(component = "relay", %queue, table, message, item, "a damaged entry of the queue was put in quarantine");
+        let (table, item, id) = (damage.table, damage.item, format!("{:032x}", damage.message.0));
+        tracing::error!(component = "relay", %queue, table, id, item, "a damaged entry of the queue was put in quarantine");
     }
     let untold = opened.damaged.len().saturating_sub(MOST_TOLD);
     if untold > 0 {

@@ -95,6 +95,7 @@ impl Sender {
                 () = self.changed.notified() => {}
                 () = tokio::time::sleep(self.until_wake()) => self.parts.client.close_idle(),
                 Some(waiting) = opened.arrived.recv() => {
+                    self.note_report(&waiting);
                     self.lanes.lock().add(&waiting, self.now());
                 }
                 Some(done) = tasks.join_next_with_id() => self.finish(done, &mut turns, &mut tasks),

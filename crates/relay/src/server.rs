@@ -53,6 +53,8 @@ struct Shared {
     count: Arc<Count>,
     /// How many passwords are checked at once.
     hashing: Semaphore,
+    /// How many logins are under way at once: delayed by a guard, or waiting for their password to be checked.
+    logins: Semaphore,
     complaints: PacedLog,
 }
 
@@ -73,6 +75,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 const MOST_TURNED_AWAY: usize = 1_000;
 /// How many passwords are checked at once: the processors have other work.
 const MOST_HASHING: usize = 2;
+/// How many logins are under way at once. Beyond that clients are told to come back.
+const MOST_LOGINS: usize = 1_000;
 
 impl Server {
     /// A server that listens nowhere yet.
@@ -83,6 +87,7 @@ impl Server {
             ending: watch::Sender::new(false),
             count: Arc::default(),
             hashing: Semaphore::new(MOST_HASHING),
+            logins: Semaphore::new(MOST_LOGINS),
             complaints: PacedLog::default(),
         };
         Self { shared: Arc::new(shared) }

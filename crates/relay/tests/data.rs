@@ -211,3 +211,22 @@ fn a_text_that_is_too_large_is_read_to_its_end() {
     assert_eq!((receiver.fault(), receiver.size()), (Some(DataFault::TooLarge), 13));
     assert_eq!(out, b"12345678\r\n", "nothing is kept of what is too much");
 }
+
+/// `TOLLGATE_LONG=1` tries many more.
+#[test]
+fn no_bytes_end_a_text_early_or_late() {
+    let long = std::env::vars_os().any(|(name, _)| name == "TOLLGATE_LONG");
+    let pieces: [&[u8]; 10] =
+        [b"\r\n", b"\r", b"\n", b".", b"..", b"a", b"\0", b"\xff", b"\r\n.\r\n", b"\r\n..\r\n"];
+    for seed in 0..if long { 5_000_000 } else { 50_000 } {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let count = random.usize(..20);
+        let input: Vec<u8> = (0..count).flat_map(|_| pieces[random.usize(..pieces.len())]).copied().collect();
+        let size = random.usize(1..8);
+        let found = receive(MOST, input.chunks(size));
+        assert_eq!(found, whole(&input), "seed {seed}");
+        let book = by_the_book(&input, MOST);
+        assert_eq!((found.ended, &found.left), (book.ended, &book.left), "seed {seed}");
+        assert_eq!((found.fault.is_some(), &found.text), (book.fault.is_some(), &book.text), "seed {seed}");
+    }
+}

@@ -30,6 +30,7 @@ fn waiting(number: u128, tenant: &str, domain: &str, recipients: u32, due: u64) 
         domain: domain.to_owned(),
         recipients,
         due: at(due),
+        reports_on: None,
     }
 }
 

@@ -5,6 +5,7 @@
 mod keeping;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use keeping::script::{Act, Scripted, with};
 use keeping::stand::{Limited, Stand, account};
@@ -172,6 +173,18 @@ async fn an_unknown_outcome_keeps_its_slot_and_is_retried() {
     stand.settle().await;
     assert_eq!(stand.left_at_domain("there.example").await, 8, "the retry takes another one");
     stand.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_delivery_that_is_cut_off_keeps_its_slot() {
+    let server = Scripted::start(with(&[(".", Act::Hang)])).await;
+    let limited = Limited { domain: &["10/hour sliding"], ..Limited::default() };
+    let mut stand = Stand::start(limited, vec![account("main", server.port, 0)]).await;
+    submit(&stand.queue, envelope(1, &["a@there.example"]), b"x\r\n").await.unwrap();
+    stand.until("the text", |_| server.texts.lock().len() == 1).await;
+    stand.cut_off().await;
+    stand.until("the delivery is gone", |stand| Arc::strong_count(&stand.sender) == 1).await;
+    assert_eq!(stand.left_at_domain("there.example").await, 9, "the server may have taken the message");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -54,7 +54,7 @@ impl Player {
                 reply.write(&mut self.sent);
                 self.closed = true;
             }
-            Step::StartTls(_) => unreachable!("TLS is in use"),
+            Step::StartTls(_) => panic!("TLS is in use"),
             Step::LogIn(_) => {
                 let step = self.session.logged_in(LoginOutcome::Wrong);
                 self.take(step);
@@ -93,6 +93,81 @@ fn input() -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(piece, 0..40).prop_map(|pieces| pieces.concat())
 }
 
+#[track_caller]
+fn assert_well_formed(sent: &[u8]) {
+    let sent = str::from_utf8(sent).unwrap();
+    for line in sent.split_inclusive("\r\n") {
+        assert!(line.ends_with("\r\n") && line.len() <= 512, "{line}");
+        let (code, rest) = line.split_at(3);
+        assert!(code.parse::<u16>().is_ok_and(|code| (200..600).contains(&code)), "{line}");
+        assert!(rest.starts_with([' ', '-']), "{line}");
+        assert!(rest.trim_end_matches("\r\n").chars().all(|c| matches!(c, ' '..='~')), "{line}");
+    }
+}
+
+/// Dialogues that mutations begin with.
+const DIALOGUES: [&[u8]; 4] = [
+    b"EHLO c\r\nMAIL FROM:<a@x.test> SIZE=10 BODY=8BITMIME RET=HDRS ENVID=a+2Bb\r\nRCPT TO:<b@x.test> \
+      NOTIFY=SUCCESS,DELAY ORCPT=rfc822;b@x.test\r\nDATA\r\nSubject: x\r\n\r\n..text\r\n.\r\nQUIT\r\n",
+    b"EHLO c\r\nAUTH PLAIN AGEAYg==\r\nAUTH LOGIN\r\nYQ==\r\nYg==\r\nAUTH PLAIN\r\n*\r\n",
+    b"HELO c\r\nMAIL FROM:<>\r\nRCPT TO:<\"a b\"@x.test>\r\nRCPT TO:<@r.test:c@x.test>\r\nRSET\r\nNOOP\r\nHELP\r\n",
+    b"EHLO [IPv6:::1]\r\nMAIL FROM:<\xc3\xa9@x.test> SMTPUTF8 AUTH=<>\r\nVRFY a\r\nSTARTTLS\r\nBDAT 1 LAST\r\n",
+];
+
+/// A dialogue with a few bytes changed, removed, repeated or taken from elsewhere.
+fn mutated(random: &mut fastrand::Rng) -> Vec<u8> {
+    let mut input = DIALOGUES[random.usize(..DIALOGUES.len())].to_vec();
+    for _ in 0..random.usize(1..8) {
+        let at = random.usize(..=input.len());
+        let end = (at + random.usize(..12)).min(input.len());
+        match random.u8(..5) {
+            0 => input.insert(at, random.u8(..)),
+            1 => drop(input.drain(at..end)),
+            2 => {
+                let piece = input[at..end].repeat(random.usize(1..4));
+                input.splice(at..at, piece);
+            }
+            3 => {
+                let other = DIALOGUES[random.usize(..DIALOGUES.len())];
+                let from = random.usize(..other.len());
+                input.splice(at..end, other[from..].iter().copied().take(60));
+            }
+            _ => {
+                let special = [
+                    b"\r\n".as_slice(),
+                    b"\n",
+                    b"\r",
+                    b"\0",
+                    b"\r\n.\r\n",
+                    b"<",
+                    b">",
+                    b"\"",
+                    b"\\",
+                    b"\xff",
+                ];
+                input.splice(at..at, special[random.usize(..special.len())].iter().copied());
+            }
+        }
+    }
+    input
+}
+
+/// `TOLLGATE_LONG=1` tries many more.
+#[test]
+fn no_bytes_break_a_session() {
+    let long = std::env::vars_os().any(|(name, _)| name == "TOLLGATE_LONG");
+    for seed in 0..if long { 2_000_000 } else { 20_000 } {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let input = mutated(&mut random);
+        let (mut whole, mut split) = (Player::new(), Player::new());
+        whole.hear(&input);
+        assert_well_formed(&whole.sent);
+        let size = random.usize(1..60);
+        input.chunks(size).for_each(|piece| split.hear(piece));
+        assert_eq!((&whole.sent, whole.closed), (&split.sent, split.closed), "seed {seed}");
+    }
+}
+
 proptest! {
     #[test]
     fn any_split_gives_the_same_replies(input in input(), size in 1..5_000_usize) {
@@ -107,14 +182,7 @@ proptest! {
     fn replies_are_well_formed(input in input()) {
         let mut player = Player::new();
         player.hear(&input);
-        let sent = String::from_utf8(player.sent).unwrap();
-        for line in sent.split_inclusive("\r\n") {
-            prop_assert!(line.ends_with("\r\n") && line.len() <= 512, "{}", line);
-            let (code, rest) = line.split_at(3);
-            prop_assert!(code.parse::<u16>().is_ok_and(|code| (200..600).contains(&code)), "{}", line);
-            prop_assert!(rest.starts_with([' ', '-']), "{}", line);
-            prop_assert!(rest.trim_end_matches("\r\n").chars().all(|c| matches!(c, ' '..='~')), "{}", line);
-        }
+        assert_well_formed(&player.sent);
     }
 
     #[test]

@@ -229,6 +229,21 @@ impl Postgres {
         }
     }
 
+    /// Asks everybody who comes over the network for a password from now on.
+    ///
+    /// # Panics
+    ///
+    /// If its configuration cannot be written.
+    pub fn ask_for_passwords(&self) {
+        let rules = "local all all trust\nhost all all 127.0.0.1/32 scram-sha-256\n";
+        fs::write(self.directory.path().join("data/pg_hba.conf"), rules).expect("the file is ours");
+        self.sql("SELECT pg_reload_conf()");
+        // It is read by the process that accepts connections, which may be about to accept one.
+        wait_until("the rules are in force", || {
+            self.sql("SELECT bool_or(auth_method = 'scram-sha-256') FROM pg_hba_file_rules") == "t"
+        });
+    }
+
     /// Its log since its last start.
     #[must_use]
     pub fn log(&self) -> String {
@@ -254,6 +269,25 @@ impl Postgres {
         self.signal_all(Signal::STOP);
     }
 
+    /// Keeps some processes of the server from doing anything, by their ids: [`Postgres::pid`] is the one
+    /// that accepts connections, [`Postgres::backends`] are those that serve them.
+    pub fn pause_only(&self, pids: &[u32]) {
+        for pid in pids {
+            signal(*pid, Signal::STOP);
+        }
+    }
+
+    /// The processes that serve the connections of programs of a name.
+    ///
+    /// # Panics
+    ///
+    /// If the server does not tell.
+    #[must_use]
+    pub fn backends(&self, application: &str) -> Vec<u32> {
+        let pids = format!("SELECT pid FROM pg_stat_activity WHERE application_name = '{application}'");
+        self.sql(&pids).lines().map(|pid| pid.parse().expect("a number")).collect()
+    }
+
     /// Resumes it.
     pub fn resume(&self) {
         self.signal_all(Signal::CONT);
@@ -264,9 +298,7 @@ impl Postgres {
         let pid = self.pid();
         let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
         for child in children.split_whitespace().filter_map(|pid| pid.parse().ok()) {
-            // A connection may have ended meanwhile.
-            let _ = rustix::process::Pid::from_raw(child)
-                .map(|child| rustix::process::kill_process(child, signal));
+            self::signal(child, signal);
         }
     }
 
@@ -295,6 +327,12 @@ impl Drop for Postgres {
             self.stop_immediately();
         }
     }
+}
+
+/// Sends a signal to a process of a server, which may have ended meanwhile.
+fn signal(pid: u32, signal: Signal) {
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    let _ = pid.map(|pid| rustix::process::kill_process(pid, signal));
 }
 
 /// A directory that belongs to the servers' user.

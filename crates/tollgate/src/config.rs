@@ -122,7 +122,7 @@ pub struct Config {
 pub struct Warning {
     /// The policy that it concerns, if there is one.
     pub policy: Option<String>,
-    /// What is doubtful.
+    /// What may not be intended.
     pub message: String,
     /// What to do about it.
     pub remedy: String,

@@ -59,16 +59,20 @@ fn an_exhausted_domain_waits_while_the_other_is_sent_and_each_is_charged_once() 
     assert_eq!(server.remaining("recipient_domain", "gmail.example"), 199);
     assert_eq!(server.remaining("recipient_domain", "mail.example"), 0);
     home.shift_clock(3_601);
-    // The program reads the wall clock ten times a second, and the sender looks at it whenever something arrives.
-    pause(Duration::from_millis(500));
-    submit(server.relays[0], "third", &["d@gmail.example"]);
-    wait_until("mail.example gets its copy", || recipients("second").len() == 2);
-    wait_until("the third arrives", || sink.count() == 4);
+    // The program compares its clock with the wall's ten times a second, and the sender looks at it whenever something
+    // arrives.
+    let mut others = 0;
+    while recipients("second").len() < 2 && others < 40 {
+        pause(Duration::from_millis(500));
+        submit(server.relays[0], "other", &["d@gmail.example"]);
+        others += 1;
+    }
+    wait_until("all arrive", || sink.count() == 3 + others);
     let mut all = recipients("second");
     all.sort();
     assert_eq!(all, ["<b@gmail.example>", "<c@mail.example>"]);
     // An hour later, only what was sent since counts.
-    assert_eq!(server.remaining("recipient_domain", "gmail.example"), 199);
+    assert_eq!(server.remaining("recipient_domain", "gmail.example"), 200 - others as u64);
     assert_eq!(server.remaining("recipient_domain", "mail.example"), 0);
     server.stop();
 }

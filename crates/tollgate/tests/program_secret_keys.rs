@@ -84,7 +84,7 @@ fn hides_the_account(what: &str, bytes: &[u8]) {
     }
 }
 
-/// What people look at.
+/// Checks that no page for operators shows a secret key.
 fn check_pages(server: &Server) {
     for page in
         ["/metrics", "/api/v1/decisions?limit=1000", "/api/v1/top", "/api/v1/bans", "/api/v1/counters"]

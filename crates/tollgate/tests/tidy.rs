@@ -10,12 +10,13 @@ mod kinds;
 mod names;
 
 /// Each crate, and the crates of this workspace that it may use.
-const ARROWS: [(&str, &[&str]); 13] = [
+const ARROWS: [(&str, &[&str]); 14] = [
     ("core", &[]),
     ("store", &["core"]),
     ("redis", &["core", "remote"]),
     ("postgres", &["core", "remote"]),
     ("engine", &["core"]),
+    ("fuzzing", &["core", "engine", "gateway", "redis", "relay", "tollgate", "web"]),
     ("web", &["core", "engine"]),
     ("doors", &["core", "engine", "relay", "web"]),
     ("gateway", &["core", "engine", "web"]),

@@ -181,7 +181,7 @@ impl Operation {
         self
     }
 
-    /// That it takes this media type too, as it is.
+    /// Another media type of its request body, which is not decoded.
     pub(crate) fn takes_also(mut self, media: &'static str) -> Self {
         self.other_media = Some(media);
         self
@@ -331,7 +331,7 @@ where
         Err(problem) => Err(problem),
     };
     let mut response = finish(answered, correlation);
-    // What is refused may not have been read to its end.
+    // A refused request may have a body that was not read to its end.
     if !response.status().is_success() {
         unread.close(&mut response);
     }

@@ -63,7 +63,7 @@ struct LanesShown {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "PauseRequest")]
 struct PauseBody<'b> {
-    /// Whose mail; by default everybody's.
+    /// The tenant whose mail is paused or resumed; by default all tenants.
     #[serde(borrow, default)]
     tenant: Option<Text<'b>>,
     /// The recipient domain; by default all. Needs `tenant`.
@@ -184,12 +184,16 @@ impl Filter {
 
 async fn show_page(app: Arc<App>, ask: Ask) -> Answered {
     let relay = Arc::clone(app.relay()?);
-    let (page, filter) = (Page::of(&ask)?, Filter::of(&ask)?);
+    let (mut page, filter) = (Page::of(&ask)?, Filter::of(&ask)?);
+    // The other proxy has no pages.
+    if ask.uri.path() == LEGACY {
+        page.limit = page::limit(&ask, page::MOST)?;
+    }
     let after = page.after.as_deref().map(message_id).transpose()?;
     let limit = page.limit;
     let found = blocking(move || find(&relay, &filter, after, limit)).await??;
     let (messages, next) = found;
-    Ok(json(&PageShown { messages, next: next.map(|id| shape::id(id)) }))
+    Ok(json(&PageShown { messages, next: next.map(shape::id) }))
 }
 
 async fn show_one(app: Arc<App>, ask: Ask) -> Answered {

@@ -205,7 +205,8 @@ fn media(ask: &Ask) -> Media {
     }
 }
 
-/// Who submits. A key sends for its tenant only; one without a tenant must be an administrator's.
+/// The identity of the submitter. A key sends for its own tenant; a key without a tenant must have the role
+/// `admin`.
 fn identity(ask: &Ask, tenant: Option<String>) -> Result<Identity, Problem> {
     let default = || tenant.clone().unwrap_or_else(|| DEFAULT_TENANT.to_owned()).into();
     let Some(key) = ask.key() else {

@@ -16,9 +16,9 @@ const TRIES: usize = 4;
 /// A policy before and after a change.
 #[derive(Clone, Debug)]
 pub struct Change {
-    /// What it was.
+    /// The policy before.
     pub before: Arc<DynamicPolicy>,
-    /// What it is now.
+    /// The policy after.
     pub after: Arc<DynamicPolicy>,
 }
 

@@ -27,7 +27,7 @@ pub(super) enum Precision {
 
 type Heap = BinaryHeap<Reverse<(Instant, WaitKeyId)>>;
 
-/// What to do until the next wait_key is due, the most urgent first.
+/// What to do until the next wait key is due, the most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rest {
     /// Go on.

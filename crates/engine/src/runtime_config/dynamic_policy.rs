@@ -15,7 +15,7 @@ use super::policy_spec::{PolicyDraft, PolicySpec};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DynamicPolicy {
-    /// What it says.
+    /// Its definition.
     pub spec: PolicySpec,
     /// When it was created.
     pub created: Timestamp,

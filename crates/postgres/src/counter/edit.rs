@@ -1,126 +1,176 @@
 //! What has to be written of a counter: the difference to what was loaded.
 
 use tollgate_core::Timestamp;
-use tollgate_core::limit::{Hold, Idle, State};
+use tollgate_core::limit::{Entry, Hold, Idle, Limit, State};
 
-use super::{Counter, LogRow, heading, log_of};
-use crate::codec::{column, encode};
+use super::{Counter, Header, HoldsKnown, heading};
+use crate::codec::{Kept, column, numbers};
 use crate::name::Name;
+
+/// One entry, as it is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EntryRow {
+    pub(crate) log: i64,
+    pub(crate) seq: i64,
+    pub(crate) entry: Entry,
+}
 
 /// What has to be written of one counter.
 #[derive(Debug, Default)]
 pub(crate) struct CounterEdit {
     pub(crate) header: Option<HeaderRow>,
-    pub(crate) added: Vec<LogRow>,
-    /// Entries before this one no longer count.
-    pub(crate) drop_below: Option<i64>,
-    /// Entries after this moment were made by a clock that went back: they were made then.
+    pub(crate) put: Vec<EntryRow>,
+    /// Entries that went from among others: where they are, and their numbers.
+    pub(crate) removed: Vec<(i64, i64)>,
+    /// Entries before these no longer count.
+    pub(crate) drop_below: Vec<(i64, i64)>,
+    /// Moments after this one were made by a clock that went back: they were made then.
     pub(crate) clamp: Option<Timestamp>,
-    /// An entry that was given back, and what is left of it.
-    pub(crate) given: Option<(i64, u64)>,
     pub(crate) put_holds: Vec<(String, Hold)>,
     pub(crate) end_holds: Vec<String>,
     pub(crate) end_all_holds: bool,
-    pub(crate) forget: bool,
+    /// Holds that were renewed up to here have run out.
+    pub(crate) end_expired: Option<i64>,
 }
 
 /// The row of a counter, to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HeaderRow {
     pub(crate) limits: String,
-    pub(crate) states: Vec<u8>,
-    pub(crate) born: Vec<i64>,
-    pub(crate) used: Vec<i64>,
-    pub(crate) numbers: [i64; 5],
+    pub(crate) used: Vec<Option<i64>>,
+    pub(crate) marks: Vec<i64>,
+    pub(crate) logs: Vec<Option<i64>>,
+    /// The number of the next entry, how many holds there are, and the bounds of their renewals.
+    pub(crate) numbers: [i64; 4],
     pub(crate) idle_at: Option<i64>,
 }
 
 impl Counter {
     /// What has to be written, if anything.
     pub(crate) fn edit(&self) -> Option<(&Name, CounterEdit)> {
-        if self.forgotten {
-            return Some((&self.name, CounterEdit { forget: true, ..CounterEdit::default() }));
-        }
         let plan = self.plan.as_ref()?;
-        let mut edit = CounterEdit { added: self.added.clone(), clamp: self.clamp, ..Default::default() };
+        if self.loaded.header.is_none() && self.states.iter().all(|state| *state == State::Fresh) {
+            return None;
+        }
+        let mut edit = CounterEdit { clamp: self.clamp, ..CounterEdit::default() };
         self.edit_holds(&mut edit);
         let mut row = HeaderRow {
             limits: heading(plan),
-            states: encode(&self.states),
-            born: Vec::new(),
-            used: Vec::new(),
-            numbers: [0; 5],
+            used: Vec::with_capacity(self.states.len()),
+            marks: Vec::with_capacity(self.states.len()),
+            logs: Vec::with_capacity(self.states.len()),
+            numbers: [0; 4],
             idle_at: match plan.idle(&self.states) {
                 Idle::At(at) => Some(column(at.as_micros())),
                 Idle::Never => None,
             },
         };
-        for (track, state) in self.tracks.iter().zip(&self.states) {
-            let Some(track) = track else { continue };
-            let used = log_of(state).map_or(0, |log| log.entries().map(|entry| entry.cost).sum());
-            row.born.push(track.first(self.seq));
-            row.used.push(column(used));
-        }
         let (weight, oldest, newest) = self.hold_bounds();
+        let mut moved = self.touched || self.clamp.is_some();
+        for ((list, state), limit) in self.lists.iter().zip(&self.states).zip(plan.limits()) {
+            let (used, mark) = match (list, Kept::of(limit)) {
+                (Some(list), _) => {
+                    let list_edit = list.edit(state, self.seq);
+                    moved |= !list_edit.put.is_empty();
+                    edit.add_list(list.log, &list_edit);
+                    (list_edit.used.map(column), list_edit.born)
+                }
+                (None, Kept::Holds) => (weight.map(column), 0),
+                (None, _) => numbers(state),
+            };
+            moved |= self.has_moved(row.used.len(), (used, mark), limit, state);
+            row.used.push(used);
+            row.marks.push(mark);
+            row.logs.push(list.as_ref().map(|list| list.log));
+        }
+        if !moved && edit.put_holds.is_empty() {
+            return None;
+        }
+        // What has run out and is not removed yet must not be taken for what is held.
+        let dead = self.expired().map_or(0, |cutoff| cutoff + 1);
         let [oldest, newest] = [oldest, newest].map(|at| column(at.as_micros()));
-        row.numbers = [self.seq, self.count_holds(&edit), column(weight), oldest, newest];
-        edit.given = self.loaded.own.zip(self.own_left).map(|(own, left)| (own.seq, left));
-        edit.given = edit.given.filter(|(_, left)| self.loaded.own.is_none_or(|own| own.entry.cost != *left));
-        let first = row.born.iter().min().copied().unwrap_or(self.seq);
-        match &self.loaded.header {
-            None if self.states.iter().all(|state| *state == State::Fresh) => return None,
-            None => edit.header = Some(row),
-            Some(header) => {
-                let before = header.born.iter().min().copied().unwrap_or(header.seq);
-                edit.drop_below = (first > before && header.last_at.is_some()).then_some(first);
-                let numbers = [header.seq, header.holds, header.held, header.oldest, header.newest];
-                let same = row.limits == header.limits
-                    && row.states == header.states
-                    && row.born == header.born
-                    && row.used == header.used
-                    && row.numbers == numbers;
-                edit.header = (!same).then_some(row);
+        row.numbers = [self.seq, self.count_holds(&edit), oldest.max(dead), newest];
+        if let Some(header) = &self.loaded.header {
+            edit.drop_below = self.drops(header, &row);
+            edit.header = (!row.is(header)).then_some(row);
+        } else {
+            edit.header = Some(row);
+        }
+        Some((&self.name, edit))
+    }
+
+    /// Whether two numbers changed otherwise than by ageing.
+    fn has_moved(&self, place: usize, now: (Option<i64>, i64), limit: &Limit, state: &State) -> bool {
+        let Some(header) = &self.loaded.header else { return true };
+        let before = (header.used.get(place).copied().flatten(), header.marks.get(place).copied());
+        Kept::of(limit) == Kept::Numbers && *state != State::Fresh && before != (now.0, Some(now.1))
+    }
+
+    /// Where entries no longer count that did.
+    fn drops(&self, header: &Header, row: &HeaderRow) -> Vec<(i64, i64)> {
+        let mut drops = Vec::new();
+        let first = |marks: &[i64], logs: &[Option<i64>], log: i64| {
+            marks.iter().zip(logs).filter(|(_, it)| **it == Some(log)).map(|(mark, _)| *mark).min()
+        };
+        let mut seen = Vec::new();
+        for log in header.logs.iter().flatten().copied() {
+            if seen.contains(&log) {
+                continue;
+            }
+            seen.push(log);
+            let before = first(&header.marks, &header.logs, log);
+            let after = first(&row.marks, &row.logs, log).unwrap_or(i64::MAX);
+            if before.is_some_and(|before| after > before) {
+                drops.push((log, after));
             }
         }
-        let changes = edit.header.is_some() || edit.clamp.is_some() || edit.given.is_some();
-        (changes || !edit.put_holds.is_empty()).then_some((&self.name, edit))
+        drops
     }
 
     fn edit_holds(&self, edit: &mut CounterEdit) {
         let (before, after) = (&self.loaded.holds, self.held());
         let changed = after.iter().filter(|(id, hold)| before.get(**id) != Some(*hold));
         edit.put_holds = changed.map(|(id, hold)| ((*id).to_owned(), *hold)).collect();
+        edit.end_expired = self.expired();
         let kept_rows = self.loaded.header.as_ref().is_some_and(|header| header.holds > 0);
-        // Then the limit that counts holds is gone, or all of them ended.
-        edit.end_all_holds = kept_rows && after.is_empty() && !self.has_stand_ins();
+        let counts_holds = self.plan.iter().flat_map(|plan| plan.limits()).any(Limit::holds);
+        let all_ended = after.is_empty() && !self.has_others() && edit.end_expired.is_none();
+        edit.end_all_holds = kept_rows && (all_ended || !counts_holds);
         if !edit.end_all_holds {
             let ended = before.keys().filter(|id| !after.contains_key(id.as_str()));
             edit.end_holds = ended.cloned().collect();
         }
     }
 
-    fn has_stand_ins(&self) -> bool {
-        let holds = self.states.iter().find_map(State::holds);
-        holds.is_some_and(|holds| holds.iter().any(|(id, _)| super::holds::is_stand_in(id)))
-    }
-
     fn count_holds(&self, edit: &CounterEdit) -> i64 {
         let known = self.loaded.header.as_ref().map_or(0, |header| header.holds);
-        if edit.end_all_holds || self.loaded.all_holds || known == 0 {
+        if edit.end_all_holds || self.loaded.holds_known == HoldsKnown::All || known == 0 {
             return self.held().len() as i64;
         }
         let new = edit.put_holds.iter().filter(|(id, _)| !self.loaded.holds.contains_key(id)).count();
-        known + new as i64 - edit.end_holds.len() as i64
+        let expired = edit.end_expired.map_or(0, |_| self.loaded.hold_bounds.expired);
+        known + new as i64 - edit.end_holds.len() as i64 - expired
     }
 }
 
-impl super::Track {
-    /// The first row that counts.
-    fn first(&self, next: i64) -> i64 {
-        match self.places.front() {
-            Some(super::Place::Row(seq)) => *seq,
-            Some(super::Place::Rest) => self.born,
-            None => next,
+impl CounterEdit {
+    /// Adds what has to be written of a list. Sliding limits share their entries.
+    fn add_list(&mut self, log: i64, list: &super::list::ListEdit) {
+        for row in &list.put {
+            if !self.put.iter().rev().any(|known| (known.log, known.seq) == (row.log, row.seq)) {
+                self.put.push(*row);
+            }
         }
+        self.removed.extend(list.removed.iter().map(|seq| (log, *seq)));
+    }
+}
+
+impl HeaderRow {
+    fn is(&self, header: &Header) -> bool {
+        self.limits == header.limits
+            && self.used == header.used
+            && self.marks == header.marks
+            && self.logs == header.logs
+            && self.numbers == [header.seq, header.holds, header.oldest, header.newest]
     }
 }

@@ -1,41 +1,76 @@
-//! The holds of a counter: all of them, or those that are named and two that stand for the rest.
+//! The holds of a counter: all of them, or those that are named or run out next, and some that stand for
+//! the rest.
 
 use std::collections::BTreeMap;
 
-use tollgate_core::limit::{Hold, State};
+use tollgate_core::limit::{Hold, Idle, State};
 use tollgate_core::{Ticket, Timestamp};
 
 use super::{Counter, Header};
 use crate::codec::{Garbled, moment_of, natural};
 
-/// Up to how many holds all are loaded. The core looks at all of so many when one of them ends.
-pub(crate) const FEW: i64 = 64;
+/// Up to how many holds all are loaded.
+pub(crate) const FEW: i64 = 16;
+/// Up to how many holds the core looks at all of them when the latest renewed of them ends.
+pub(crate) const MANY: i64 = 64;
 
-/// Ids that the two have that stand for the rest. No id of a caller begins with a zero in the table.
+/// Ids of those that stand for others: for what has run out, for the earliest renewal, and for the rest. No
+/// id of a caller begins with a zero in the table.
+const EXPIRED: &str = "\0expired";
 const OLDEST: &str = "\0oldest";
 const REST: &str = "\0rest";
 
+/// Which holds were loaded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum HoldsKnown {
+    #[default]
+    Some,
+    All,
+}
+
+/// What is known of holds that were not loaded.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct HoldBounds {
+    /// Those that were renewed up to here have run out.
+    pub(crate) cutoff: Option<i64>,
+    /// How many have run out, and what they weigh.
+    pub(crate) expired: i64,
+    pub(crate) expired_weight: u64,
+    /// The latest renewal of the others.
+    pub(crate) newest: Option<Timestamp>,
+    /// Whether that goes before what the counter's row says, which may be later.
+    pub(crate) exact: bool,
+}
+
 /// Whether an id stands for holds that were not loaded.
-pub(crate) fn is_stand_in(id: &str) -> bool {
-    id == OLDEST || id == REST
+fn is_stand_in(id: &str) -> bool {
+    [EXPIRED, OLDEST, REST].contains(&id)
 }
 
 impl Counter {
-    pub(super) fn read_holds(&self, header: &Header) -> Result<State, Garbled> {
-        let named = self.loaded.holds.iter().map(|(id, hold)| (Box::from(id.as_str()), *hold));
-        if self.loaded.all_holds {
-            return Ok(if self.loaded.holds.is_empty() {
-                State::Fresh
-            } else {
-                State::Holds(Box::new(named.collect()))
-            });
+    pub(super) fn read_holds(&self, header: &Header, used: Option<i64>) -> Result<State, Garbled> {
+        let holds = &self.loaded.holds;
+        let mut all: Vec<(Box<str>, Hold)> =
+            holds.iter().map(|(id, hold)| (Box::from(id.as_str()), *hold)).collect();
+        if self.loaded.holds_known == HoldsKnown::Some {
+            let bounds = &self.loaded.hold_bounds;
+            let known = holds.values().map(|hold| hold.weight).sum::<u64>() + bounds.expired_weight;
+            let weight = natural(used.unwrap_or(0))?.checked_sub(known).ok_or(Garbled)?;
+            let count = header.holds - holds.len() as i64 - bounds.expired;
+            let stand_in = |weight, renewed| Hold { ticket: Ticket(0), weight, since: renewed, renewed };
+            if bounds.expired > 0 {
+                let oldest = moment_of(header.oldest)?;
+                all.push((EXPIRED.into(), stand_in(bounds.expired_weight, oldest)));
+            }
+            if count > 0 {
+                let oldest = moment_of(bounds.cutoff.map_or(header.oldest, |cutoff| cutoff + 1))?;
+                let newest = moment_of(header.newest)?;
+                let newest = bounds.newest.filter(|_| bounds.exact).unwrap_or(newest);
+                all.push((OLDEST.into(), stand_in(0, oldest)));
+                all.push((REST.into(), stand_in(weight, newest)));
+            }
         }
-        let weight: u64 = self.loaded.holds.values().map(|hold| hold.weight).sum();
-        let weight = natural(header.held)?.checked_sub(weight).ok_or(Garbled)?;
-        let (oldest, newest) = (moment_of(header.oldest)?, moment_of(header.newest)?);
-        let stand_in = |weight, renewed| Hold { ticket: Ticket(0), weight, since: renewed, renewed };
-        let rest = [(OLDEST.into(), stand_in(0, oldest)), (REST.into(), stand_in(weight, newest))];
-        Ok(State::Holds(Box::new(named.chain(rest).collect())))
+        Ok(if all.is_empty() { State::Fresh } else { State::Holds(Box::new(all.into_iter().collect())) })
     }
 
     /// The holds as they are now, without those that stand for others.
@@ -45,8 +80,25 @@ impl Counter {
         holds.filter(|(id, _)| !is_stand_in(id)).collect()
     }
 
-    /// Their weight, and the bounds of their latest renewals.
-    pub(super) fn hold_bounds(&self) -> (u64, Timestamp, Timestamp) {
+    fn has_stand_in(&self, which: impl Fn(&str) -> bool) -> bool {
+        let holds = self.states.iter().find_map(State::holds);
+        holds.is_some_and(|holds| holds.iter().any(|(id, _)| which(id)))
+    }
+
+    /// Whether holds are left that were not loaded.
+    pub(super) fn has_others(&self) -> bool {
+        self.has_stand_in(is_stand_in)
+    }
+
+    /// Up to which renewal holds have run out that were not loaded.
+    pub(super) fn expired(&self) -> Option<i64> {
+        let bounds = &self.loaded.hold_bounds;
+        let ended = bounds.expired > 0 && !self.has_stand_in(|id| id == EXPIRED);
+        bounds.cutoff.filter(|_| ended)
+    }
+
+    /// What is held, if anything is, and the bounds of the latest renewals.
+    pub(super) fn hold_bounds(&self) -> (Option<u64>, Timestamp, Timestamp) {
         let limits = self.plan.iter().flat_map(|plan| plan.limits()).zip(&self.states);
         for (limit, state) in limits {
             let (Some(kind), Some(holds)) = (limit.in_flight(), state.holds()) else { continue };
@@ -55,11 +107,11 @@ impl Counter {
             let oldest = renewals().min().unwrap_or_default();
             // The core may know of a later renewal, of a hold that has ended since.
             let newest = match (limit.idle(state), kind.lease()) {
-                (tollgate_core::limit::Idle::At(at), Some(lease)) => at - lease,
-                _ => renewals().max().unwrap_or_default(),
+                (Idle::At(at), Some(lease)) => at - lease,
+                (Idle::At(_) | Idle::Never, _) => renewals().max().unwrap_or_default(),
             };
-            return (weight, oldest, newest);
+            return (Some(weight), oldest, newest);
         }
-        (0, Timestamp::ZERO, Timestamp::ZERO)
+        (None, Timestamp::ZERO, Timestamp::ZERO)
     }
 }

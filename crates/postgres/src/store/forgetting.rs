@@ -1,4 +1,5 @@
-//! Forgetting counters.
+//! Forgetting counters. Nothing of a counter is read for that but its name, so that one whose rows are
+//! damaged can be forgotten too.
 
 use std::sync::Arc;
 
@@ -8,20 +9,25 @@ use tollgate_core::StoreError;
 use tollgate_core::store::Forget;
 
 use super::PostgresStore;
+use super::sweeping::MOST_REMOVED;
 use crate::database::Database;
 use crate::load::ALL_RULES;
 use crate::name::{CounterId, escape};
 use crate::pool::Haste;
 use crate::transaction::{Statement, ask, commit};
-use crate::work::Work;
 
+/// How many counters are looked at in one go.
+const SLICE: i64 = 2_000;
 /// How many counters one transaction forgets.
-const AT_ONCE: i64 = 64;
+const AT_ONCE: usize = 64;
 
+// So many rows are read, whatever rules they are of: a rule with few counters among millions is found slice
+// by slice, and none of them takes long.
 const FIND: &str =
-    "SELECT id FROM @.counter WHERE id > $1 AND ($2::text IS NULL OR rule = $2) ORDER BY id LIMIT $3";
+    "SELECT id, $2::text IS NULL OR rule = $2 FROM @.counter WHERE id > $1 ORDER BY id LIMIT $3";
 const LOCK: &str = "SELECT pg_advisory_xact_lock(l) FROM \
     (SELECT l FROM unnest($1::bigint[]) WITH ORDINALITY u(l, n) ORDER BY n OFFSET 0) s";
+const REMOVE: &str = "SELECT removed, more FROM @.remove_counters($1, $2)";
 const NOTE: &str = "INSERT INTO @.forgotten AS f (rule, at) \
     VALUES ($1, coalesce($2::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)) \
     ON CONFLICT (rule) DO UPDATE SET at = greatest(f.at, excluded.at)";
@@ -29,74 +35,101 @@ const NOTE: &str = "INSERT INTO @.forgotten AS f (rule, at) \
 impl PostgresStore {
     pub(super) async fn forget_now(&self, what: Forget<'_>) -> Result<(), StoreError> {
         let rule = match what {
+            Forget::Key(counter) => escape(counter.plan.rule()),
+            Forget::Rule(rule) => escape(rule),
+            Forget::All => ALL_RULES.to_owned(),
+        };
+        // What was taken before can no longer be given back: not while counters go, and not afterwards.
+        self.note_forgotten(rule.clone()).await?;
+        match what {
             Forget::Key(counter) => {
                 self.know_secret(std::iter::once(&**counter.plan)).await?;
-                let name = self.names.counter(counter.plan, counter.key)?;
-                let work = Work::Forget { plan: Arc::clone(counter.plan), name };
-                return self.lanes.run(work, self.patience()).await.map(|_| ());
+                let id = self.names.counter(counter.plan, counter.key)?.id;
+                self.forget_ids(vec![id]).await?;
             }
-            Forget::Rule(rule) => Some(escape(rule)),
-            Forget::All => None,
-        };
-        let mut last: Vec<u8> = Vec::new();
-        while let Some(next) = self.forget_some(rule.clone(), last).await? {
-            last = next;
+            Forget::Rule(_) => self.forget_found(Some(&rule)).await?,
+            Forget::All => self.forget_found(None).await?,
         }
-        // Once they are gone: what was taken before can no longer be given back.
+        self.note_forgotten(rule).await
+    }
+
+    async fn note_forgotten(&self, rule: String) -> Result<(), StoreError> {
         let own_time = self.database.own_time().map(|now| now.as_micros().cast_signed());
         let note = self.sql(NOTE);
-        let name = rule.unwrap_or_else(|| ALL_RULES.to_owned());
         self.errand(Haste::FailFast, move |client| {
             Box::pin(async move {
-                let params = vec![(&name as _, Type::TEXT), (&own_time as _, Type::INT8)];
+                let params = vec![(&rule as _, Type::TEXT), (&own_time as _, Type::INT8)];
                 ask(client, None, &[Statement { sql: &note, params }]).await.map(|_| ())
             })
         })
         .await
     }
 
-    /// Forgets the next few counters, and answers the last of them.
-    async fn forget_some(&self, rule: Option<String>, last: Vec<u8>) -> Result<Option<Vec<u8>>, StoreError> {
-        let find = self.sql(FIND);
-        let found = self
-            .errand(Haste::FailFast, move |client| {
-                Box::pin(async move {
-                    let params = vec![
-                        (&last as _, Type::BYTEA),
-                        (&rule as _, Type::TEXT),
-                        (&AT_ONCE as _, Type::INT8),
-                    ];
-                    let rows = ask(client, None, &[Statement { sql: &find, params }]).await?;
-                    let ids = rows.iter().flatten().filter_map(|row| row.try_get::<_, Vec<u8>>(0).ok());
-                    Ok(ids.collect::<Vec<Vec<u8>>>())
+    /// Forgets the counters of a rule, or of all.
+    async fn forget_found(&self, rule: Option<&str>) -> Result<(), StoreError> {
+        let mut last: Vec<u8> = Vec::new();
+        loop {
+            let (find, rule) = (self.sql(FIND), rule.map(str::to_owned));
+            let found: Vec<(Vec<u8>, bool)> = self
+                .errand(Haste::FailFast, move |client| {
+                    Box::pin(async move {
+                        let params = vec![
+                            (&last as _, Type::BYTEA),
+                            (&rule as _, Type::TEXT),
+                            (&SLICE as _, Type::INT8),
+                        ];
+                        let rows = ask(client, None, &[Statement { sql: &find, params }]).await?;
+                        let rows = rows.iter().flatten();
+                        Ok(rows
+                            .filter_map(|row| Some((row.try_get(0).ok()?, row.try_get(1).ok()?)))
+                            .collect())
+                    })
                 })
-            })
-            .await?;
-        let Some(last) = found.last().cloned() else { return Ok(None) };
-        let ids = found.iter().filter_map(|id| CounterId::try_from(&id[..]).ok());
-        let mut locks: Vec<i64> = ids.map(|id| self.names.lock(&id)).collect();
+                .await?;
+            let Some((next, _)) = found.last().cloned() else { return Ok(()) };
+            last = next;
+            let ids: Vec<CounterId> = found
+                .iter()
+                .filter(|(_, doomed)| *doomed)
+                .filter_map(|(id, _)| CounterId::try_from(&id[..]).ok())
+                .collect();
+            for some in ids.chunks(AT_ONCE) {
+                self.forget_ids(some.to_vec()).await?;
+            }
+        }
+    }
+
+    /// Forgets counters, so many of their rows in each transaction.
+    async fn forget_ids(&self, ids: Vec<CounterId>) -> Result<(), StoreError> {
+        let mut locks: Vec<i64> = ids.iter().map(|id| self.names.lock(id)).collect();
         locks.sort_unstable();
-        let doomed = [("counter", "id"), ("entry", "counter"), ("hold", "counter")]
-            .map(|(table, column)| self.sql(&format!("DELETE FROM @.{table} WHERE {column} = ANY($1)")));
-        let database = Arc::clone(&self.database);
-        self.errand(Haste::FailFast, move |client| {
-            Box::pin(async move { delete(&database, client, &locks, &found, &doomed).await })
-        })
-        .await?;
-        Ok(Some(last))
+        loop {
+            let (database, sql) = (Arc::clone(&self.database), self.sql(REMOVE));
+            let (ids, locks) = (ids.clone(), locks.clone());
+            let removing = self.errand(Haste::FailFast, move |client| {
+                Box::pin(async move { remove(&database, client, &locks, &ids, &sql).await })
+            });
+            if !removing.await? {
+                return Ok(());
+            }
+        }
     }
 }
 
-async fn delete(
+/// Removes rows of counters. Answers whether there are more.
+async fn remove(
     database: &Database,
     client: &Client,
     locks: &Vec<i64>,
-    ids: &Vec<Vec<u8>>,
-    statements: &[String],
-) -> Result<(), StoreError> {
+    ids: &[CounterId],
+    sql: &str,
+) -> Result<bool, StoreError> {
+    let ids: Vec<&[u8]> = ids.iter().map(|id| &id[..]).collect();
     let lock = Statement { sql: LOCK, params: vec![(locks, Type::INT8_ARRAY)] };
     ask(client, Some(&database.begin.timed), &[lock]).await?;
-    let all: Vec<_> =
-        statements.iter().map(|sql| Statement { sql, params: vec![(ids as _, Type::BYTEA_ARRAY)] }).collect();
-    commit(client, &all).await
+    let params = vec![(&ids as _, Type::BYTEA_ARRAY), (&MOST_REMOVED as _, Type::INT8)];
+    let rows = ask(client, None, &[Statement { sql, params }]).await?;
+    let more = rows.iter().flatten().next().and_then(|row| row.try_get(1).ok()).unwrap_or(false);
+    commit(client, &[]).await?;
+    Ok(more)
 }

@@ -22,11 +22,13 @@ pub(crate) type Errand<'c, T> = Pin<Box<dyn Future<Output = Result<T, StoreError
 
 const TIME: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 
+// A privilege that a list names is there if any of them is, so each is asked for by itself.
 const STANDING: &str = "SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean, \
     ARRAY(SELECT t FROM unnest(ARRAY['counter', 'entry', 'hold', 'spent', 'forgotten', 'record', 'record_space', 'secret']) t \
-    WHERE NOT has_table_privilege('@.' || t, 'SELECT, INSERT, UPDATE, DELETE') \
-    OR NOT has_table_privilege('@.' || t, 'INSERT') OR NOT has_table_privilege('@.' || t, 'UPDATE') \
-    OR NOT has_table_privilege('@.' || t, 'DELETE'))";
+    WHERE NOT (SELECT bool_and(has_table_privilege('@.' || t, p)) \
+    FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) p)), \
+    ARRAY(SELECT f.oid::regprocedure::text FROM pg_proc f WHERE f.pronamespace = '@'::regnamespace \
+    AND NOT has_function_privilege(f.oid, 'EXECUTE') ORDER BY 1)";
 
 impl PostgresStore {
     /// A statement with the schema filled in.
@@ -51,20 +53,26 @@ impl PostgresStore {
         errand: impl for<'c> FnOnce(&'c Client) -> Errand<'c, T> + Send + 'static,
     ) -> Result<T, StoreError> {
         let (database, deadline) = (Arc::clone(&self.database), Instant::now() + patience);
-        let running = async move {
-            let line = database.pool.line(haste).await?;
-            let result = errand(&line.client).await;
-            match &result {
-                Ok(_) => database.pool.give_back(line),
-                // The connection may be broken, or in the middle of something.
-                Err(error) if error.is_uncertain() => drop(line),
-                Err(_) => database.abandon(line).await,
-            }
-            result
-        };
         let timed = async move {
+            let running = async {
+                // A probe does not wait behind what waits for the server.
+                let _place = match haste {
+                    Haste::FailFast => Some(database.pool.errands.acquire().await),
+                    Haste::Try => None,
+                };
+                let line = database.pool.line(haste).await?;
+                let result = errand(&line.client).await;
+                match &result {
+                    Ok(_) => database.pool.give_back(line),
+                    Err(error) => database.end(line, error).await,
+                }
+                result
+            };
             let done = tokio::time::timeout_at(deadline, running).await;
-            done.unwrap_or(Err(StoreError::TimedOut))
+            done.unwrap_or_else(|_| {
+                database.pool.distrust();
+                Err(StoreError::TimedOut)
+            })
         };
         let stopped = || StoreError::Unavailable { reason: "the store was stopped".into() };
         self.handle.spawn(timed).await.unwrap_or_else(|_| Err(stopped()))
@@ -74,7 +82,7 @@ impl PostgresStore {
         if let Some(now) = self.database.own_time() {
             return Ok(now);
         }
-        self.errand(Haste::FailFast, |client| {
+        self.errand_for(self.settings.command_timeout, Haste::FailFast, |client| {
             Box::pin(async move {
                 let rows = ask(client, None, &[Statement { sql: TIME, params: Vec::new() }]).await?;
                 let time = rows.iter().flatten().next().and_then(|row| row.try_get(0).ok());
@@ -84,40 +92,54 @@ impl PostgresStore {
         .await
     }
 
-    /// Asks whether the server does what decisions need. A server that cannot be written to is an error.
+    /// Asks whether the server does what decisions need. A server that cannot be written to is an error, and
+    /// its connection is closed: there may be another server to ask.
     pub(super) async fn ping(&self) -> Result<Vec<Impairment>, StoreError> {
         let sql = self.sql(STANDING);
-        let (read_only, forbidden) = self
+        let forbidden = self
             .errand(Haste::Try, move |client| {
                 Box::pin(async move {
                     let rows = ask(client, None, &[Statement { sql: &sql, params: Vec::new() }]).await?;
                     let row = rows.first().and_then(|rows| rows.first());
-                    let standing = row.and_then(|row| {
-                        Some((row.try_get::<_, bool>(0).ok()?, row.try_get::<_, Vec<String>>(1).ok()?))
-                    });
-                    standing.ok_or_else(|| damaged("the server's standing"))
+                    let list = |index: usize| row?.try_get::<_, Vec<String>>(index).ok();
+                    match row.and_then(|row| row.try_get(0).ok()).zip(list(1).zip(list(2))) {
+                        None => Err(damaged("the server's standing")),
+                        Some((true, _)) => {
+                            Err(StoreError::Refused { reason: "the server cannot be written to".into() })
+                        }
+                        Some((false, forbidden)) => Ok(forbidden),
+                    }
                 })
             })
             .await?;
-        if read_only {
-            return Err(StoreError::Refused { reason: "the server cannot be written to".into() });
+        let mut impairments = Vec::new();
+        if let Some(reason) = self.database.full() {
+            let detail = format!("the server has no room for new rows: {reason}; give it more disk space");
+            impairments.push(Impairment { kind: ImpairmentKind::Full, detail });
         }
-        if forbidden.is_empty() {
-            return Ok(Vec::new());
+        let (schema, user) = (&self.settings.schema, self.settings.server.get_user().unwrap_or("its user"));
+        let mut forbid = |what: String, grant: &str| {
+            let detail =
+                format!("the user may not {what}; grant it: GRANT {grant} IN SCHEMA {schema} TO {user}");
+            impairments.push(Impairment { kind: ImpairmentKind::Forbidden, detail });
+        };
+        if !forbidden.0.is_empty() {
+            let grant = "SELECT, INSERT, UPDATE, DELETE ON ALL TABLES";
+            forbid(format!("read and change {}", forbidden.0.join(", ")), grant);
+        } else if !forbidden.1.is_empty() {
+            forbid(format!("call {}", forbidden.1.join(", ")), "EXECUTE ON ALL FUNCTIONS");
         }
-        let schema = &self.settings.schema;
-        let detail = format!(
-            "the user may not change {}; grant it: GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN \
-             SCHEMA {schema} TO {}",
-            forbidden.join(", "),
-            self.settings.server.get_user().unwrap_or("its user"),
-        );
-        Ok(vec![Impairment { kind: ImpairmentKind::Forbidden, detail }])
+        Ok(impairments)
     }
 
     /// The secret that is there, or one that is there from now on. Secret keys are hashed with it, unless
     /// another is configured.
     pub(crate) async fn read_secret(&self) -> Result<[u8; 32], StoreError> {
+        self.read_secret_for(self.settings.command_timeout.max(Duration::from_secs(1))).await
+    }
+
+    /// As [`PostgresStore::read_secret`], for as long as this.
+    pub(crate) async fn read_secret_for(&self, patience: Duration) -> Result<[u8; 32], StoreError> {
         let own = self.names.key_hash.stored().unwrap_or_else(|| {
             let mut fresh = [0; 32];
             getrandom::fill(&mut fresh).expect("the system gives random numbers");
@@ -126,7 +148,7 @@ impl PostgresStore {
         let put = self.sql("INSERT INTO @.secret (bytes) VALUES ($1) ON CONFLICT DO NOTHING");
         let find = self.sql("SELECT bytes FROM @.secret");
         let secret = self
-            .errand(Haste::FailFast, move |client| {
+            .errand_for(patience, Haste::FailFast, move |client| {
                 Box::pin(async move {
                     let own = &own[..];
                     let put = Statement { sql: &put, params: vec![(&own as _, Type::BYTEA)] };

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 use tollgate_core::store::{Answer, MOST_TOGETHER, Records};
@@ -16,8 +17,13 @@ use crate::name::{escape, unescape};
 use crate::pool::Haste;
 use crate::transaction::{Param, Statement, ask, commit, roll_back};
 
-/// How long reading or changing a namespace may take: no decision waits for it.
+/// How long reading or changing a whole namespace may take: no decision waits for it.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long asking for changes may take: a node that cannot learn them soon has to find out why.
+const POLL_PATIENCE: Duration = Duration::from_secs(1);
+/// Up to how many entries are counted whenever somebody asks for changes; more, once in a while.
+const COUNTED_ALWAYS: i64 = 1_000;
+const COUNTED_EVERY: Duration = Duration::from_secs(30);
 
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '4s'; \
     SET LOCAL idle_in_transaction_session_timeout = '5s'";
@@ -48,7 +54,9 @@ const DROP: &str = "DELETE FROM @.record WHERE space = $1 AND version < $2 AND b
 const CHANGES: &str = "WITH h AS (SELECT \
     coalesce($3::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now, \
     coalesce((SELECT version FROM @.record_space WHERE space = $1), 0) AS version, \
-    coalesce((SELECT size FROM @.record_space WHERE space = $1), 0) AS size), \
+    (SELECT CASE WHEN $5 OR s.size <= $6 THEN \
+    (SELECT count(*) FROM @.record WHERE space = $1 AND bytes IS NOT NULL) ELSE s.size END \
+    FROM (SELECT coalesce((SELECT size FROM @.record_space WHERE space = $1), 0) AS size) s) AS size), \
     k AS (SELECT h.*, coalesce($2 <= version AND version - $2 <= $4, false) AS known, \
     EXISTS (SELECT 1 FROM @.record WHERE space = $1 AND until <= h.now AND bytes IS NOT NULL) AS ended FROM h) \
     SELECT k.now, k.version, k.size, k.known, k.ended, r.name, r.bytes FROM k LEFT JOIN LATERAL ( \
@@ -104,6 +112,9 @@ impl PostgresStore {
     }
 
     async fn read_changes(&self, space: Namespace, since: Option<u64>) -> Result<Changes, StoreError> {
+        if space == Namespace::Config {
+            self.keep_secret().await?;
+        }
         let (changes, ended) = self.read_once(space, since).await?;
         if !ended {
             return Ok(changes);
@@ -116,8 +127,10 @@ impl PostgresStore {
     /// What has changed, and whether there are entries that have ended.
     async fn read_once(&self, space: Namespace, since: Option<u64>) -> Result<(Changes, bool), StoreError> {
         let (sql, own_time) = (self.sql(CHANGES), self.own_micros());
+        let patience = if since.is_some() { POLL_PATIENCE } else { PATIENCE };
         let since = since.map(|since| i64::try_from(since).unwrap_or(i64::MAX));
-        self.errand_for(PATIENCE, Haste::FailFast, move |client| {
+        let counts = self.counts_records(space);
+        self.errand_for(patience, Haste::FailFast, move |client| {
             Box::pin(async move {
                 let (name, most) = (space.name(), MOST_CHANGES as i64);
                 let params: Vec<Param<'_>> = vec![
@@ -125,6 +138,8 @@ impl PostgresStore {
                     (&since, Type::INT8),
                     (&own_time, Type::INT8),
                     (&most, Type::INT8),
+                    (&counts, Type::BOOL),
+                    (&COUNTED_ALWAYS, Type::INT8),
                 ];
                 let rows = ask(client, None, &[Statement { sql: &sql, params }]).await?;
                 let rows: Vec<Row> = rows.into_iter().flatten().collect();
@@ -132,6 +147,38 @@ impl PostgresStore {
             })
         })
         .await
+    }
+
+    /// Whether to count the entries of a namespace, however many there are, to find out that some are gone.
+    fn counts_records(&self, space: Namespace) -> bool {
+        let mut counted = self.counted.lock();
+        let due = counted.get(space.name()).is_none_or(|at| at.elapsed() >= COUNTED_EVERY);
+        if due {
+            counted.insert(space.name(), Instant::now());
+        }
+        due
+    }
+
+    /// Puts the secret back if somebody has deleted it: secret keys are hashed with it, and receipts are
+    /// signed. If there is another one, all nodes go on with that.
+    async fn keep_secret(&self) -> Result<(), StoreError> {
+        let Some(known) = self.names.key_hash.stored() else { return Ok(()) };
+        let find = self.sql("SELECT bytes FROM @.secret");
+        let found = self
+            .errand_for(POLL_PATIENCE, Haste::FailFast, move |client| {
+                Box::pin(async move {
+                    let rows = ask(client, None, &[Statement { sql: &find, params: Vec::new() }]).await?;
+                    Ok(rows.iter().flatten().next().and_then(|row| row.try_get::<_, Vec<u8>>(0).ok()))
+                })
+            })
+            .await?;
+        let what = match found {
+            Some(found) if found == known => return Ok(()),
+            Some(_) => "the store's secret was replaced: receipts and secret keys from before are lost",
+            None => "the store's secret is missing: this node puts back the one that it knows",
+        };
+        tracing::error!(component = "store", table = %self.sql("@.secret"), "{what}");
+        self.read_secret().await.map(|_| ())
     }
 
     fn own_micros(&self) -> Option<i64> {

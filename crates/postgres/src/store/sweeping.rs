@@ -20,6 +20,8 @@ use crate::transaction::{Param, Statement, ask, commit};
 const SLICE: i64 = 2_000;
 /// How many counters one transaction removes.
 const AT_ONCE: usize = 64;
+/// How many rows of one table a transaction removes at most, so that it ends in time however long logs are.
+pub(super) const MOST_REMOVED: i64 = 2_000;
 /// How long a row stays after it says no more than none, in case the clock goes back a little.
 const SLACK: Duration = Duration::from_secs(60);
 /// The same for marks of refunds: without its mark, a second refund is told to be the first, though nothing
@@ -38,8 +40,9 @@ const LOCK: &str =
 // The second look is at rows that nobody changes meanwhile.
 const IDLE: &str = "SELECT id FROM @.counter WHERE id = ANY($1) \
     AND idle_at < coalesce($3::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) - $2";
-const SPENT: &str = "DELETE FROM @.spent WHERE ctid = ANY(ARRAY(SELECT ctid FROM @.spent \
-    WHERE until < coalesce($3::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) - $1 ORDER BY until LIMIT $2))";
+const SPENT: &str = "WITH gone AS (DELETE FROM @.spent WHERE ctid = ANY(ARRAY(SELECT ctid FROM @.spent \
+    WHERE until < coalesce($3::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) - $1 \
+    ORDER BY until LIMIT $2)) RETURNING 1) SELECT count(*) FROM gone";
 const FORGOTTEN: &str = "DELETE FROM @.forgotten \
     WHERE at < coalesce($2::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) - $1";
 
@@ -51,7 +54,7 @@ pub(super) struct Sweeper {
     names: Arc<Names>,
     find: String,
     idle: String,
-    remove: [String; 3],
+    remove: String,
     spent: String,
     forgotten: String,
     interval: Duration,
@@ -64,11 +67,7 @@ impl Sweeper {
             names,
             find: sql(FIND),
             idle: sql(IDLE),
-            remove: [
-                sql("DELETE FROM @.counter WHERE id = ANY($1)"),
-                sql("DELETE FROM @.entry WHERE counter = ANY($1)"),
-                sql("DELETE FROM @.hold WHERE counter = ANY($1)"),
-            ],
+            remove: sql("SELECT removed, more FROM @.remove_counters($1, $2)"),
             spent: sql(SPENT),
             forgotten: sql(FORGOTTEN),
             interval: settings.sweep_interval,
@@ -81,55 +80,87 @@ impl Sweeper {
             loop {
                 sleep(self.interval).await;
                 let Some(database) = database.upgrade() else { return };
-                // A server that cannot be used is swept when it can.
-                let _ = self.sweep(&database).await;
+                // A server that cannot be used is swept when it can, and the breaker tells of it.
+                if let Err(error) = self.sweep(&database).await
+                    && !error.is_outage()
+                {
+                    tracing::warn!(component = "store", %error, "idle rows could not be removed");
+                }
             }
         });
     }
 
-    /// Looks at all rows once. Answers how many counters were removed.
+    /// Looks at all rows once. Answers how many counters were removed. Counters that cannot be removed now
+    /// keep no other from it.
     pub(super) async fn sweep(&self, database: &Database) -> Result<u64, StoreError> {
-        let (mut last, mut removed) = (Vec::new(), 0);
+        let (mut last, mut removed, mut failed) = (Vec::new(), 0, None);
         loop {
-            let (next, count) = timed(self.slice(database, last)).await?;
-            removed += count;
+            let (next, idle) = self.find(database, last).await?;
+            for some in idle.chunks(AT_ONCE) {
+                match self.remove_all(database, some).await {
+                    Ok(count) => removed += count,
+                    Err(error @ (StoreError::Unavailable { .. } | StoreError::Refused { .. })) => {
+                        return Err(error);
+                    }
+                    Err(error) => failed = Some(error),
+                }
+            }
             match next {
                 Some(next) => last = next,
                 None => break,
             }
             sleep(REST).await;
         }
-        timed(self.sweep_marks(database)).await?;
-        Ok(removed)
+        while self.sweep_marks(database).await? == SLICE {
+            sleep(REST).await;
+        }
+        failed.map_or(Ok(removed), Err)
     }
 
-    /// Looks at the next rows. Answers the last of them, if there may be more, and how many were removed.
-    async fn slice(&self, database: &Database, last: Vec<u8>) -> Result<(Option<Vec<u8>>, u64), StoreError> {
-        let line = database.pool.line(Haste::FailFast).await?;
-        let slack = micros(SLACK);
-        let now = own_micros(database);
+    /// Looks at the next rows. Answers the last of them, if there may be more, and those that are idle.
+    async fn find(
+        &self,
+        database: &Database,
+        last: Vec<u8>,
+    ) -> Result<(Option<Vec<u8>>, Vec<CounterId>), StoreError> {
+        let (slack, now) = (micros(SLACK), own_micros(database));
         let params: Vec<Param<'_>> =
             vec![(&last, Type::BYTEA), (&slack, Type::INT8), (&SLICE, Type::INT8), (&now, Type::INT8)];
-        let rows = ask(&line.client, None, &[Statement { sql: &self.find, params }]).await?;
-        let rows = rows
-            .into_iter()
-            .flatten()
-            .filter_map(|row| Some((row.try_get::<_, Vec<u8>>(0).ok()?, row.try_get::<_, bool>(1).ok()?)));
-        let rows: Vec<(Vec<u8>, bool)> = rows.collect();
-        let idle: Vec<&[u8]> = rows.iter().filter(|(_, idle)| *idle).map(|(id, _)| &id[..]).collect();
-        let mut removed = 0;
-        for some in idle.chunks(AT_ONCE) {
-            removed += self.remove(database, &line.client, some).await?;
-        }
-        database.pool.give_back(line);
+        let finding = async |client: &Client| {
+            let rows = ask(client, None, &[Statement { sql: &self.find, params }]).await?;
+            let rows = rows.into_iter().flatten().filter_map(|row| {
+                Some((row.try_get::<_, Vec<u8>>(0).ok()?, row.try_get::<_, bool>(1).ok()?))
+            });
+            Ok(rows.collect::<Vec<(Vec<u8>, bool)>>())
+        };
+        let rows = with_line(database, finding).await?;
+        let idle = rows.iter().filter(|(_, idle)| *idle);
+        let idle = idle.filter_map(|(id, _)| CounterId::try_from(&id[..]).ok()).collect();
         let is_last = rows.len() < usize::try_from(SLICE).unwrap_or(usize::MAX);
-        Ok((rows.into_iter().next_back().map(|(id, _)| id).filter(|_| !is_last), removed))
+        Ok((rows.into_iter().next_back().map(|(id, _)| id).filter(|_| !is_last), idle))
     }
 
-    async fn remove(&self, database: &Database, client: &Client, ids: &[&[u8]]) -> Result<u64, StoreError> {
-        let known = ids.iter().filter_map(|id| CounterId::try_from(*id).ok());
-        let locks: Vec<i64> = known.map(|id| self.names.lock(&id)).collect();
-        let ids: Vec<&[u8]> = ids.to_vec();
+    /// Removes counters that are still idle, transaction by transaction.
+    async fn remove_all(&self, database: &Database, ids: &[CounterId]) -> Result<u64, StoreError> {
+        let mut all = 0;
+        loop {
+            let removing = async |client: &Client| self.remove(database, client, ids).await;
+            let (removed, more) = with_line(database, removing).await?;
+            all += removed;
+            if !more {
+                return Ok(all);
+            }
+        }
+    }
+
+    async fn remove(
+        &self,
+        database: &Database,
+        client: &Client,
+        ids: &[CounterId],
+    ) -> Result<(u64, bool), StoreError> {
+        let locks: Vec<i64> = ids.iter().map(|id| self.names.lock(id)).collect();
+        let ids: Vec<&[u8]> = ids.iter().map(|id| &id[..]).collect();
         let params: Vec<Param<'_>> = vec![(&ids, Type::BYTEA_ARRAY), (&locks, Type::INT8_ARRAY)];
         let free = ask(client, Some(&database.begin.timed), &[Statement { sql: LOCK, params }]).await?;
         let free = ids_of(&free);
@@ -139,34 +170,46 @@ impl Sweeper {
             vec![(&free, Type::BYTEA_ARRAY), (&slack, Type::INT8), (&now, Type::INT8)];
         let idle = ask(client, None, &[Statement { sql: &self.idle, params }]).await?;
         let idle = ids_of(&idle);
-        let all: Vec<Statement<'_>> = self
-            .remove
-            .iter()
-            .map(|sql| Statement { sql, params: vec![(&idle as _, Type::BYTEA_ARRAY)] })
-            .collect();
-        commit(client, &all).await?;
-        Ok(idle.len() as u64)
+        let params: Vec<Param<'_>> = vec![(&idle, Type::BYTEA_ARRAY), (&MOST_REMOVED, Type::INT8)];
+        let rows = ask(client, None, &[Statement { sql: &self.remove, params }]).await?;
+        let row = rows.iter().flatten().next();
+        let removed = row.and_then(|row| row.try_get::<_, i64>(0).ok()).unwrap_or_default();
+        let more = row.and_then(|row| row.try_get(1).ok()).unwrap_or_default();
+        commit(client, &[]).await?;
+        Ok((removed.cast_unsigned(), more))
     }
 
-    /// Removes marks of refunds that nobody needs any more.
-    async fn sweep_marks(&self, database: &Database) -> Result<(), StoreError> {
-        let line = database.pool.line(Haste::FailFast).await?;
+    /// Removes marks of refunds that nobody needs any more. Answers how many.
+    async fn sweep_marks(&self, database: &Database) -> Result<i64, StoreError> {
         let (slack, matters, now) = (micros(MARK_SLACK), micros(FORGOTTEN_MATTERS), own_micros(database));
         let spent: Vec<Param<'_>> = vec![(&slack, Type::INT8), (&SLICE, Type::INT8), (&now, Type::INT8)];
         let statements = [
             Statement { sql: &self.spent, params: spent },
             Statement { sql: &self.forgotten, params: vec![(&matters, Type::INT8), (&now, Type::INT8)] },
         ];
-        ask(&line.client, None, &statements).await?;
-        database.pool.give_back(line);
-        Ok(())
+        let rows = with_line(database, async |client: &Client| ask(client, None, &statements).await).await?;
+        let count = rows.first().and_then(|rows| rows.first()?.try_get(0).ok());
+        Ok(count.unwrap_or_default())
     }
 }
 
-async fn timed<T>(work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
-    timeout(PATIENCE, work).await.unwrap_or(Err(StoreError::TimedOut))
+/// Does something with a connection, for as long as one look may take.
+async fn with_line<T>(
+    database: &Database,
+    work: impl AsyncFnOnce(&Client) -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    let working = async {
+        let _place = database.pool.errands.acquire().await;
+        let line = database.pool.line(Haste::FailFast).await?;
+        let result = work(&line.client).await;
+        match &result {
+            Ok(_) => database.pool.give_back(line),
+            Err(error) => database.end(line, error).await,
+        }
+        result
+    };
+    timeout(PATIENCE, working).await.unwrap_or(Err(StoreError::TimedOut))
 }
-
 fn ids_of(rows: &[Vec<tokio_postgres::Row>]) -> Vec<Vec<u8>> {
     rows.iter().flatten().filter_map(|row| row.try_get(0).ok()).collect()
 }

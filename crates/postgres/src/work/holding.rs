@@ -45,6 +45,16 @@ impl Order {
         matches!(self.kind, Kind::List | Kind::Replace)
     }
 
+    /// Whether it may change anything but what has run out.
+    pub(crate) fn changes(&self) -> bool {
+        self.kind != Kind::List
+    }
+
+    /// Whether it may end holds.
+    pub(crate) fn ends_holds(&self) -> bool {
+        matches!(self.kind, Kind::Release | Kind::ReleaseMany | Kind::Replace)
+    }
+
     /// The ids that it names.
     pub(crate) fn ids(&self) -> impl ExactSizeIterator<Item = &str> {
         self.ids.iter().map(|(id, _)| id.as_str())

@@ -8,16 +8,19 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
-use tollgate_core::store::Refunded;
+use tokio_postgres::Client;
+use tollgate_core::store::{Forget, Impairment, Refunded};
 use tollgate_core::{Charges, Limit, Outcome, Plan, Store, StoreError, Ticket, Timestamp};
 use tollgate_postgres::{PostgresStore, Settings};
 use tollgate_testbed::{Postgres, pause};
 
 /// How long the server is waited for where it is in good health: a busy machine is not an outage.
 pub const PATIENT: Duration = Duration::from_secs(10);
+/// How soon decisions are made again once the server can be used.
+pub const RECOVERY: Duration = Duration::from_secs(3);
 /// How long it is waited for where it is not.
 pub const HASTY: Duration = Duration::from_millis(250);
 
@@ -116,15 +119,43 @@ impl Node {
         outcome.readings[0].capacity - outcome.readings[0].remaining
     }
 
-    /// Waits until decisions are made again, for as long as that may take.
+    /// Waits until decisions are made again, which must not take longer than is promised.
     pub fn recovers(&self) {
         let plan = plan("recovery", "1000000/hour");
-        for _ in 0..300 {
-            if self.take(&plan, "k").is_ok() {
-                return;
-            }
+        let start = now();
+        while let Err(error) = self.take(&plan, "k") {
+            assert!(start.elapsed() < RECOVERY, "the store has not recovered: {error:?}");
             pause(Duration::from_millis(10));
         }
-        panic!("the store has not recovered: {:?}", self.take(&plan, "k"));
+        assert!(start.elapsed() < RECOVERY, "the store has recovered after {:?}", start.elapsed());
     }
+
+    pub fn probe(&self) -> Result<Vec<Impairment>, StoreError> {
+        runtime().block_on(async { self.store.probe().await })
+    }
+
+    pub fn forget(&self, what: Forget<'_>) -> Result<(), StoreError> {
+        runtime().block_on(async { self.store.forget(what).await })
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "how long something takes is what is tested")]
+pub fn now() -> Instant {
+    Instant::now()
+}
+
+/// A connection of an application, which stays open until it is dropped.
+pub fn client(url: &str) -> Client {
+    runtime().block_on(async {
+        let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await.unwrap();
+        runtime().spawn(connection);
+        client
+    })
+}
+
+/// SQL for the number of the lock of a key's counter.
+pub fn lock_of(schema: &str, key: &str) -> String {
+    let number = |bytes: &str| format!("('x' || encode(substring({bytes} FOR 8), 'hex'))::bit(64)::bigint");
+    let (id, salt) = (number("id"), number(&format!("sha256('{schema}'::bytea)")));
+    format!("(SELECT {id} # {salt} FROM {schema}.counter WHERE key = '{key}' AND rule <> 'recovery')")
 }

@@ -1,5 +1,7 @@
 //! What the queue keeps of a message: items, recipients, attempts, and the events of its life.
 
+use std::collections::HashMap;
+
 use tollgate_core::{Span, Timestamp};
 
 use crate::message::{Envelope, MessageId};
@@ -169,6 +171,28 @@ pub enum Place {
 }
 
 impl Item {
+    /// The items of a message: one for each recipient domain, in the order of their first recipients.
+    pub(super) fn of(envelope: &Envelope) -> Vec<Self> {
+        let mut items: Vec<Self> = Vec::new();
+        let mut places = HashMap::new();
+        for (index, recipient) in (0..).zip(&envelope.recipients) {
+            let place = *places.entry(&*recipient.domain).or_insert_with(|| {
+                items.push(Self {
+                    domain: recipient.domain.clone(),
+                    recipients: Vec::new(),
+                    attempts: 0,
+                    failures: 0,
+                    due: envelope.accepted,
+                    spent: Span::ZERO,
+                    possible_duplicate: false,
+                });
+                items.len() - 1
+            });
+            items[place].recipients.push(ItemRecipient { index, state: RecipientState::Waiting });
+        }
+        items
+    }
+
     /// The recipients that still wait, by their places in the envelope.
     pub fn waiting(&self) -> Vec<u32> {
         let waiting = self.recipients.iter().filter(|one| one.state == RecipientState::Waiting);

@@ -13,7 +13,7 @@ use super::codec::Row;
 use super::disk::Disk;
 use super::item::{Event, EventKind, Item, ItemKey, Kept, OpenAttempt, Place};
 use super::settle::Reporting;
-use super::tables::{FORMAT, META, Tables, Waiting, file_name, split, waiting};
+use super::tables::{FORMAT, META, Tables, Waiting, file_name, waiting};
 use super::writer::builder;
 use crate::message::MessageId;
 
@@ -124,16 +124,10 @@ fn sort_texts(disk: &dyn Disk, is_new: bool, found: &mut Found) -> io::Result<()
         tracing::error!(
             component = "relay",
             texts,
-            "the database of the queue was missing or empty: messages that waited in it are not sent, and the texts \
-             that are left are in the directory `quarantine` of the queue"
+            "the queue's database was missing or empty: mail that waited in it is not sent; its texts are in quarantine"
         );
     } else if texts > 0 {
-        tracing::warn!(
-            component = "relay",
-            texts,
-            "texts that belong to no message are in the directory `quarantine` of the queue: a crash cut off their \
-             arrival, or their entries are damaged"
-        );
+        tracing::warn!(component = "relay", texts, "texts that belong to no message were put in quarantine");
     }
     Ok(())
 }
@@ -274,7 +268,7 @@ fn rebuild(
     reporting: &Reporting<'_>,
     found: &mut Found,
 ) -> Result<(), OpenError> {
-    let Some(mut item) = split(&kept.envelope).into_iter().nth(key.number as usize) else {
+    let Some(mut item) = Item::of(&kept.envelope).into_iter().nth(key.number as usize) else {
         // The envelope has no such item.
         return Ok(tables.close_item(&mut kept, now, reporting)?);
     };

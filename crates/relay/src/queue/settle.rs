@@ -116,6 +116,9 @@ impl Tables<'_> {
         if let Some((report, text)) = self.report(kept, now, reporting)? {
             let about = format!("{:032x}", report.id.0);
             self.add(report, Stored::Held(text))?;
+            if let Some(arrived) = self.arrived.last_mut() {
+                arrived.reports_on = Some(Box::new(id));
+            }
             self.tell(id, Event { text: about, ..Event::new(now, EventKind::Reported) })?;
         }
         match kept.place {

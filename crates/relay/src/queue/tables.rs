@@ -4,7 +4,7 @@ use redb::{ReadableTable, Table, TableDefinition, WriteTransaction};
 use tollgate_core::{Span, Timestamp};
 
 use super::codec::{Row, Used, checksum};
-use super::item::{Event, EventKind, Item, ItemKey, ItemRecipient, Kept, OpenAttempt, Place, RecipientState};
+use super::item::{Event, EventKind, Item, ItemKey, Kept, OpenAttempt, Place};
 use crate::lanes::Priority;
 use crate::message::{Accepted, Envelope, Idempotency, IntakeError, MessageId};
 
@@ -29,6 +29,8 @@ pub(super) const USED: TableDefinition<'_, (&str, &str), Bytes> = TableDefinitio
 pub(super) const USED_UNTIL: TableDefinition<'_, (u64, &str, &str), ()> = TableDefinition::new("used_until");
 /// Finished messages by the time at which they finished.
 pub(super) const FINISHED: TableDefinition<'_, (u64, u128), ()> = TableDefinition::new("finished");
+/// Messages by the value of their `Message-ID`, without its `<>`.
+pub(super) const MESSAGE_IDS: TableDefinition<'_, (&str, u128), ()> = TableDefinition::new("message_ids");
 /// Damaged rows as they were found, by table and key.
 pub(super) const QUARANTINE: TableDefinition<'_, (&str, u128, u32), Bytes> =
     TableDefinition::new("quarantine");
@@ -61,6 +63,8 @@ pub struct Waiting {
     pub recipients: u32,
     /// When its next attempt is due.
     pub due: Timestamp,
+    /// The message that it reports on, if it is a delivery report that was just made.
+    pub reports_on: Option<Box<MessageId>>,
 }
 
 /// A text that is ready to be committed.
@@ -81,6 +85,7 @@ pub(super) struct Tables<'t> {
     used: Table<'t, (&'static str, &'static str), Bytes>,
     used_until: Table<'t, (u64, &'static str, &'static str), ()>,
     pub(super) finished: Table<'t, (u64, u128), ()>,
+    message_ids: Table<'t, (&'static str, u128), ()>,
     quarantine: Table<'t, (&'static str, u128, u32), Bytes>,
     /// How many messages wait, with what this transaction changes.
     pub(super) live: u64,
@@ -110,6 +115,7 @@ impl<'t> Tables<'t> {
             used: transaction.open_table(USED)?,
             used_until: transaction.open_table(USED_UNTIL)?,
             finished: transaction.open_table(FINISHED)?,
+            message_ids: transaction.open_table(MESSAGE_IDS)?,
             quarantine: transaction.open_table(QUARANTINE)?,
             live,
             remove: Vec::new(),
@@ -184,10 +190,13 @@ impl<'t> Tables<'t> {
             }
             Stored::File { size, checksum } => (Place::File, size, checksum),
         };
-        let items = split(&envelope);
+        let items = Item::of(&envelope);
         for (number, item) in (0..).zip(&items) {
             self.items.insert((id.0, number), item.encode().as_slice())?;
             self.arrived.push(waiting(ItemKey { message: id, number }, &envelope, item));
+        }
+        if let Some(message_id) = &envelope.message_id {
+            self.message_ids.insert((bare_message_id(message_id), id.0), ())?;
         }
         let recipients = u32::try_from(envelope.recipients.len()).unwrap_or(u32::MAX);
         let open_items = u32::try_from(items.len()).unwrap_or(u32::MAX);
@@ -328,7 +337,10 @@ impl<'t> Tables<'t> {
 
     /// Removes every row of a message but quarantined ones.
     pub(super) fn forget(&mut self, id: u128) -> Result<(), redb::Error> {
-        self.messages.remove(id)?;
+        let kept = self.messages.remove(id)?.and_then(|row| Kept::decode(row.value()));
+        if let Some(message_id) = kept.and_then(|kept| kept.envelope.message_id) {
+            self.message_ids.remove((bare_message_id(&message_id), id))?;
+        }
         self.texts.remove(id)?;
         self.items.retain_in((id, 0)..=(id, u32::MAX), |_, _| false)?;
         self.attempts.retain_in((id, 0)..=(id, u32::MAX), |_, _| false)?;
@@ -349,26 +361,10 @@ pub(super) fn file_name(id: MessageId) -> String {
     format!("{:032x}", id.0)
 }
 
-/// One item for each recipient domain, in the order of their first recipients.
-pub(super) fn split(envelope: &Envelope) -> Vec<Item> {
-    let mut items: Vec<Item> = Vec::new();
-    let mut places = std::collections::HashMap::new();
-    for (index, recipient) in (0..).zip(&envelope.recipients) {
-        let place = *places.entry(&*recipient.domain).or_insert_with(|| {
-            items.push(Item {
-                domain: recipient.domain.clone(),
-                recipients: Vec::new(),
-                attempts: 0,
-                failures: 0,
-                due: envelope.accepted,
-                spent: Span::ZERO,
-                possible_duplicate: false,
-            });
-            items.len() - 1
-        });
-        items[place].recipients.push(ItemRecipient { index, state: RecipientState::Waiting });
-    }
-    items
+/// A `Message-ID` without its `<>`.
+pub(super) fn bare_message_id(text: &str) -> &str {
+    let text = text.trim();
+    text.strip_prefix('<').and_then(|text| text.strip_suffix('>')).unwrap_or(text)
 }
 
 /// An item as the scheduler sees it.
@@ -381,5 +377,6 @@ pub(super) fn waiting(key: ItemKey, envelope: &Envelope, item: &Item) -> Waiting
         domain: item.domain.clone(),
         recipients: u32::try_from(item.waiting().len()).unwrap_or(u32::MAX),
         due: item.due,
+        reports_on: None,
     }
 }

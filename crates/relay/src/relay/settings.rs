@@ -72,7 +72,7 @@ impl RelaySettings {
             direct: None,
             authorities: None,
             timeouts: Timeouts::default(),
-            per_destination: 10,
+            per_destination: 20,
             per_connection: 100,
             idle: Duration::from_secs(30),
             retry: Retry::default(),

@@ -45,7 +45,7 @@ impl Sender {
         let job = match self.job(turn).await {
             Ok(Some(job)) => job,
             Ok(None) => return End::Settled,
-            Err(error) => return self.disk_failed(&error),
+            Err(error) => return self.disk_failed(error.to_string()),
         };
         let mut accounts = self.parts.accounts.of(&job.turn.lane.tenant, job.turn.lane.account.as_deref());
         if accounts.is_empty()
@@ -75,7 +75,7 @@ impl Sender {
                 self.record(&job, outcome::of_fault(reason, &about)).await
             }
             Ok(None) => End::Settled,
-            Err(error) => self.disk_failed(&error),
+            Err(error) => self.disk_failed(error.to_string()),
         }
     }
 
@@ -102,10 +102,10 @@ impl Sender {
     async fn deliver(&self, job: &Job, ready: Ready) -> End {
         let Ready { account, mut connection, taken, text } = ready;
         let mut recipients = &job.waiting[..job.waiting.len().min(taken.recipients as usize)];
-        if let Err(error) = self.open_attempt(job, &account, recipients, &taken).await {
+        if let Err(reason) = self.open_attempt(job, &account, recipients, &taken).await {
             taken.refund().await;
             self.parts.client.give_back(connection);
-            return self.disk_failed(&error);
+            return self.disk_failed(reason);
         }
         // From here on what was taken stays taken, even if this task is cut off, unless the server never knew of it.
         let mut begun = taken.begin();
@@ -130,17 +130,21 @@ impl Sender {
         self.record(job, result).await
     }
 
-    /// Makes durable that an attempt begins, before the server knows of it.
+    /// Makes durable that an attempt begins, and what was taken for it, before the server knows of it: after a crash
+    /// the item is marked, and no limit has forgotten it.
     async fn open_attempt(
         &self,
         job: &Job,
         account: &Account,
         recipients: &[u32],
-        _taken: &Taken,
-    ) -> Result<(), QueueError> {
+        taken: &Taken,
+    ) -> Result<(), String> {
         let account = outcome::named(&account.id);
         let opened = OpenAttempt { at: self.now(), account, recipients: recipients.to_vec() };
-        self.parts.queue.begin_attempt(job.turn.item, opened).await
+        let begun = self.parts.queue.begin_attempt(job.turn.item, opened);
+        let (begun, kept) = tokio::join!(begun, taken.durable());
+        kept.map_err(|error| format!("the counts cannot be saved: {error}"))?;
+        begun.map_err(|error| error.to_string())
     }
 
     /// Tries again on a fresh connection, because the server had closed the kept one before it could know of the
@@ -256,8 +260,8 @@ impl Sender {
         self.defer(job, account, &obstacles.earliest(refusal, now)).await
     }
 
-    pub(super) fn disk_failed(&self, error: &QueueError) -> End {
-        End::Blocked(Sleep::new(self.now() + AFTER_DISK, Cause::Outage, error.to_string()))
+    fn disk_failed(&self, reason: String) -> End {
+        End::Blocked(Sleep::new(self.now() + AFTER_DISK, Cause::Outage, reason))
     }
 
     /// What a result is made of, through an account.

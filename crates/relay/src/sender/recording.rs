@@ -9,7 +9,7 @@ use crate::accounts::Account;
 use crate::lanes::{Cause, End, Sleep};
 use crate::limits::{Refusal, RefusedBy};
 use crate::message::MessageId;
-use crate::queue::{AttemptResult, Event, EventKind, RecipientState};
+use crate::queue::{AttemptResult, Event, EventKind, RecipientState, Waiting};
 
 /// How long to wait until a result is written again that the disk did not take.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -68,6 +68,21 @@ impl Sender {
         log(job, &result.event);
         self.count(job, &result);
         end
+    }
+
+    /// Notes a delivery report that the queue has made, once it is durable.
+    pub(super) fn note_report(&self, waiting: &Waiting) {
+        if let Some(about) = &waiting.reports_on {
+            self.parts.meters.reported();
+            let (id, report) = (format!("{:032x}", about.0), format!("{:032x}", waiting.key.message.0));
+            tracing::info!(
+                component = "relay",
+                id,
+                tenant = waiting.tenant,
+                report,
+                "delivery report queued"
+            );
+        }
     }
 
     fn count(&self, job: &Job, result: &AttemptResult) {

@@ -5,18 +5,43 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::Guard;
+use tokio::sync::watch;
 use tollgate_core::Span;
 use tollgate_engine::guard::{Ending, FinishFault};
 use tollgate_engine::{Engine, Snapshot};
 
 use super::Shared;
 use super::settings::Settings;
+use super::wire::Wire;
 use crate::session::{Identity, Login, LoginOutcome};
 
 /// The longest delay of a ladder that a session waits out. Beyond that the client is told to come back.
 const MOST_DELAY: Span = Span::from_secs(10);
 /// After how long it is tried again to tell the guard how a login ended.
 const AGAIN: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(30)];
+
+/// Lets a login wait for as long as its client and the server do.
+pub(super) struct Delay<'c> {
+    pub(super) wire: Option<&'c mut Wire>,
+    pub(super) ending: &'c mut watch::Receiver<bool>,
+}
+
+impl Delay<'_> {
+    /// Waits so long. Answers `false` at once if the server ends or the client has gone.
+    async fn wait(&mut self, time: Duration) -> bool {
+        let gone = async {
+            match &mut self.wire {
+                Some(wire) => wire.hung_up().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = tokio::time::sleep(time) => true,
+            _ = self.ending.wait_for(|ending| *ending) => false,
+            () = gone => false,
+        }
+    }
+}
 
 /// Whether the guard lets an attempt be made.
 enum Guarded {
@@ -31,13 +56,17 @@ pub(super) async fn log_in(
     settings: &Settings,
     client: IpAddr,
     login: Login,
+    mut delay: Delay<'_>,
 ) -> LoginOutcome {
+    let Ok(_place) = shared.logins.try_acquire() else { return LoginOutcome::Unavailable };
     let ticket = match &settings.guard {
         None => None,
-        Some(guard) => match begin(&shared.doors.admissions.engine, guard, client, &login.user).await {
-            Guarded::Begun(ticket) => ticket,
-            Guarded::Refused(outcome) => return outcome,
-        },
+        Some(guard) => {
+            match begin(&shared.doors.admissions.engine, guard, client, &login.user, &mut delay).await {
+                Guarded::Begun(ticket) => ticket,
+                Guarded::Refused(outcome) => return outcome,
+            }
+        }
     };
     let user = login.user.clone();
     let identity = verify(shared, settings, login).await;
@@ -71,7 +100,7 @@ async fn verify(shared: &Shared, settings: &Settings, login: Login) -> Result<Op
 }
 
 /// Begins an attempt, if need be after the delay that the guard's ladders ask for.
-async fn begin(engine: &Engine, guard: &str, client: IpAddr, user: &str) -> Guarded {
+async fn begin(engine: &Engine, guard: &str, client: IpAddr, user: &str, delay: &mut Delay<'_>) -> Guarded {
     let address = client.to_string();
     let mut left = MOST_DELAY;
     loop {
@@ -94,7 +123,9 @@ async fn begin(engine: &Engine, guard: &str, client: IpAddr, user: &str) -> Guar
         drop(pinned);
         left = Span::from_micros(left.as_micros() - wait.as_micros());
         // Never zero, so that this loop cannot spin.
-        tokio::time::sleep(Duration::from_micros(wait.as_micros().max(1_000))).await;
+        if !delay.wait(Duration::from_micros(wait.as_micros().max(1_000))).await {
+            return Guarded::Refused(LoginOutcome::Locked { seconds: Some(wait.as_secs_ceil()) });
+        }
     }
 }
 
@@ -193,9 +224,12 @@ mod tests {
     async fn short_delays_are_waited_out_and_long_ones_are_told() {
         let engine = engine("ladder 1 +2s then 2 +60s then 3 lock 15m").await;
         let client = IpAddr::from([192, 0, 2, 1]);
+        let end = watch::Sender::new(false);
         let attempt = async || {
             let start = Instant::now();
-            let guarded = begin(&engine, "login", client, "app").await;
+            let mut ending = end.subscribe();
+            let mut delay = Delay { wire: None, ending: &mut ending };
+            let guarded = begin(&engine, "login", client, "app", &mut delay).await;
             let outcome = match guarded {
                 Guarded::Begun(ticket) => {
                     assert!(try_to_finish(&engine, &ticket.unwrap(), Ending::Failure).await);
@@ -215,5 +249,41 @@ mod tests {
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert_eq!(attempt().await, (None, 0));
         assert_eq!(attempt().await, (Some(LoginOutcome::Locked { seconds: Some(900) }), 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_delayed_login_ends_when_the_server_ends_or_its_client_has_gone() {
+        let engine = engine("ladder 1 +8s").await;
+        let client = IpAddr::from([192, 0, 2, 1]);
+        let end = watch::Sender::new(false);
+        let mut ending = end.subscribe();
+        let mut delay = Delay { wire: None, ending: &mut ending };
+        let Guarded::Begun(ticket) = begin(&engine, "login", client, "app", &mut delay).await else {
+            panic!("the first one is not delayed")
+        };
+        assert!(try_to_finish(&engine, &ticket.unwrap(), Ending::Failure).await);
+        let (ours, theirs) = tokio::io::duplex(64);
+        let mut wire = Wire::new(Box::new(theirs), Duration::from_secs(1));
+        let start = Instant::now();
+        let hang_up = async move {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            drop(ours);
+        };
+        let mut delay = Delay { wire: Some(&mut wire), ending: &mut ending };
+        let (guarded, ()) = tokio::join!(begin(&engine, "login", client, "app", &mut delay), hang_up);
+        let told = |guarded| match guarded {
+            Guarded::Refused(outcome) => outcome,
+            Guarded::Begun(_) => panic!("it is delayed"),
+        };
+        assert_eq!(told(guarded), LoginOutcome::Locked { seconds: Some(8) });
+        assert_eq!(start.elapsed().as_secs(), 1);
+        let drain = async {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            end.send_replace(true);
+        };
+        let mut delay = Delay { wire: None, ending: &mut ending };
+        let (guarded, ()) = tokio::join!(begin(&engine, "login", client, "app", &mut delay), drain);
+        assert_eq!(told(guarded), LoginOutcome::Locked { seconds: Some(7) });
+        assert_eq!(start.elapsed().as_secs(), 3);
     }
 }

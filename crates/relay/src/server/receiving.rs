@@ -66,28 +66,24 @@ impl Arrival {
 
     /// Takes a piece of text. Once the text is refused, the rest of it is read and discarded.
     async fn take(&mut self, text: &[u8]) {
-        if self.receiver.fault().is_some() {
-            return self.give_up().await;
+        if let Some(fault) = self.receiver.fault() {
+            if let Some(acceptance) = self.acceptance.take() {
+                self.refused = Some(acceptance.refuse(TextFault::Data(fault)).await);
+            }
+            return;
         }
         if let Some(acceptance) = &mut self.acceptance
             && let Err(refusal) = acceptance.write(text).await
         {
             self.refused = Some(refusal);
-            self.give_up().await;
-        }
-    }
-
-    async fn give_up(&mut self) {
-        if let Some(acceptance) = self.acceptance.take() {
-            acceptance.abandon().await;
+            if let Some(acceptance) = self.acceptance.take() {
+                acceptance.abandon().await;
+            }
         }
     }
 
     /// The text has come. Answers the reply to it.
     async fn conclude(self, session: &Session) -> Reply {
-        if let Some(fault) = self.receiver.fault() {
-            return session.text_refused(TextFault::Data(fault));
-        }
         let finished = match (self.refused, self.acceptance) {
             (Some(refusal), _) => Err(refusal),
             (None, Some(acceptance)) => acceptance.finish().await,

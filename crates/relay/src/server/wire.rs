@@ -45,6 +45,8 @@ const MOST_OUT: usize = 16 * 1024;
 /// input resets it, and the client may lose the reply.
 const LINGER_TIME: Duration = Duration::from_secs(2);
 const LINGER_BYTES: usize = 256 * 1024;
+/// Longer than anything that is waited for.
+const FAR: Duration = Duration::from_secs(86_400);
 
 impl Wire {
     pub(super) fn new(stream: Box<dyn Io>, patience: Duration) -> Self {
@@ -89,6 +91,17 @@ impl Wire {
     pub(super) async fn read_text(&mut self, deadline: Instant) -> Result<(), Over> {
         self.flush().await?;
         self.read(TEXT, deadline).await
+    }
+
+    /// Answers when the client has gone. What it sends meanwhile is kept, up to a bound.
+    pub(super) async fn hung_up(&mut self) {
+        while self.lines.unread().len() < COMMANDS {
+            let never = Instant::now() + FAR;
+            if self.read(COMMANDS, never).await.is_err() {
+                return;
+            }
+        }
+        std::future::pending().await
     }
 
     async fn read(&mut self, size: usize, deadline: Instant) -> Result<(), Over> {

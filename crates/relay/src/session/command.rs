@@ -1,4 +1,10 @@
 //! Commands, and the parameters of MAIL and RCPT.
+//!
+//! The syntax is read here and not by a library. The crate `smtp-proto` was looked at: it forgives what a relay must not
+//! forgive. It skips a CR wherever it is, ignores words after DATA, and reads `<postmaster>` as the empty address, which
+//! here is the null sender and skips the limits of senders. Addresses also must stay exactly as they were written,
+//! quotation marks included, since they go to the next hop; and an AUTH without an initial response differs from one
+//! with an empty one.
 
 use super::address::{Address, BadPath, read_path};
 use super::reply::Reply;

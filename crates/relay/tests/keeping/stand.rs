@@ -228,6 +228,13 @@ impl Stand {
         line.readings[0].remaining
     }
 
+    /// Cuts off everything that is in flight. Nothing is sent from now on.
+    pub(crate) async fn cut_off(&mut self) {
+        let running = self.running.take().unwrap();
+        running.abort();
+        assert!(running.await.unwrap_err().is_cancelled());
+    }
+
     /// Stops, having finished what is in flight.
     pub(crate) async fn stop(mut self) {
         drop(self.stop.take());

@@ -1,4 +1,4 @@
-//! Hashes keys to 128 bits. Without the secrets nobody can construct a collision.
+//! Hashes keys to 128 bits. A client without the secrets cannot construct a collision.
 
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_inline, rapidhash_v3_nano_inline};
 use tollgate_core::Plan;

@@ -32,6 +32,12 @@ pub(crate) trait Bench: Sync {
         true
     }
 
+    /// Whether what has aged out is forgotten for good by a look at it. A store whose denials write nothing
+    /// keeps it. That shows only if the clock then goes back.
+    fn forgets_by_looking(&self) -> bool {
+        true
+    }
+
     /// Does something that must have no visible effect: save, restart, sweep.
     fn disturb(&mut self) {}
 }

@@ -134,7 +134,7 @@ fn run(bench: &mut dyn Bench, cast: &'static Cast, pace: Pace) {
     println!("seed {seed}");
     let mut dice = Dice(seed);
     let plans = RULES.map(|rule| plan(rule, dice.pick(cast.shapes))).to_vec();
-    let model = Model::default();
+    let model = Model::new(bench.forgets_by_looking());
     let taken = Vec::new();
     let mut trace = Trace { bench, model, dice, now: START, plans, cast, taken, step: 0, seed, pace };
     let steps = steps();

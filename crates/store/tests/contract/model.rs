@@ -15,9 +15,41 @@ pub(crate) struct Model {
     spent: HashSet<(Timestamp, Ticket, String)>,
     /// When a key of a rule was last forgotten.
     forgotten: HashMap<String, Timestamp>,
+    /// Whether a look leaves a state as it was if only time has passed.
+    looks_leave_no_trace: bool,
 }
 
 impl Model {
+    pub(crate) fn new(forgets_by_looking: bool) -> Self {
+        Self { looks_leave_no_trace: !forgets_by_looking, ..Self::default() }
+    }
+
+    /// Does what leaves no trace at charges of which nothing was taken, where only time has passed.
+    fn look<T>(
+        &mut self,
+        charges: &Charges<'_>,
+        now: Timestamp,
+        settle: impl FnOnce(&mut [State]) -> T,
+        taken: impl FnOnce(&T) -> u32,
+    ) -> T {
+        let name = |charge: &tollgate_core::Charge<'_>| {
+            (charge.plan.rule().to_string(), charges.key(charge).to_owned())
+        };
+        let before: Vec<_> = charges.iter().map(|charge| self.states.get(&name(charge)).cloned()).collect();
+        let result = self.with_states(charges, now, settle);
+        let taken = taken(&result);
+        for (index, (charge, before)) in charges.iter().zip(before).enumerate() {
+            let Some((plan, states)) = before.filter(|_| self.looks_leave_no_trace) else { continue };
+            let after = &self.states[&name(charge)].1;
+            let only_aged =
+                || states.iter().zip(after).all(|(before, after)| has_only_aged(before, after, now));
+            if taken & (1 << index) == 0 && plan == *charge.plan && only_aged() {
+                self.states.insert(name(charge), (plan, states));
+            }
+        }
+        result
+    }
+
     fn with_states<T>(
         &mut self,
         charges: &Charges<'_>,
@@ -42,12 +74,13 @@ impl Model {
     }
 
     pub(crate) fn take(&mut self, charges: &Charges<'_>, now: Timestamp) -> Result<Outcome, StoreError> {
-        let settled = self.with_states(charges, now, |states| charges.settle(states, now));
+        let taken = |settled: &Result<Outcome, _>| settled.as_ref().map_or(0, |outcome| outcome.taken);
+        let settled = self.look(charges, now, |states| charges.settle(states, now), taken);
         settled.map_err(|stale| StoreError::Stale { now: stale.now })
     }
 
     pub(crate) fn peek(&mut self, charges: &Charges<'_>, now: Timestamp) -> Result<Outcome, StoreError> {
-        let surveyed = self.with_states(charges, now, |states| charges.survey(states, now));
+        let surveyed = self.look(charges, now, |states| charges.survey(states, now), |_| 0);
         surveyed.map_err(|stale| StoreError::Stale { now: stale.now })
     }
 
@@ -84,7 +117,8 @@ impl Model {
         charges.push(counter.plan, counter.key, true);
         let mut report = HoldsReport { found: false, now, holds: Vec::new() };
         let draft = Draft { cost: 0, id: None, ticket: Ticket(0), now, amounts: &[], calendar: &[] };
-        self.with_states(&charges, now, |states| {
+        let changes = u32::from(!matches!(order, HoldsOrder::List));
+        let carry_out = |states: &mut [State]| {
             let Some((index, limit)) = counter.plan.in_flight() else { return };
             counter.plan.limits()[index].freshen(&mut states[index], &draft);
             states[index].change_holds(|holds| {
@@ -133,7 +167,8 @@ impl Model {
                     some.into_iter().map(|(id, hold)| (id.to_owned(), hold)).collect()
                 };
             });
-        });
+        };
+        self.look(&charges, now, carry_out, |()| changes);
         report
     }
 
@@ -141,5 +176,17 @@ impl Model {
         let forgotten = self.forgotten.entry(rule.to_owned()).or_default();
         *forgotten = now.max(*forgotten);
         self.states.remove(&(rule.to_owned(), key.to_owned()));
+    }
+}
+
+/// Whether a state has changed by the passing of time and by nothing else: the clock has not gone back.
+fn has_only_aged(before: &State, after: &State, now: Timestamp) -> bool {
+    match (before, after) {
+        (before, after) if before == after => true,
+        (State::Log(log), _) => log.entries().all(|entry| entry.at <= now),
+        (State::Failures(failures), _) => failures.iter().all(|failure| failure.at <= now),
+        (State::Holds(holds), _) => holds.iter().all(|(_, hold)| hold.renewed <= now),
+        (State::Slots(before), State::Slots(after)) => before.counts().last() == after.counts().last(),
+        (_, after) => *after == State::Fresh,
     }
 }

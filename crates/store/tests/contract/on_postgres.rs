@@ -74,6 +74,10 @@ impl Bench for OnPostgres {
         self.clock.set(now);
     }
 
+    fn forgets_by_looking(&self) -> bool {
+        false
+    }
+
     fn disturb(&mut self) {
         runtime().block_on(self.store.sweep()).unwrap();
         self.store = start(&self.settings, &self.clock);

@@ -29,6 +29,7 @@ fn needed(settings: &Settings) -> u64 {
 
 /// How many there may be at the relay: connections of clients, connections to servers, and a file for each.
 fn needed_by_relay(relay: &RelayConfig) -> u64 {
-    let (clients, deliveries) = (relay.settings.server.max_connections, relay.settings.lanes.in_total);
+    let (clients, deliveries) =
+        (relay.settings.server.max_connections, relay.settings.lanes.most_in_flight());
     clients as u64 + 2 * u64::from(deliveries)
 }

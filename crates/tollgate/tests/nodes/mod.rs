@@ -1,4 +1,4 @@
-//! Nodes of the program on one Redis: their configuration, and what their responses say about the store.
+//! Nodes of the program on one shared store: their configuration, and what their responses say about the store.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -24,7 +24,8 @@ pub const STEADY: &str = "command_timeout: 500ms, connect_timeout: 1s";
 /// A directory for a node, with a store at this address, these settings, and these rules, each in a policy of
 /// the same name.
 pub fn home(url: &str, settings: &str, rules: &[(&str, &str)]) -> Home {
-    let mut config = format!("store: {{ redis: '{url}', {settings} }}\nlog: {{ format: json }}\nrules:\n");
+    let kind = if url.starts_with("postgres") { "postgres" } else { "redis" };
+    let mut config = format!("store: {{ {kind}: '{url}', {settings} }}\nlog: {{ format: json }}\nrules:\n");
     for (name, rule) in rules {
         config += &format!("  {name}: {{ {rule} }}\n");
     }

@@ -15,7 +15,7 @@ use crate::http::shown::Moment;
 /// How many recipients a list shows of each message.
 const MOST_RECIPIENTS: usize = 20;
 
-/// What became of a message.
+/// The state of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Status {
     Queued,
@@ -100,7 +100,7 @@ pub(super) struct MessageShown {
     api_key: Option<String>,
     /// Its parts: one for each recipient domain.
     parts: Vec<PartShown>,
-    /// What happened, oldest first; of very long stories the latest.
+    /// What happened, oldest first; only the latest events of a very long history.
     timeline: Vec<EventShown>,
 }
 

@@ -14,7 +14,7 @@ use tollgate_testbed::Server;
 use super::*;
 use crate::Settings;
 
-/// What a copy of `quick.lua` adds to its reply, so that a test knows which way was taken.
+/// What a copy of `quick.lua` adds to its reply, so that a test knows which script decided.
 const QUICK: &str = "quick";
 
 /// One attempt: how far the clock moves before it, in seconds, and what each charge costs.
@@ -88,7 +88,7 @@ impl Stage {
         self.clock.set(if wait < 0 { now - span } else { now + span });
     }
 
-    /// What is kept under a name, and for how many more milliseconds.
+    /// The value under a name, and its remaining time in milliseconds.
     async fn kept(&self, name: &str) -> (Reply, i64) {
         let value = self.store.command(name, &[b"GET", name.as_bytes()]).await.unwrap();
         let left = self.store.command(name, &[b"PTTL", name.as_bytes()]).await.unwrap();

@@ -8,7 +8,7 @@ use tollgate_redis::inspect::Finding;
 
 use crate::config::{RelayConfig, memory};
 
-/// What there is to say about the queue's directory.
+/// The findings about the queue's directory.
 pub(super) fn examine(relay: &RelayConfig) -> Vec<Finding> {
     let directory = &relay.settings.directory;
     let shown = directory.display();

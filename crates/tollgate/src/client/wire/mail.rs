@@ -46,7 +46,7 @@ impl Account {
         self.usable && self.paused.is_none()
     }
 
-    /// What it is doing, in a word or two.
+    /// Its state, in a word or two.
     pub fn state(&self) -> &'static str {
         match (self.usable, &self.paused) {
             (false, _) => "password unreadable",
@@ -70,9 +70,9 @@ pub struct Accounts {
 pub struct Message {
     /// Its id.
     pub id: String,
-    /// Whose mail it is.
+    /// The tenant that it belongs to.
     pub tenant: String,
-    /// What became of it.
+    /// Its state.
     pub status: String,
     /// The sender.
     pub from: String,
@@ -125,7 +125,7 @@ pub struct MessagePart {
 pub struct MessageRecipient {
     /// The address.
     pub address: String,
-    /// What became of it.
+    /// The state of its delivery.
     pub status: String,
     /// What the remote server said.
     pub reply: Option<String>,
@@ -181,7 +181,7 @@ pub struct Lanes {
 /// The mail of a tenant to one recipient domain.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Lane {
-    /// Whose mail it is.
+    /// The tenant that it belongs to.
     pub tenant: String,
     /// The recipient domain.
     pub domain: String,

@@ -74,10 +74,10 @@ pub(in crate::config) struct FieldTable {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a table, as in `{ v4: 24, v6: 56 }`")]
 pub(in crate::config) struct IpForm {
-    /// Of an IPv4 address; by default 32.
+    /// The bits of an IPv4 address that count; by default 32.
     #[schemars(range(min = 0, max = 32))]
     pub(in crate::config) v4: Option<u64>,
-    /// Of an IPv6 address; by default 64.
+    /// The bits of an IPv6 address that count; by default 64.
     #[schemars(range(min = 0, max = 128))]
     pub(in crate::config) v6: Option<u64>,
 }

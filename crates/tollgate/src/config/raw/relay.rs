@@ -217,7 +217,7 @@ pub(in crate::config) struct DirectTable {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a table, as in `{ connections: 10, retry: [2m, 10m, 1h] }`")]
 pub(in crate::config) struct SendingTable {
-    /// How many connections one server gets; by default 10.
+    /// How many connections one server gets; by default 20.
     #[schemars(range(min = 1, max = 1_000))]
     pub(in crate::config) connections: Option<u64>,
     /// How many messages a connection carries; by default 100.

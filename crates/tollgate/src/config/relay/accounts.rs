@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use tollgate_relay::accounts::{Account, OnLimit};
+use tollgate_relay::accounts::{Account, OnLimit, check_name};
 use tollgate_relay::client::{Destination, Login, TlsMode};
 
 use super::raw::{self, AccountTable, AccountTls};
@@ -11,9 +11,6 @@ use super::size;
 use crate::config::problem::{Findings, shown};
 use crate::config::secrets::{from_environment, from_file};
 use crate::config::tree::Path;
-
-/// The longest name of a tenant or an account.
-const MOST_NAME: usize = 64;
 
 pub(super) fn mean(
     written: &raw::Relay,
@@ -54,8 +51,7 @@ pub(super) fn split(name: &str) -> Option<(&str, &str)> {
 
 /// Whether this is a valid name of a tenant or an account.
 pub(super) fn is_name(name: &str) -> bool {
-    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-' | b'@');
-    (1..=MOST_NAME).contains(&name.len()) && name.bytes().all(is_part)
+    check_name("name", name).is_ok()
 }
 
 fn destination(

@@ -3,7 +3,7 @@
 use data_encoding::HEXLOWER;
 use ring::hmac::{self, HMAC_SHA256};
 
-/// What stands behind `sha256=`: over the time in whole seconds, a full stop, and the body.
+/// The value after `sha256=`: an HMAC over the time in whole seconds, a full stop, and the body.
 pub(super) fn sign(secret: &[u8], seconds: u64, body: &[u8]) -> String {
     hmac(secret, &[seconds.to_string().as_bytes(), b".", body])
 }

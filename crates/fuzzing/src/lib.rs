@@ -1,0 +1,26 @@
+//! What is fuzzed. Each target takes any bytes, and panics if a law does not hold.
+//!
+//! The ordinary tests run a fixed number of inputs through each (`tests/inputs.rs`); `fuzz/` runs them under libFuzzer.
+
+mod differential;
+mod http1;
+mod mail;
+mod text;
+
+pub use http1::{http_request, http_response};
+pub use mail::{smtp_data, smtp_session};
+pub use text::{configuration, limit_grammar, login_body, normal_forms, receipt, redis_reply};
+
+/// Every target, by the name of its corpus.
+pub const ALL: [(&str, fn(&[u8])); 10] = [
+    ("http_request", http_request),
+    ("http_response", http_response),
+    ("normal_forms", normal_forms),
+    ("limit_grammar", limit_grammar),
+    ("configuration", configuration),
+    ("redis_reply", redis_reply),
+    ("receipt", receipt),
+    ("login_body", login_body),
+    ("smtp_session", smtp_session),
+    ("smtp_data", smtp_data),
+];

@@ -1,0 +1,118 @@
+//! Texts that clients, operators and servers write.
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, Method};
+use tollgate::config::{Format, load_str};
+use tollgate_core::grammar;
+use tollgate_core::key::FieldKind;
+use tollgate_core::{Net, Ticket, Timestamp};
+use tollgate_engine::receipt::{Kind, Seal};
+use tollgate_web::facts::{Body, BodyKind};
+use tollgate_web::{host, path};
+
+/// A normal form is its own normal form: routing and forwarding agree.
+pub fn normal_forms(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    if let Ok(normal) = path::normal(text) {
+        assert_eq!(path::normal(&normal).as_deref(), Ok(&*normal), "{text:?}");
+    }
+    if let Ok(normal) = host::normal(text) {
+        assert_eq!(host::normal(&normal).as_deref(), Ok(&*normal), "{text:?}");
+    }
+    if let Ok(net) = Net::parse(text) {
+        assert_eq!(Net::parse(&net.to_string()).as_ref(), Ok(&net), "{text:?}");
+    }
+    for kind in [FieldKind::of_name("sender"), FieldKind::of_name("domain"), FieldKind::of_name("ip")] {
+        let _ = kind.check(text);
+    }
+}
+
+/// A limit that is read and printed is the same limit.
+pub fn limit_grammar(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    if let Ok(Some(limit)) = grammar::parse(text) {
+        let printed = limit.to_string();
+        assert_eq!(grammar::parse(&printed), Ok(Some(limit)), "{text:?} is printed as {printed:?}");
+    }
+    let _ = (grammar::parse_span(text), grammar::parse_on_outage(text), grammar::parse_explicit(text));
+}
+
+/// A configuration is read or refused with problems.
+pub fn configuration(bytes: &[u8]) {
+    let Some((choice, text)) = bytes.split_first() else { return };
+    let Ok(text) = std::str::from_utf8(text) else { return };
+    // Files that a text names are not opened here.
+    if text.contains("file") || text.contains('/') {
+        return;
+    }
+    let format = if choice % 2 == 0 { Format::Yaml } else { Format::Toml };
+    let _ = load_str(text, format, "fuzzed", std::iter::empty());
+}
+
+/// A reply ends at the same byte however it arrives.
+pub fn redis_reply(bytes: &[u8]) {
+    let whole = tollgate_redis::fuzzing::read_reply(bytes, usize::MAX);
+    for pieces in [1, 7] {
+        assert_eq!(tollgate_redis::fuzzing::read_reply(bytes, pieces), whole, "in pieces of {pieces}");
+    }
+    assert!(whole.is_none_or(|end| end <= bytes.len()));
+}
+
+/// No text that the server did not seal is a receipt, and changing one byte of a receipt makes it none.
+pub fn receipt(bytes: &[u8]) {
+    let seal = Seal::new([7; 32]);
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        assert!(seal.open(text).is_err(), "{text:?} was forged");
+    }
+    let Some((choice, key)) = bytes.split_first() else { return };
+    let key = String::from_utf8_lossy(&key[..key.len().min(256)]).into_owned();
+    let line = tollgate_core::ReceiptLine { rule: "rule".to_owned(), key, cost: 3 };
+    let at = Timestamp::from_micros(1_800_000_000_000_000);
+    let receipt = tollgate_core::Receipt { ticket: Ticket(9), at, taken: vec![line] };
+    let sealed = seal.seal(Kind::Receipt, &receipt);
+    let opened = seal.open(&sealed).map(|(_, receipt)| receipt);
+    assert_eq!(opened.as_ref(), Ok(&receipt));
+    let mut damaged = sealed.into_bytes();
+    let at = usize::from(*choice) % damaged.len();
+    damaged[at] = if damaged[at] == b'A' { b'B' } else { b'A' };
+    let damaged = String::from_utf8(damaged).expect("it is ASCII");
+    // The last character of base64 has bits that mean nothing.
+    if let Ok((_, opened)) = seal.open(&damaged) {
+        assert_eq!(opened, receipt, "a damaged receipt says something else");
+    }
+}
+
+/// A login has one account or is refused. The first byte chooses the kind of the body.
+pub fn login_body(bytes: &[u8]) {
+    use tollgate_web::facts::{Aliases, Facts};
+    let Some((choice, body)) = bytes.split_first() else { return };
+    let (kind, field) = match choice % 2 {
+        0 => ("application/x-www-form-urlencoded", "form.user"),
+        _ => ("application/json", "json.user"),
+    };
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    let kind = BodyKind::of(&headers).expect("it is a plain content type");
+    let body = Body::new(kind, Bytes::copy_from_slice(body));
+    let config = format!("rules: {{ r: {{ by: {field}, limits: 1/day }} }}\npolicies: {{ p: [r] }}\n");
+    let config = load_str(&config, Format::Yaml, "fuzzed", std::iter::empty()).expect("it is correct");
+    let facts = Facts {
+        route: "login",
+        client: "192.0.2.7".parse().expect("an address"),
+        address: None,
+        method: &Method::POST,
+        path: "/login",
+        query: None,
+        host: "shop.example",
+        headers: &headers,
+        identity: &tollgate_web::Identity::default(),
+        body: Some(&body),
+    };
+    let policy = config.policies.find("p").expect("it is there");
+    if let Ok(asked) = facts.ask(policy, &Aliases::default()) {
+        for (_, value) in asked.pairs() {
+            assert!(!value.is_empty() && !value.chars().any(char::is_control), "{value:?}");
+        }
+    }
+}

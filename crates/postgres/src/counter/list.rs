@@ -1,0 +1,252 @@
+//! The entries of one limit while a transaction has its counter.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use tollgate_core::limit::{Entry, Failure, Limit, State};
+use tollgate_core::{Ticket, Timestamp};
+
+use super::{EntryRow, Rows};
+use crate::codec::{Garbled, Kept};
+
+/// Which rows the state of a limit is made of.
+#[derive(Clone, Debug)]
+pub(super) struct List {
+    kept: Kept,
+    /// Where the rows are.
+    pub(super) log: i64,
+    /// The first row that may count, where no row is known to.
+    pub(super) born: i64,
+    /// The rows as they were read. Of slots, the numbers are those of the slots.
+    known: BTreeMap<i64, Entry>,
+    /// Where the entries of the state come from, in order; not used for slots.
+    places: VecDeque<(Place, Entry)>,
+    /// The length of a slot, in microseconds.
+    slot: u64,
+    /// Rows that went from between others.
+    removed: Vec<i64>,
+    /// The latest moment that was read.
+    latest: Option<Timestamp>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Row(i64),
+    /// All rows before this number.
+    Before(i64),
+    /// Other rows between those before and those after it, or a part of them.
+    Others,
+}
+
+/// The number of the slots that stand for others: that of the first slot since the epoch.
+const STAND_IN: u64 = 0;
+
+/// What has to be written of a list.
+#[derive(Debug, Default)]
+pub(super) struct ListEdit {
+    pub(super) put: Vec<EntryRow>,
+    pub(super) removed: Vec<i64>,
+    pub(super) used: Option<u64>,
+    pub(super) born: i64,
+}
+
+impl List {
+    pub(super) fn new(limit: &Limit, log: i64, born: i64) -> Self {
+        Self {
+            kept: Kept::of(limit),
+            log,
+            born,
+            known: BTreeMap::new(),
+            places: VecDeque::new(),
+            slot: limit.slotted().map_or(1, |limit| limit.slot().as_micros()),
+            removed: Vec::new(),
+            latest: None,
+        }
+    }
+
+    pub(super) fn newest_at(&self) -> Option<Timestamp> {
+        self.latest.filter(|_| self.kept != Kept::Slots)
+    }
+
+    /// Makes a state of the rows that were read, and of what is known of the others.
+    pub(super) fn read(&mut self, rows: &Rows, used: u64) -> Result<State, Garbled> {
+        let others = used.checked_sub(rows.sum()).ok_or(Garbled)?;
+        let newest = rows.newest().ok_or(Garbled)?;
+        self.latest = Some(newest.at);
+        self.known = rows.rows.clone();
+        if self.kept == Kept::Slots {
+            return self.read_slots(rows, others);
+        }
+        self.place(rows, others, newest);
+        let entries = self.places.iter().map(|(_, entry)| *entry);
+        Ok(if self.kept == Kept::Failures {
+            let failures = entries.map(|it| Failure { at: it.at, ticket: it.ticket, count: it.cost });
+            State::Failures(Box::new(failures.collect()))
+        } else {
+            State::Log(Box::new(entries.collect()))
+        })
+    }
+
+    /// Puts the rows in order, with entries that stand for those that were not read.
+    fn place(&mut self, rows: &Rows, others: u64, newest: Entry) {
+        let stand_in = |at, cost| Entry { at, ticket: Ticket(0), cost };
+        if let Some(aged) = rows.aged {
+            self.places.push_back((Place::Before(aged.first_live), stand_in(aged.at, aged.sum)));
+        }
+        let last = rows.rows.keys().next_back().copied().unwrap_or_default();
+        let prefix = rows.prefix.filter(|_| others > 0);
+        let mut others = others;
+        if let Some(prefix) = prefix {
+            // What was read of them is a part of the sum, but for the one that ends them.
+            let known: u64 = rows.rows.range(..=prefix.last).map(|(_, entry)| entry.cost).sum();
+            let own = rows.rows.get(&prefix.last).map_or(0, |entry| entry.cost);
+            let rest: u64 = prefix.sum.saturating_sub(known);
+            others = others.saturating_sub(rest);
+            if prefix.sum > own {
+                let at = prefix.at.min(newest.at);
+                self.places.push_back((Place::Before(prefix.last), stand_in(at, prefix.sum - own)));
+            }
+        }
+        let from = prefix.map_or(i64::MIN, |prefix| prefix.last);
+        for (seq, entry) in rows.rows.range(from..) {
+            if *seq == last && others > 0 {
+                self.places.push_back((Place::Others, stand_in(newest.at, others)));
+                // Ladders merge their oldest failures once there are too many: the number must be right.
+                let missing = rows.count.saturating_sub(rows.rows.len() as u64 + 1);
+                let missing = if prefix.is_some() { 0 } else { missing };
+                (0..missing).for_each(|_| self.places.push_back((Place::Others, stand_in(newest.at, 0))));
+            }
+            self.places.push_back((Place::Row(*seq), *entry));
+        }
+    }
+
+    fn read_slots(&mut self, rows: &Rows, others: u64) -> Result<State, Garbled> {
+        let number = |seq: i64| u64::try_from(seq).map_err(|_| Garbled);
+        let mut counts = Vec::with_capacity(rows.rows.len() + 2);
+        if let Some(aged) = rows.aged {
+            counts.push((STAND_IN, aged.sum));
+        }
+        let last = rows.rows.keys().next_back().copied().unwrap_or_default();
+        for (seq, entry) in &rows.rows {
+            if *seq == last && others > 0 {
+                counts.push((STAND_IN, others));
+            }
+            counts.push((number(*seq)?, entry.cost));
+        }
+        Ok(State::Slots(Box::new(counts.into_iter().collect())))
+    }
+
+    /// Follows what settling did to the state: entries aged out or were merged, and one may have been added.
+    pub(super) fn settled(&mut self, state: &State, added: Option<i64>) {
+        if self.kept == Kept::Slots {
+            return;
+        }
+        let after = entries_of(state);
+        let gone = (self.places.len() + usize::from(added.is_some())).saturating_sub(after.len());
+        for _ in 0..gone {
+            match self.places.pop_front() {
+                Some((Place::Row(seq), _)) => self.born = seq + 1,
+                Some((Place::Before(seq), _)) => self.born = seq,
+                Some((Place::Others, _)) | None => {}
+            }
+        }
+        if let (Some(seq), Some(entry)) = (added, after.last()) {
+            self.places.push_back((Place::Row(seq), *entry));
+        }
+        for ((_, entry), now) in self.places.iter_mut().zip(after) {
+            *entry = now;
+        }
+    }
+
+    /// Follows what giving back did to the state: entries went from among the others, or from the front.
+    pub(super) fn given_back(&mut self, state: &State) {
+        if self.kept == Kept::Slots {
+            return;
+        }
+        let mut after = entries_of(state);
+        let mut left = VecDeque::with_capacity(after.len());
+        while let Some((place, entry)) = self.places.pop_back() {
+            match after.last() {
+                Some(last) if last.ticket == entry.ticket && last.at == entry.at => {
+                    left.push_front((place, *last));
+                    after.pop();
+                }
+                _ => match place {
+                    Place::Row(seq) => self.removed.push(seq),
+                    Place::Before(seq) => self.born = self.born.max(seq),
+                    Place::Others => {}
+                },
+            }
+        }
+        self.places = left;
+    }
+
+    /// What has to be written, if the state is this one now.
+    pub(super) fn edit(&self, state: &State, next: i64) -> ListEdit {
+        if self.kept == Kept::Slots {
+            return self.edit_slots(state);
+        }
+        let mut edit = ListEdit { removed: self.removed.clone(), born: next, ..ListEdit::default() };
+        let mut used = None;
+        for (index, (place, entry)) in self.places.iter().enumerate() {
+            *used.get_or_insert(0) += entry.cost;
+            match place {
+                Place::Row(seq) => {
+                    if index == 0 {
+                        edit.born = *seq;
+                    }
+                    if self.known.get(seq) != Some(entry) {
+                        edit.put.push(EntryRow { log: self.log, seq: *seq, entry: *entry });
+                    }
+                }
+                Place::Before(_) | Place::Others if index == 0 => edit.born = self.born,
+                Place::Before(_) | Place::Others => {}
+            }
+        }
+        edit.used = used;
+        edit
+    }
+
+    fn edit_slots(&self, state: &State) -> ListEdit {
+        let mut edit = ListEdit { born: self.born, ..ListEdit::default() };
+        let State::Slots(slots) = state else {
+            edit.born = self.known.keys().next_back().map_or(self.born, |last| last + 1);
+            return edit;
+        };
+        let mut kept = Vec::new();
+        for (place, (index, count)) in slots.counts().enumerate() {
+            *edit.used.get_or_insert(0) += count;
+            if index == STAND_IN {
+                continue;
+            }
+            let seq = crate::codec::column(index);
+            kept.push(seq);
+            if place == 0 {
+                edit.born = seq;
+            }
+            let at = Timestamp::from_micros(index.saturating_mul(self.slot));
+            let entry = Entry { at, ticket: Ticket(0), cost: count };
+            if self.known.get(&seq) != Some(&entry) {
+                edit.put.push(EntryRow { log: self.log, seq, entry });
+            }
+        }
+        let gone = self.known.keys().filter(|seq| **seq >= edit.born && !kept.contains(seq));
+        edit.removed = gone.copied().collect();
+        edit
+    }
+}
+
+/// The entries of a log, or the failures of a ladder.
+fn entries_of(state: &State) -> Vec<Entry> {
+    match state {
+        State::Log(log) => log.entries().collect(),
+        State::Failures(failures) => {
+            failures.iter().map(|it| Entry { at: it.at, ticket: it.ticket, cost: it.count }).collect()
+        }
+        State::Fresh
+        | State::Tally(_)
+        | State::Slots(_)
+        | State::Level(_)
+        | State::Holds(_)
+        | State::Total(_) => Vec::new(),
+    }
+}

@@ -1,0 +1,180 @@
+//! What was read. A row that is not what was written damages its own counter, and no other.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use tokio_postgres::Row;
+use tokio_postgres::types::FromSql;
+use tollgate_core::limit::{Entry, Hold, Limit};
+use tollgate_core::{Plan, StoreError, Timestamp};
+
+use super::Wants;
+use crate::codec::{Garbled, moment_of, natural, ticket_of};
+use crate::counter::{Aged, Header, Loaded, Prefix, Rows};
+use crate::fault::damaged;
+use crate::name::{CounterId, unescape};
+
+/// What was loaded.
+pub(crate) struct Scene {
+    pub(crate) now: Timestamp,
+    pub(crate) counters: HashMap<CounterId, Loaded>,
+    /// The counters whose rows cannot be read.
+    pub(crate) damaged: HashSet<CounterId>,
+    /// The counters at which the ticket was given back before.
+    pub(crate) spent: BTreeSet<CounterId>,
+    /// When rules were forgotten.
+    pub(crate) forgotten: HashMap<String, Timestamp>,
+}
+
+/// What the rows of a statement are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Counters,
+    Entries,
+    Holds,
+    HoldBounds,
+    Spent,
+    Forgotten,
+}
+
+/// What a row about entries tells, as the functions number it.
+const ENTRY: i64 = 0;
+const COUNT: i64 = 1;
+const AGED: i64 = 2;
+const PREFIX: i64 = 3;
+
+impl Scene {
+    pub(super) fn empty() -> Self {
+        Self {
+            now: Timestamp::ZERO,
+            counters: HashMap::new(),
+            damaged: HashSet::new(),
+            spent: BTreeSet::new(),
+            forgotten: HashMap::new(),
+        }
+    }
+
+    /// Reads the rows of a statement.
+    ///
+    /// # Errors
+    ///
+    /// If rows are damaged that belong to no counter.
+    pub(super) fn read(&mut self, kind: Kind, rows: &[Row], wants: &Wants) -> Result<(), StoreError> {
+        for row in rows {
+            match kind {
+                Kind::Counters => {
+                    self.now = cell(row, 0).and_then(moment_of).map_err(|_| damaged("the server's time"))?;
+                    self.read_counter_row(row, 1, |scene, id, row| scene.read_header(id, row, wants));
+                }
+                Kind::Entries => self.read_counter_row(row, 0, Self::read_entry),
+                Kind::Holds => self.read_counter_row(row, 0, Self::read_hold),
+                Kind::HoldBounds => self.read_counter_row(row, 0, Self::read_bounds),
+                Kind::Spent => {
+                    self.spent.extend(id_of(row, 0));
+                }
+                Kind::Forgotten => {
+                    let note = |row| Ok::<_, Garbled>((cell(row, 0)?, moment_of(cell(row, 1)?)?));
+                    let (rule, at) = note(row).map_err(|_| damaged("a row of the table forgotten"))?;
+                    self.forgotten.insert(rule, at);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a row that belongs to a counter, which is damaged if that fails.
+    fn read_counter_row(
+        &mut self,
+        row: &Row,
+        column: usize,
+        read: impl FnOnce(&mut Self, CounterId, &Row) -> Result<(), Garbled>,
+    ) {
+        if let Some(id) = id_of(row, column)
+            && read(self, id, row).is_err()
+        {
+            self.damaged.insert(id);
+        }
+    }
+
+    fn read_header(&mut self, id: CounterId, row: &Row, wants: &Wants) -> Result<(), Garbled> {
+        let header = Header {
+            limits: cell(row, 2)?,
+            used: cell(row, 3)?,
+            marks: cell(row, 4)?,
+            logs: cell(row, 5)?,
+            seq: cell(row, 6)?,
+            holds: cell(row, 7)?,
+            oldest: cell(row, 8)?,
+            newest: cell(row, 9)?,
+        };
+        let want = wants.counters.get(&id).ok_or(Garbled)?;
+        let texts = header.limits.split(", ").filter(|text| !text.is_empty());
+        let limits: Result<Vec<Limit>, _> = texts.map(str::parse).collect();
+        let plan = Plan::new(Arc::from(&*want.name.rule), limits.map_err(|_| Garbled)?);
+        let plan = plan.map_err(|_| Garbled)?;
+        let count = plan.limits().len();
+        if [header.used.len(), header.marks.len(), header.logs.len()] != [count; 3] || header.seq < 0 {
+            return Err(Garbled);
+        }
+        natural(header.holds)?;
+        moment_of(header.oldest)?;
+        moment_of(header.newest)?;
+        let lists = vec![Rows::default(); count];
+        let loaded = Loaded { header: Some(header), plan: Some(plan), lists, ..Loaded::default() };
+        self.counters.insert(id, loaded);
+        Ok(())
+    }
+
+    fn read_entry(&mut self, id: CounterId, row: &Row) -> Result<(), Garbled> {
+        let Some(loaded) = self.counters.get_mut(&id) else { return Ok(()) };
+        let place = usize::try_from(cell::<i64>(row, 1)? - 1).map_err(|_| Garbled)?;
+        let list = loaded.lists.get_mut(place).ok_or(Garbled)?;
+        let seq: i64 = cell(row, 3)?;
+        let (at, cost) = (moment_of(cell(row, 4)?)?, natural(cell(row, 6)?)?);
+        match cell::<i64>(row, 2)? {
+            ENTRY => {
+                let entry = Entry { at, ticket: ticket_of(cell(row, 5)?), cost };
+                list.rows.insert(seq, entry);
+            }
+            COUNT => list.count = natural(seq)?,
+            AGED => {
+                // Those that were loaded before are among them.
+                list.rows.retain(|number, _| *number >= seq);
+                list.aged = Some(Aged { first_live: seq, at, sum: cost });
+            }
+            PREFIX => list.prefix = Some(Prefix { last: seq, at, sum: cost }),
+            _ => return Err(Garbled),
+        }
+        Ok(())
+    }
+
+    fn read_hold(&mut self, id: CounterId, row: &Row) -> Result<(), Garbled> {
+        let Some(loaded) = self.counters.get_mut(&id) else { return Ok(()) };
+        let hold = Hold {
+            ticket: ticket_of(cell(row, 2)?),
+            weight: natural(cell(row, 3)?)?,
+            since: moment_of(cell(row, 4)?)?,
+            renewed: moment_of(cell(row, 5)?)?,
+        };
+        loaded.holds.insert(unescape(cell(row, 1)?).ok_or(Garbled)?, hold);
+        Ok(())
+    }
+
+    fn read_bounds(&mut self, id: CounterId, row: &Row) -> Result<(), Garbled> {
+        let Some(loaded) = self.counters.get_mut(&id) else { return Ok(()) };
+        let bounds = &mut loaded.hold_bounds;
+        bounds.expired = cell(row, 1)?;
+        bounds.expired_weight = natural(cell(row, 2)?)?;
+        bounds.newest = cell::<Option<i64>>(row, 3)?.map(moment_of).transpose()?;
+        bounds.cutoff = Some(cell(row, 4)?);
+        Ok(())
+    }
+}
+
+fn cell<'r, T: FromSql<'r>>(row: &'r Row, index: usize) -> Result<T, Garbled> {
+    row.try_get(index).map_err(|_| Garbled)
+}
+
+fn id_of(row: &Row, index: usize) -> Option<CounterId> {
+    row.try_get::<_, Option<&[u8]>>(index).ok()??.try_into().ok()
+}

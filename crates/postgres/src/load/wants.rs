@@ -1,0 +1,174 @@
+//! What a transaction needs of the counters, and what of it is still missing once their rows are known.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use tollgate_core::limit::Limit;
+use tollgate_core::{Plan, Span, Ticket, Timestamp};
+
+use crate::codec::{Kept, column};
+use crate::counter::holds::{FEW, MANY};
+use crate::counter::{Loaded, Rows};
+use crate::name::{CounterId, Name};
+
+/// What a transaction needs of one counter.
+pub(crate) struct Want {
+    pub(crate) name: Name,
+    /// The limits that it is settled under.
+    pub(crate) plans: Vec<Arc<Plan>>,
+    /// The most that one attempt takes, and what all of them take.
+    pub(crate) cost: u64,
+    pub(crate) costs: u64,
+    /// How many attempts there are.
+    pub(crate) attempts: u64,
+    /// The ids of holds that are named.
+    pub(crate) ids: BTreeSet<String>,
+    /// Whether all holds are needed, however many there are.
+    pub(crate) all_holds: bool,
+    /// Whether holds may be ended.
+    pub(crate) ends_holds: bool,
+}
+
+/// What a transaction needs.
+#[derive(Default)]
+pub(crate) struct Wants {
+    pub(crate) counters: BTreeMap<CounterId, Want>,
+    /// The ticket that is given back, and when it was taken.
+    pub(crate) given: Option<(Ticket, Timestamp)>,
+}
+
+/// Entries of one limit that are asked for besides: where it stands among its counter's limits, up to when
+/// entries have aged out, and how many after them are needed.
+pub(crate) struct MoreEntries {
+    pub(crate) counter: CounterId,
+    pub(crate) place: i64,
+    pub(crate) cutoff: i64,
+    pub(crate) most: i64,
+}
+
+/// Holds of one counter that are asked for besides.
+pub(crate) enum MoreHolds {
+    All,
+    /// What those come to that were renewed up to the cutoff, and the next ones that weigh as much as this.
+    Soonest {
+        cutoff: i64,
+        weight: i64,
+        /// Whether the latest renewal must be known, and not only a bound of it.
+        exact: bool,
+    },
+}
+
+impl Want {
+    pub(crate) fn new(name: &Name) -> Self {
+        Self {
+            name: name.clone(),
+            plans: Vec::new(),
+            cost: 0,
+            costs: 0,
+            attempts: 0,
+            ids: BTreeSet::new(),
+            all_holds: false,
+            ends_holds: false,
+        }
+    }
+
+    pub(crate) fn limits(&self) -> impl Iterator<Item = &Limit> {
+        self.plans.iter().flat_map(|plan| plan.limits())
+    }
+
+    /// Whether a limit of the counter's row goes on under one of the plans.
+    pub(crate) fn keeps(&self, limit: &Limit) -> bool {
+        self.limits().any(|other| other.identity() == limit.identity())
+    }
+
+    pub(crate) fn is_listed(&self) -> bool {
+        self.limits().any(|limit| Kept::of(limit).is_listed())
+    }
+
+    /// By how much attempts may go beyond a limit of which so much is used: what they may have to wait for.
+    /// No attempt is admitted beyond the limit, so later ones of a batch go beyond it by their own cost.
+    fn excess(&self, used: u64, max: u64) -> u64 {
+        let most = used.saturating_sub(max) + self.cost;
+        most.min((used + self.costs).saturating_sub(max))
+    }
+
+    fn smallest(&self, limit: &Limit) -> Option<u64> {
+        let same = self.limits().filter(|other| other.identity() == limit.identity());
+        same.map(Limit::number).min()
+    }
+
+    /// The entries that are needed besides those that were loaded. Of each limit they must be all, or reach
+    /// beyond what has aged out and give back as much as an attempt may have to wait for.
+    pub(crate) fn more_entries(&self, loaded: &Loaded, now: Timestamp) -> Vec<MoreEntries> {
+        let mut more = Vec::new();
+        let (Some(plan), Some(header)) = (&loaded.plan, &loaded.header) else { return more };
+        for (place, limit) in plan.limits().iter().enumerate() {
+            let (Some(rows), Some(max)) = (loaded.lists.get(place), self.smallest(limit)) else { continue };
+            let Some(used) = header.used_of(place).filter(|used| *used > rows.sum()) else { continue };
+            let Some(newest) = rows.newest() else { continue };
+            let excess = self.excess(used, max).max(1);
+            let wanted = match limit {
+                Limit::Sliding(limit) => aged_until(now, limit.period())
+                    .filter(|cutoff| newest.at.min(now) > *cutoff)
+                    .and_then(|cutoff| lacking(rows, cutoff, excess)),
+                // What lies ahead falls into the present slot: all of it must be known.
+                Limit::Slotted(_) if newest.at > now => Some((Timestamp::ZERO, u64::MAX >> 1)),
+                Limit::Slotted(limit) => {
+                    let lasts = Span::from_micros(limit.period().as_micros() + limit.slot().as_micros());
+                    aged_until(now, lasts)
+                        .filter(|cutoff| newest.at > *cutoff)
+                        .and_then(|cutoff| lacking(rows, cutoff, excess))
+                }
+                Limit::Ladder(ladder) => {
+                    let merged = (rows.count + self.attempts).saturating_sub(ladder.most_entries() as u64);
+                    let front = rows.rows.len().saturating_sub(1) as u64;
+                    (merged > 0 && front < merged + 2).then_some((Timestamp::ZERO, merged + 2))
+                }
+                Limit::Window(_)
+                | Limit::Calendar(_)
+                | Limit::Bucket(_)
+                | Limit::InFlight(_)
+                | Limit::Total(_)
+                | Limit::PerAttempt(_) => None,
+            };
+            if let Some((cutoff, most)) = wanted {
+                let [cutoff, most] = [cutoff.as_micros(), most].map(column);
+                more.push(MoreEntries { counter: self.name.id, place: place as i64 + 1, cutoff, most });
+            }
+        }
+        more
+    }
+
+    /// The holds that are needed besides those that were loaded.
+    pub(crate) fn more_holds(&self, loaded: &Loaded, now: Timestamp) -> Option<MoreHolds> {
+        let header = loaded.header.as_ref().filter(|header| header.holds > FEW && !self.all_holds)?;
+        let limits = || self.limits().chain(loaded.plan.iter().flat_map(|plan| plan.limits()));
+        let leases = || limits().filter_map(Limit::in_flight).map(|limit| limit.lease());
+        if leases().min() != leases().max() {
+            return Some(MoreHolds::All);
+        }
+        let lease = leases().next().flatten()?;
+        let held = loaded.plan.as_ref()?.limits().iter().position(Limit::holds)?;
+        let held = header.used_of(held).unwrap_or(0);
+        let max = limits().filter(|limit| limit.holds()).map(Limit::number).min()?;
+        let excess = self.excess(held, max);
+        let few = header.holds - loaded.holds.len() as i64 <= MANY;
+        let expired = now >= header.oldest_at()? + lease;
+        let cutoff = if expired { column((now - lease).as_micros()) } else { header.oldest - 1 };
+        let exact = expired || self.ends_holds && few;
+        (exact || excess > 0).then(|| MoreHolds::Soonest { cutoff, weight: column(excess), exact })
+    }
+}
+
+/// Up to when entries have aged out, if any can have.
+fn aged_until(now: Timestamp, lasts: Span) -> Option<Timestamp> {
+    now.as_micros().checked_sub(lasts.as_micros()).map(Timestamp::from_micros)
+}
+
+/// What to ask for if the entries before the newest give back less than this, besides those that have aged
+/// out.
+fn lacking(rows: &Rows, cutoff: Timestamp, excess: u64) -> Option<(Timestamp, u64)> {
+    let before = rows.rows.values().rev().skip(1);
+    let live: u64 = before.filter(|entry| entry.at > cutoff).map(|entry| entry.cost).sum();
+    (live < excess && rows.aged.is_none()).then_some((cutoff, excess))
+}
