@@ -208,7 +208,7 @@ fn the_schema_and_the_core_agree_on_statuses() {
     ];
     for text in texts {
         let value = json!({ "rules": { "a": { "limits": "5/s", "count_when": text } } });
-        let parses = text.parse::<tollgate_core::Statuses>().is_ok();
+        let parses = text.parse::<tollgate_web::Statuses>().is_ok();
         assert_eq!(schema.refusal(&value).is_none(), parses, "`{text}`");
     }
 }
