@@ -8,10 +8,11 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 use tollgate_core::{Clock, StoreError, Timestamp};
 
+use crate::connection::Connection;
 use crate::counter::{Counter, HoldsKnown, Loaded};
 use crate::lanes::Job;
 use crate::load::{LoadSql, Scene, Wants};
-use crate::pool::{Haste, Line, Pool};
+use crate::pool::{Haste, Pool};
 use crate::settings::Settings;
 use crate::transaction::{Begin, roll_back};
 use crate::work::{Reply, Table, Work};
@@ -133,7 +134,7 @@ impl Database {
 
     /// Ends a transaction that failed. If the server as a whole cannot be used, this and all unused
     /// connections are closed: another server may have to be asked.
-    pub(crate) async fn end(&self, line: Line, error: &StoreError) {
+    pub(crate) async fn end(&self, line: Connection, error: &StoreError) {
         if error.is_outage() || error.is_uncertain() {
             drop(line);
             self.pool.distrust();
@@ -143,7 +144,7 @@ impl Database {
     }
 
     /// Ends a transaction without its writes, and keeps the connection if it can be used again.
-    pub(crate) async fn abandon(&self, line: Line) {
+    pub(crate) async fn abandon(&self, line: Connection) {
         if roll_back(&line.client).await {
             self.pool.give_back(line);
         }

@@ -4,6 +4,7 @@
 //! and loads them, `Charges::settle` decides, and the same transaction writes what changed.
 
 mod codec;
+mod connection;
 mod counter;
 mod database;
 mod fault;

@@ -8,12 +8,12 @@ use parking_lot::Mutex;
 use rustls::ClientConfig;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
-use tokio_postgres::{Client, Config, NoTls};
-use tokio_postgres_rustls::MakeRustlsConnect;
+use tokio_postgres::Config;
 use tollgate_core::StoreError;
 
+use crate::connection::Connection;
 use crate::fault::{Stage, meaning};
 use crate::redial::Redial;
 use crate::schema;
@@ -26,12 +26,6 @@ const MIGRATING: Duration = Duration::from_secs(60);
 /// How much may go on at once that no decision waits for.
 const ERRANDS: usize = 2;
 
-/// A connection.
-pub(crate) struct Line {
-    pub(crate) client: Client,
-    task: AbortHandle,
-}
-
 /// The connections that nobody uses, and why there are none.
 pub(crate) struct Pool {
     settings: Arc<Settings>,
@@ -42,7 +36,7 @@ pub(crate) struct Pool {
     tls: Option<Arc<ClientConfig>>,
     handle: Handle,
     /// With the time of their latest use, oldest first.
-    idle: Mutex<Vec<(Instant, Line)>>,
+    idle: Mutex<Vec<(Instant, Connection)>>,
     redial: Mutex<Redial>,
     /// Places for what no decision waits for.
     pub(crate) errands: Semaphore,
@@ -71,7 +65,7 @@ impl Pool {
 
     /// A connection for one transaction. Dropping it closes it; [`Pool::give_back`] keeps it. A caller that
     /// does not wait for a new connection leaves it to the next one.
-    pub(crate) async fn line(self: &Arc<Self>, haste: Haste) -> Result<Line, StoreError> {
+    pub(crate) async fn line(self: &Arc<Self>, haste: Haste) -> Result<Connection, StoreError> {
         if let Some(line) = self.idle_line() {
             return Ok(line);
         }
@@ -89,7 +83,7 @@ impl Pool {
         told.await.unwrap_or_else(|_| Err(stopped()))
     }
 
-    fn idle_line(&self) -> Option<Line> {
+    fn idle_line(&self) -> Option<Connection> {
         let mut idle = self.idle.lock();
         while let Some((since, line)) = idle.pop() {
             if since.elapsed() < MOST_IDLE && !line.client.is_closed() {
@@ -100,7 +94,7 @@ impl Pool {
     }
 
     /// Keeps a connection on which no transaction is open.
-    pub(crate) fn give_back(&self, line: Line) {
+    pub(crate) fn give_back(&self, line: Connection) {
         let mut idle = self.idle.lock();
         idle.retain(|(since, _)| since.elapsed() < MOST_IDLE);
         if !line.client.is_closed() && idle.len() < self.settings.connections + ERRANDS {
@@ -116,7 +110,7 @@ impl Pool {
 
     /// A connection to tables of the right version. The version is looked at each time: another server, a
     /// restored backup or a dropped schema may have come in between.
-    async fn connect(&self) -> Result<Line, StoreError> {
+    async fn connect(&self) -> Result<Connection, StoreError> {
         let line = self.dial().await?;
         let version = schema::current(&line.client, &self.settings.schema);
         let version = timeout(self.settings.connect_timeout, version).await;
@@ -129,7 +123,7 @@ impl Pool {
 
     /// A connection, whatever tables there are. Several hosts are tried one after the other, and beside each
     /// other if one does not answer soon: a silent host takes no time from the others.
-    pub(crate) async fn dial(&self) -> Result<Line, StoreError> {
+    pub(crate) async fn dial(&self) -> Result<Connection, StoreError> {
         let count = self.hosts.len();
         let first = self.preferred.load(Ordering::Relaxed);
         let mut order = (0..count).map(|step| (first + step) % count);
@@ -140,8 +134,13 @@ impl Pool {
             loop {
                 let next = order.next();
                 if let Some(host) = next {
-                    let dialing = dial_host(self.hosts[host].clone(), self.tls.clone(), self.handle.clone());
-                    trying.spawn_on(async move { (host, dialing.await) }, &self.handle);
+                    let (server, tls, handle) =
+                        (self.hosts[host].clone(), self.tls.clone(), self.handle.clone());
+                    let dialing = async move {
+                        let opened = Connection::open(&server, tls.as_deref(), &handle).await;
+                        (host, opened.map_err(|error| meaning(&error, Stage::Open)))
+                    };
+                    trying.spawn_on(dialing, &self.handle);
                 }
                 tokio::select! {
                     tried = trying.join_next() => match tried {
@@ -161,34 +160,5 @@ impl Pool {
         };
         let late = || StoreError::Unavailable { reason: "no connection within the time-out".into() };
         timeout(self.settings.connect_timeout, dialing).await.unwrap_or_else(|_| Err(late()))
-    }
-}
-
-async fn dial_host(
-    server: Config,
-    tls: Option<Arc<ClientConfig>>,
-    handle: Handle,
-) -> Result<Line, StoreError> {
-    let fails = |error: tokio_postgres::Error| meaning(&error, Stage::Open);
-    // What goes wrong with a connection is told to its transactions.
-    match tls {
-        None => {
-            let (client, connection) = server.connect(NoTls).await.map_err(fails)?;
-            let task = handle.spawn(async { drop(connection.await) }).abort_handle();
-            Ok(Line { client, task })
-        }
-        Some(tls) => {
-            let tls = MakeRustlsConnect::new(ClientConfig::clone(&tls));
-            let (client, connection) = server.connect(tls).await.map_err(fails)?;
-            let task = handle.spawn(async { drop(connection.await) }).abort_handle();
-            Ok(Line { client, task })
-        }
-    }
-}
-
-impl Drop for Line {
-    fn drop(&mut self) {
-        // Without this, a connection would stay for as long as the server leaves a statement unanswered.
-        self.task.abort();
     }
 }

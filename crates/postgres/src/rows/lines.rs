@@ -8,13 +8,12 @@ use parking_lot::Mutex;
 use rustls::ClientConfig;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
-use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
-use tokio_postgres::{Client, NoTls};
-use tokio_postgres_rustls::MakeRustlsConnect;
+use tokio_postgres::Client;
 use tollgate_core::RowsError;
 
 use super::query::meaning;
+use crate::connection::Connection;
 use crate::settings::{Settings, Tls};
 
 /// How long a failed connection keeps others from being tried.
@@ -27,21 +26,16 @@ pub(super) struct Lines {
     /// Where connections live, whichever thread a count runs on.
     handle: Handle,
     places: Arc<Semaphore>,
-    idle: Mutex<Vec<Open>>,
+    idle: Mutex<Vec<Connection>>,
     failed: Mutex<Option<(Instant, RowsError)>>,
 }
 
 /// A connection that is in use. Dropped, it is closed, unless it is given back.
 pub(super) struct Line {
     lines: Arc<Lines>,
-    open: Open,
+    open: Connection,
     /// After the connection, so that there are never more than there are places.
     _place: OwnedSemaphorePermit,
-}
-
-struct Open {
-    client: Client,
-    task: AbortHandle,
 }
 
 impl Lines {
@@ -82,7 +76,7 @@ impl Lines {
         connected.map(|(open, place)| Line { lines: Arc::clone(self), open, _place: place })
     }
 
-    fn idle(&self) -> Option<Open> {
+    fn idle(&self) -> Option<Connection> {
         let mut idle = self.idle.lock();
         idle.retain(|open| !open.client.is_closed());
         idle.pop()
@@ -93,27 +87,20 @@ impl Lines {
         self.idle.lock().clear();
     }
 
-    async fn connect(&self) -> Result<Open, RowsError> {
-        let server = self.settings.connecting();
+    async fn connect(&self) -> Result<Connection, RowsError> {
         let connecting = async {
-            let open = match &self.tls {
-                None => {
-                    let (client, connection) = server.connect(NoTls).await?;
-                    // What went wrong with a connection is told to its counts.
-                    let task = self.handle.spawn(async { drop(connection.await) }).abort_handle();
-                    Open { client, task }
+            let mut failure = None;
+            for server in self.settings.hosts() {
+                match Connection::open(&server, self.tls.as_deref(), &self.handle).await {
+                    Ok(connection) => return Ok(connection),
+                    Err(error) => failure = Some(meaning(&error)),
                 }
-                Some(tls) => {
-                    let tls = MakeRustlsConnect::new(ClientConfig::clone(tls));
-                    let (client, connection) = server.connect(tls).await?;
-                    let task = self.handle.spawn(async { drop(connection.await) }).abort_handle();
-                    Open { client, task }
-                }
-            };
-            Ok::<_, tokio_postgres::Error>(open)
+            }
+            let nowhere = || RowsError::Unreachable { reason: "there is no host to connect to".into() };
+            Err(failure.unwrap_or_else(nowhere))
         };
         match timeout(self.settings.connect_timeout, connecting).await {
-            Ok(open) => open.map_err(|error| meaning(&error)),
+            Ok(connected) => connected,
             Err(_) => Err(RowsError::Unreachable { reason: "no connection within the time-out".into() }),
         }
     }
@@ -130,12 +117,5 @@ impl Line {
         if !open.client.is_closed() {
             lines.idle.lock().push(open);
         }
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        // Without this, a connection would stay for as long as the server leaves a statement unanswered.
-        self.task.abort();
     }
 }
