@@ -111,6 +111,17 @@ fn a_key_is_blocked_until_the_very_moment_it_conforms() {
 }
 
 #[test]
+fn an_entry_that_has_aged_out_blocks_nothing_beside_one_that_counts() {
+    let mut bench = Bench::one("2/50us sliding");
+    for (ticket, moment) in [(1, 0), (2, 10)] {
+        assert!(bench.settle(Ask::by(1, ticket), at(moment)).allowed);
+    }
+    let (limit, state) = (bench.limit(0), &bench.states[0]);
+    assert!(limit.blocks(state, at(49)));
+    assert!(!limit.blocks(state, at(50)), "the state is not fresh, but the first entry counts no more");
+}
+
+#[test]
 fn a_set_of_outcomes_has_what_was_put_in_and_all_that_no_set_can_name() {
     let some: OutcomeClasses =
         [0, 63, 64, 200, OutcomeClasses::END - 1].map(OutcomeClass).into_iter().collect();
