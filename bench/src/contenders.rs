@@ -115,7 +115,7 @@ impl Records for Nothing {
 
     fn changes(&self, _: Namespace, _: Option<u64>) -> Answer<'_, Changes> {
         let (now, scope) = (Timestamp::ZERO, Scope::All);
-        Answer::ready(Ok(Changes { now, version: 0, size: 0, scope, entries: Vec::new() }))
+        Answer::ready(Ok(Changes { now, version: 0, size: 0, scope, entries: Vec::new(), secret_was_missing: false }))
     }
 
     fn secret(&self) -> Answer<'_, [u8; 32]> {

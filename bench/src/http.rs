@@ -34,6 +34,7 @@ pub fn run() {
         reload: Arc::new(|| Ok(())),
         routes: Arc::new(Vec::new),
         forward_auth: Arc::default(),
+        relay: None,
         registry: Registry::default(),
     };
     let own = runtime.block_on(listen(router(parts)));

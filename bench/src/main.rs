@@ -13,7 +13,9 @@ mod ladder;
 mod levels;
 mod lists;
 mod memory;
+mod nodes;
 mod pacer;
+mod postgres;
 mod relay;
 mod rounds;
 mod shared;
@@ -27,12 +29,32 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 fn main() {
-    let only = std::env::args().nth(1);
-    let sections: [(&str, fn()); 13] =
-        [("decide", decide::run), ("ladder", ladder::run), ("lists", lists::run), ("levels", levels::run), ("threads", threads::run), ("memory", memory::run), ("flush", flush::run), ("http", http::run), ("redis", shared::run), ("pacer", pacer::run), ("gateway", gateway::run), ("relay", relay::run), ("relay-million", relay::run_million)];
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let Some((node, settings)) = arguments.split_first()
+        && node == nodes::NODE
+    {
+        return nodes::be_one(settings);
+    }
+    let only = arguments.first();
+    let sections: [(&str, fn()); 14] = [
+        ("decide", decide::run),
+        ("ladder", ladder::run),
+        ("lists", lists::run),
+        ("levels", levels::run),
+        ("threads", threads::run),
+        ("memory", memory::run),
+        ("flush", flush::run),
+        ("http", http::run),
+        ("redis", shared::run),
+        ("postgres", postgres::run),
+        ("pacer", pacer::run),
+        ("gateway", gateway::run),
+        ("relay", relay::run),
+        ("relay-million", relay::run_million),
+    ];
     println!("| what | measured | beside | ratio | bound |\n| --- | --- | --- | --- | --- |");
     for (name, run) in sections {
-        if only.as_deref().is_none_or(|only| only == name) {
+        if only.is_none_or(|only| only == name) {
             run();
         }
     }

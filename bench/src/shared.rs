@@ -18,7 +18,8 @@ use tollgate_store::{MemoryStore, SteadyClock, SystemClock};
 use tollgate_testbed::Server;
 
 use crate::contenders::{bucket_plan, policies};
-use crate::rounds::{line, measure};
+use crate::nodes::{self, Load, UNBOUNDED};
+use crate::rounds::{line, measure, median, ratio};
 
 /// What somebody would write who needs one bucket and nothing else.
 const BARE: &str = include_str!("bare.lua");
@@ -42,6 +43,21 @@ pub fn run() {
     script_times(&server, &runtime, &store, &bare, &one, &five);
     latency(&server, &runtime, &store, &bare, &one);
     denied(&runtime, &store);
+    several_nodes(&server);
+}
+
+/// Nodes that share the server, each a process of its own, with 50 callers.
+fn several_nodes(server: &Server) {
+    let url = server.url();
+    let load = Load { url: &url, callers: CALLERS, rules: "window", keys: 10_000, most: UNBOUNDED };
+    let rates = |count: usize| -> Vec<f64> { (0..3).map(|_| nodes::run(count, load).per_second).collect() };
+    let one = rates(1);
+    let single = format!("1 node {:.0}/s", median(one.clone()));
+    for count in [2, 4] {
+        let several = rates(count);
+        let what = format!("Redis: {count} nodes, 50 callers each");
+        line(&what, &format!("{:.0}/s", median(several.clone())), &single, ratio(&several, &one), "");
+    }
 }
 
 /// Five rules with an hour and a day window each.
@@ -152,7 +168,7 @@ fn denied(runtime: &Runtime, store: &Arc<RedisStore>) {
     line("denied again, 50 callers", &rate(1), &format!("asking the server {}", rate(0)), times.ratio(0, 1), "≥ 20");
 }
 
-fn decide_many(runtime: &Runtime, engine: &Arc<Engine>, policy: &'static str, calls: usize) -> usize {
+pub fn decide_many(runtime: &Runtime, engine: &Arc<Engine>, policy: &'static str, calls: usize) -> usize {
     spread(runtime, calls, |count| {
         let engine = Arc::clone(engine);
         async move {

@@ -51,6 +51,8 @@ pub enum Reason {
     Damaged,
     /// Other callers kept one of the keys busy for too long.
     Busy,
+    /// The rows that a rule counts beside the store could not be counted.
+    Uncounted,
 }
 
 impl OnOutage {
@@ -102,7 +104,7 @@ impl Share {
 
 impl Reason {
     /// Every reason there is.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Timeout,
         Self::Unreachable,
         Self::Open,
@@ -110,6 +112,7 @@ impl Reason {
         Self::Forbidden,
         Self::Damaged,
         Self::Busy,
+        Self::Uncounted,
     ];
 
     /// Its name as a label of metrics.
@@ -122,6 +125,7 @@ impl Reason {
             Self::Forbidden => "forbidden",
             Self::Damaged => "damaged",
             Self::Busy => "busy",
+            Self::Uncounted => "uncounted",
         }
     }
 }

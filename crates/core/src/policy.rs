@@ -36,6 +36,7 @@ pub struct Policies {
     roster: Arc<Roster>,
     guards: Arc<[Guard]>,
     on_outage: OnOutage,
+    counts_rows: bool,
 }
 
 /// An ordered list of rules for one kind of attempt.
@@ -56,6 +57,7 @@ pub struct Policy {
     observes: bool,
     lets_wait: bool,
     counts_outcomes: bool,
+    counts_rows: bool,
     holding: Holding,
     number: usize,
 }
@@ -71,6 +73,7 @@ impl Policies {
         let by_name = policies.iter().map(|policy| (Arc::clone(&policy.name), policy.number)).collect();
         let names = rules.iter().enumerate().map(|(number, rule)| (Arc::clone(&rule.name), number));
         let rules_by_name = names.collect();
+        let counts_rows = rules.iter().any(|rule| rule.rows.is_some());
         Self {
             enabled,
             rules,
@@ -80,6 +83,7 @@ impl Policies {
             roster: Arc::default(),
             guards: Arc::default(),
             on_outage: OnOutage::DEFAULT,
+            counts_rows,
         }
     }
 
@@ -106,6 +110,12 @@ impl Policies {
     /// The default `on_outage` of rules.
     pub fn on_outage(&self) -> OnOutage {
         self.on_outage
+    }
+
+    /// Whether attempts of this policy wait until rows are counted.
+    #[inline]
+    pub fn count_rows(&self, policy: &str) -> bool {
+        self.counts_rows && self.named(policy).is_some_and(Policy::counts_rows)
     }
 
     /// All guards, in the order of the configuration.
@@ -256,6 +266,7 @@ impl Policy {
         let observes = rules.iter().any(|rule| rule.observes());
         let lets_wait = rules.iter().any(|rule| matches!(rule.on_exceed, OnExceed::Wait(_)));
         let counts_outcomes = rules.iter().any(|rule| rule.count_when.is_some());
+        let counts_rows = rules.iter().any(|rule| rule.rows.is_some());
         Self {
             name,
             rules,
@@ -267,6 +278,7 @@ impl Policy {
             observes,
             lets_wait,
             counts_outcomes,
+            counts_rows,
             holding,
             number: 0,
         }
@@ -305,6 +317,12 @@ impl Policy {
     /// Whether any rule has `count_when`.
     pub fn counts_outcomes(&self) -> bool {
         self.counts_outcomes
+    }
+
+    /// Whether some rule counts rows.
+    #[inline]
+    pub fn counts_rows(&self) -> bool {
+        self.counts_rows
     }
 
     /// The kind of hold of its attempts, at any key.

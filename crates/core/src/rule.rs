@@ -15,6 +15,7 @@ use crate::limit::Limit;
 use crate::outage::OnOutage;
 use crate::outcome_class::OutcomeClasses;
 use crate::plan::{Plan, PlanError};
+use crate::rows::RowCount;
 use crate::time::Span;
 
 /// A named set of limits for one kind of key.
@@ -41,6 +42,8 @@ pub struct Rule {
     /// The outcomes whose attempts count; `None` means all. An attempt is charged at first, and refunded if it
     /// ends otherwise.
     pub count_when: Option<OutcomeClasses>,
+    /// The rows of the application that count beside its holds.
+    pub rows: Option<Arc<RowCount>>,
     /// A disabled rule charges nothing.
     pub enabled: bool,
     /// Whether its keys are secret: hidden in all output.
@@ -97,6 +100,7 @@ impl Rule {
             plan: Arc::new(plan),
             count: None,
             count_when: None,
+            rows: None,
             ban: None,
             enabled: true,
             secret: false,

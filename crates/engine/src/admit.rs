@@ -1,7 +1,7 @@
 //! The one way in for every door: an attempt and its terms go in, an admission comes out.
 //!
-//! Waiting, holds, counting by outcome and refunds live behind it. If the counters are in this process and
-//! the attempt need not wait, the admission is ready when [`Pinned::admit`] returns, without an allocation.
+//! Waiting, holds, counting by outcome and refunds live behind it. If the counters are in this process,
+//! no rows are counted and the attempt need not wait, the admission is ready when [`Pinned::admit`] returns, without an allocation.
 //! Otherwise it is a future that owns everything it needs. A caller that drops the future gives up its place
 //! in the queue.
 
@@ -175,7 +175,7 @@ impl Pinned<'_> {
         let pacer = pacer.as_ref().filter(|_| may_wait && self.snapshot.policies.enabled);
         let see =
             Seeing { see, leases: id.is_some().then(|| Arc::clone(leases)), unsettled: terms.unsettled };
-        if !engine.answers_at_once() {
+        if !engine.decides_at_once(&self.snapshot, attempt.policy) {
             let (engine, pacer) = (Arc::clone(engine), pacer.cloned());
             let snapshot = Arc::clone(&self.snapshot);
             let kept = OwnedAttempt::new(&attempt).known_by(terms.correlation);

@@ -37,6 +37,7 @@ use crate::pacer::Wakeups;
 use crate::pauses::Pauses;
 use crate::ranking::Ranking;
 use crate::receipt::{Forged, Home, Kind, Seals};
+use crate::rows::Rows;
 use crate::runtime_config::RuntimeConfig;
 use crate::shared_store::{Fallback, SharedStore};
 use crate::ticket;
@@ -55,6 +56,7 @@ pub struct Engine {
     /// Held while the run-time configuration changes, so that checks stay true until the change is written.
     changing: tokio::sync::Mutex<()>,
     pub(crate) pauses: Pauses,
+    pub(crate) rows: Rows,
     pub(crate) locks: Mutex<NamedRecords>,
     pub(crate) accounts: AccountRecords,
     /// Notifies waiting calls that units were freed.
@@ -173,6 +175,7 @@ impl Engine {
             configured: Mutex::new(Configured::new(policies)),
             changing: tokio::sync::Mutex::new(()),
             pauses: Pauses::default(),
+            rows: Rows::new(),
             locks: Mutex::default(),
             accounts: AccountRecords::default(),
             wakeups: Wakeups::default(),
@@ -303,7 +306,9 @@ impl Engine {
     /// How much of each rule without a key is used: the fullest of its limits, from 0 to 1.
     pub async fn usage(&self, pinned: &Snapshot) -> Result<Vec<(Arc<str>, f64)>, StoreError> {
         let mut usage = Vec::new();
-        for rule in pinned.policies.rules().iter().filter(|rule| rule.by.is_empty() && rule.enabled) {
+        // Counting rows each time that somebody looks would be work for the application's database.
+        let shown = |rule: &&Arc<Rule>| rule.by.is_empty() && rule.enabled && rule.rows.is_none();
+        for rule in pinned.policies.rules().iter().filter(shown) {
             let outcome = self.look(rule.plan_at(&rule.name), &rule.name).await?;
             // The difference of whole numbers is exact, that of ratios is not.
             let used = |reading: &tollgate_core::Reading| {

@@ -29,6 +29,7 @@ pub mod ranking;
 pub mod receipt;
 mod retract;
 mod retry;
+pub mod rows;
 pub mod runtime_config;
 pub mod shared_store;
 pub mod taken;

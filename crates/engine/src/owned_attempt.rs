@@ -38,6 +38,11 @@ impl OwnedAttempt {
         Self { correlation: correlation.map(Into::into), ..self }
     }
 
+    /// The policy it passes.
+    pub(crate) fn policy(&self) -> &str {
+        self.part(0)
+    }
+
     /// The fields, for [`OwnedAttempt::attempt`].
     pub(crate) fn fields(&self) -> Fields<'_> {
         let pairs = self.ends.len() / 2;

@@ -382,7 +382,7 @@ impl SharedStore {
     }
 
     /// These charges may have been freed, except those that were kept.
-    fn freed(&self, charges: &Charges<'_>) {
+    pub(crate) fn freed(&self, charges: &Charges<'_>) {
         for charge in charges.iter().filter(|charge| charge.frees()) {
             self.denied.free(charge.plan, charges.key(charge));
         }

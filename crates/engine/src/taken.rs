@@ -52,11 +52,22 @@ pub(crate) struct Pending {
     at: Timestamp,
     home: Home,
     charged: SmallVec<[Charged; 1]>,
+    wakes: Wakes,
+}
+
+/// Whether a refund wakes attempts that wait for its keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wakes {
+    Waiting,
+    /// It was taken a moment ago and never used, so nothing has become free.
+    Nobody,
 }
 
 /// One charge.
 #[derive(Debug)]
 struct Charged {
+    /// Its place among the charges of its decision.
+    place: usize,
     rule: Arc<str>,
     key: Box<str>,
     cost: u64,
@@ -138,15 +149,17 @@ impl std::fmt::Debug for Owed {
 
 impl Pending {
     /// What may be refunded of a decision: everything, or the charges of rules that count only some outcomes.
-    fn of(decision: &Decision<'_>, unsettled: Unsettled) -> Option<Self> {
+    pub(crate) fn of(decision: &Decision<'_>, unsettled: Unsettled) -> Option<Self> {
         let all = unsettled == Unsettled::Refund;
         if decision.outcome.taken == 0 || !(all || decision.policy().counts_outcomes()) {
             return None;
         }
         let charged: SmallVec<[Charged; 1]> = decision
             .lines()
-            .filter(|line| line.taken && (all || line.rule.count_when.is_some()))
-            .map(|line| Charged {
+            .enumerate()
+            .filter(|(_, line)| line.taken && (all || line.rule.count_when.is_some()))
+            .map(|(place, line)| Charged {
+                place,
                 rule: Arc::clone(&line.rule.name),
                 key: line.key.into(),
                 cost: line.cost,
@@ -154,7 +167,28 @@ impl Pending {
             })
             .collect();
         let (ticket, at) = (decision.charges.ticket, decision.outcome.now);
-        (!charged.is_empty()).then(|| Self { ticket, at, home: Home::of(decision), charged })
+        (!charged.is_empty()).then(|| Self {
+            ticket,
+            at,
+            home: Home::of(decision),
+            charged,
+            wakes: Wakes::Waiting,
+        })
+    }
+
+    /// Leaves the charges that are not at these places of their decision as they are.
+    pub(crate) fn retain(&mut self, is_owed: impl Fn(usize) -> bool) {
+        self.charged.retain(|charged| is_owed(charged.place));
+    }
+
+    /// Wakes no attempt when it is refunded: one that waits would ask again at once, and so without end.
+    pub(crate) fn quieten(&mut self) {
+        self.wakes = Wakes::Nobody;
+    }
+
+    /// Where it was taken.
+    pub(crate) fn home(&self) -> Home {
+        self.home
     }
 
     /// The charges to refund, under the current limits.
@@ -182,7 +216,7 @@ impl<E: Deref<Target = Engine>> Refund<E> {
         let pinned = engine.pin();
         let charges = pending.charges(&pinned.policies);
         let refunded = engine.ask(engine.store.refund(&charges, pending.at)).await;
-        engine.freed(&charges);
+        engine.refunded(pending, &charges);
         drop(charges);
         // A damaged key cannot be refunded later either.
         if refunded.as_ref().err().is_none_or(|error| !error.is_passing()) {
@@ -217,12 +251,23 @@ impl Engine {
     }
 
     /// Refunds from the counters of this process.
-    async fn refund_here(&self, pending: &Pending) -> Result<(), StoreError> {
+    pub(crate) async fn refund_here(&self, pending: &Pending) -> Result<(), StoreError> {
         let pinned = self.pin();
         let charges = pending.charges(pinned.policies_of(pending.home));
         let refunded = self.own_store(pending.home).refund(&charges, pending.at).await;
-        self.freed(&charges);
+        self.refunded(pending, &charges);
         refunded.map(|_: Refunded| ())
+    }
+}
+
+impl Engine {
+    /// Notes what a refund has freed.
+    fn refunded(&self, pending: &Pending, charges: &Charges<'_>) {
+        match (pending.wakes, &self.shared) {
+            (Wakes::Waiting, _) => self.freed(charges),
+            (Wakes::Nobody, Some(shared)) => shared.freed(charges),
+            (Wakes::Nobody, None) => {}
+        }
     }
 }
 

@@ -27,7 +27,7 @@ fn allocating(limits: &[&str]) -> u64 {
     for _ in 0..10 {
         admit();
     }
-    (0..ATTEMPTS).filter(|_| allocation_counter::measure(&admit).count_total > 0).count() as u64
+    (0..ATTEMPTS).filter(|_| allocation_counter::measure(admit).count_total > 0).count() as u64
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod load;
 mod name;
 mod pool;
 mod redial;
+pub mod rows;
 mod schema;
 mod settings;
 mod store;
@@ -20,5 +21,6 @@ mod transaction;
 mod work;
 mod write;
 
+pub use rows::Databases;
 pub use settings::{Password, Settings, Tls, UrlError};
 pub use store::PostgresStore;

@@ -1,4 +1,7 @@
 //! The wire protocol of Redis (RESP): encodes commands, and parses replies within bounds.
+//!
+//! It is not a library's, because no reply may be larger than its caller expects, and because a library decides
+//! itself which commands it sends again.
 
 use std::fmt;
 

@@ -27,6 +27,7 @@ fn rule(name: &str, by: &[&str], limit: &str) -> Arc<Rule> {
         code: None,
         count: None,
         count_when: None,
+        rows: None,
         ban: None,
         enabled: true,
         secret: false,

@@ -1,4 +1,5 @@
-//! Delivery reports (RFC 3464): what a sender is told about recipients that get no message.
+//! Delivery reports (RFC 3464): what a sender is told about recipients that get no message, and, if it asked for that,
+//! about those whose message went to a server that reports nothing itself.
 
 use std::fmt::Write;
 
@@ -9,13 +10,24 @@ use crate::message::{Envelope, MessageId, Needs, Notify, Origin, Recipient, Repo
 use crate::queue::Final;
 use crate::session::address::normal_domain;
 
-/// A recipient that failed, and why.
+/// A recipient that a report is about.
 #[derive(Clone, Copy, Debug)]
-pub struct FailedRecipient<'a> {
+pub struct ReportedRecipient<'a> {
     /// The recipient.
     pub recipient: &'a Recipient,
     /// The last word about it.
     pub last: &'a Final,
+    /// What became of it.
+    pub action: Action,
+}
+
+/// What became of a recipient, in the words of RFC 3464.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// It gets no message.
+    Failed,
+    /// The message went to a server that does not report whether it is delivered.
+    Relayed,
 }
 
 /// The longest value of a header that comes from outside, in bytes.
@@ -25,25 +37,26 @@ const MOST_VALUE: usize = 900;
 /// without a domain. `original` is the message's text, or its beginning.
 pub fn compose(
     envelope: &Envelope,
-    failed: &[FailedRecipient<'_>],
+    reported: &[ReportedRecipient<'_>],
     original: &[u8],
     hostname: &str,
     now: Timestamp,
 ) -> Option<(Envelope, Vec<u8>)> {
     let sender = envelope.sender.as_deref()?;
     let (_, domain) = sender.rsplit_once('@').filter(|(_, domain)| !domain.is_empty())?;
-    if failed.is_empty() {
+    if reported.is_empty() {
         return None;
     }
     let id = MessageId(u128::from(now.as_micros()) << 64 | u128::from(fastrand::u64(..)));
     let utf8 = !sender.is_ascii()
-        || failed.iter().any(|one| !one.recipient.address.is_ascii())
+        || reported.iter().any(|one| !one.recipient.address.is_ascii())
         || envelope.needs.utf8;
+    let failed = reported.iter().any(|one| one.action == Action::Failed);
     let returned = returned(original, envelope.report.full);
-    let mut text = head(envelope, sender, id, hostname, now);
+    let mut text = head(envelope, sender, id, hostname, now, failed);
     let boundary = boundary(id);
-    write_explanation(&mut text, &boundary, failed, hostname);
-    write_status(&mut text, &boundary, envelope, failed, hostname, utf8);
+    write_explanation(&mut text, &boundary, reported, hostname);
+    write_status(&mut text, &boundary, envelope, reported, hostname, utf8);
     let kind = match (returned.full, utf8) {
         (true, false) => "message/rfc822",
         (true, true) => "message/global",
@@ -100,13 +113,21 @@ fn boundary(id: MessageId) -> String {
     format!("=_{:032x}", id.0)
 }
 
-fn head(envelope: &Envelope, sender: &str, id: MessageId, hostname: &str, now: Timestamp) -> String {
+fn head(
+    envelope: &Envelope,
+    sender: &str,
+    id: MessageId,
+    hostname: &str,
+    now: Timestamp,
+    failed: bool,
+) -> String {
+    let subject = if failed { "Undelivered mail returned to sender" } else { "Mail relayed" };
     let mut head = String::with_capacity(4_096);
     let _ = write!(
         head,
         "From: Mail Delivery System <MAILER-DAEMON@{hostname}>\r\n\
          To: <{}>\r\n\
-         Subject: Undelivered mail returned to sender\r\n\
+         Subject: {subject}\r\n\
          Date: {}\r\n\
          Message-ID: <{:032x}@{hostname}>\r\n\
          Auto-Submitted: auto-replied\r\n\
@@ -123,14 +144,26 @@ fn head(envelope: &Envelope, sender: &str, id: MessageId, hostname: &str, now: T
     head
 }
 
-fn write_explanation(text: &mut String, boundary: &str, failed: &[FailedRecipient<'_>], hostname: &str) {
+fn write_explanation(text: &mut String, boundary: &str, reported: &[ReportedRecipient<'_>], hostname: &str) {
     let _ = write!(
         text,
         "--{boundary}\r\nContent-Type: text/plain; charset=utf-8\r\n\r\n\
-         This is the mail relay at {hostname}.\r\n\r\n\
-         Your message could not be delivered to the following recipients:\r\n\r\n"
+         This is the mail relay at {hostname}.\r\n\r\n"
     );
-    for one in failed {
+    for (action, words) in [
+        (Action::Failed, "Your message could not be delivered to the following recipients:"),
+        (Action::Relayed, "Your message went on to a server that sends no reports, for these recipients:"),
+    ] {
+        let about: Vec<_> = reported.iter().filter(|one| one.action == action).collect();
+        if !about.is_empty() {
+            let _ = write!(text, "{words}\r\n\r\n");
+            write_recipients(text, &about);
+        }
+    }
+}
+
+fn write_recipients(text: &mut String, reported: &[&ReportedRecipient<'_>]) {
+    for one in reported {
         let by = one.last.remote.as_deref().map(|remote| format!(" {} said:", value(remote)));
         let (address, reply) = (value(&one.recipient.address), value(&one.last.reply));
         let _ = write!(text, "<{address}>:{}\r\n    {reply}\r\n\r\n", by.unwrap_or_default());
@@ -141,7 +174,7 @@ fn write_status(
     text: &mut String,
     boundary: &str,
     envelope: &Envelope,
-    failed: &[FailedRecipient<'_>],
+    reported: &[ReportedRecipient<'_>],
     hostname: &str,
     utf8: bool,
 ) {
@@ -152,12 +185,16 @@ fn write_status(
     }
     let _ = write!(text, "Arrival-Date: {}\r\n\r\n", date(envelope.accepted));
     let address_type = if utf8 { "utf-8" } else { "rfc822" };
-    for FailedRecipient { recipient, last } in failed {
+    for ReportedRecipient { recipient, last, action } in reported {
         if let Some(original) = &recipient.original {
             let _ = write!(text, "Original-Recipient: {}\r\n", value(original));
         }
         let address = value(&recipient.address);
-        let _ = write!(text, "Final-Recipient: {address_type}; {address}\r\nAction: failed\r\n");
+        let action = match action {
+            Action::Failed => "failed",
+            Action::Relayed => "relayed",
+        };
+        let _ = write!(text, "Final-Recipient: {address_type}; {address}\r\nAction: {action}\r\n");
         let _ = write!(text, "Status: {}\r\n", value(&last.status));
         match &last.remote {
             Some(remote) => {
@@ -219,6 +256,7 @@ mod tests {
             status: "5.1.1".to_owned(),
             reply: reply.to_owned(),
             remote: Some("mx.there.example".to_owned()),
+            reports: false,
         }
     }
 
@@ -230,8 +268,8 @@ mod tests {
         let envelope = envelope(Some("App@Here.Example"));
         let (one, two) = (last("550 5.1.1 no such user"), last("552 5.2.2 mailbox full"));
         let failed = [
-            FailedRecipient { recipient: &envelope.recipients[0], last: &one },
-            FailedRecipient { recipient: &envelope.recipients[1], last: &two },
+            ReportedRecipient { recipient: &envelope.recipients[0], last: &one, action: Action::Failed },
+            ReportedRecipient { recipient: &envelope.recipients[1], last: &two, action: Action::Failed },
         ];
         let (report, text) = compose(&envelope, &failed, ORIGINAL, "relay.example", NOW).unwrap();
         let text = String::from_utf8(text).unwrap();
@@ -260,7 +298,8 @@ mod tests {
         let mut envelope = envelope(Some("app@here.example"));
         envelope.report.full = true;
         let one = last("550 no");
-        let failed = [FailedRecipient { recipient: &envelope.recipients[0], last: &one }];
+        let failed =
+            [ReportedRecipient { recipient: &envelope.recipients[0], last: &one, action: Action::Failed }];
         let (_, text) = compose(&envelope, &failed, ORIGINAL, "relay.example", NOW).unwrap();
         let text = String::from_utf8(text).unwrap();
         assert!(text.contains("message/rfc822\r\n\r\nSubject: hi\r\nX: y\r\n\r\nsecret body\r\n--"));
@@ -273,7 +312,8 @@ mod tests {
     fn nothing_is_reported_to_the_null_sender_or_about_nothing() {
         let one = last("550 no");
         let from_null = envelope(None);
-        let failed = [FailedRecipient { recipient: &from_null.recipients[0], last: &one }];
+        let failed =
+            [ReportedRecipient { recipient: &from_null.recipients[0], last: &one, action: Action::Failed }];
         assert!(compose(&from_null, &failed, ORIGINAL, "relay.example", NOW).is_none());
         assert!(compose(&envelope(Some("postmaster")), &failed, ORIGINAL, "relay.example", NOW).is_none());
         assert!(compose(&envelope(Some("a@b")), &[], ORIGINAL, "relay.example", NOW).is_none());
@@ -283,8 +323,29 @@ mod tests {
     fn a_reply_cannot_add_headers() {
         let envelope = envelope(Some("app@here.example"));
         let one = last("550 no\r\nBcc: victim@there.example");
-        let failed = [FailedRecipient { recipient: &envelope.recipients[0], last: &one }];
+        let failed =
+            [ReportedRecipient { recipient: &envelope.recipients[0], last: &one, action: Action::Failed }];
         let (_, text) = compose(&envelope, &failed, ORIGINAL, "relay.example", NOW).unwrap();
         assert!(!String::from_utf8(text).unwrap().contains("\nBcc:"));
+    }
+
+    #[test]
+    fn relayed_recipients_are_told_apart_from_failed_ones() {
+        let envelope = envelope(Some("app@here.example"));
+        let (one, two) = (last("250 2.0.0 ok"), last("550 5.1.1 no"));
+        let relayed =
+            ReportedRecipient { recipient: &envelope.recipients[0], last: &one, action: Action::Relayed };
+        let failed =
+            ReportedRecipient { recipient: &envelope.recipients[1], last: &two, action: Action::Failed };
+        let text = |reported: &[ReportedRecipient<'_>]| {
+            let (_, text) = compose(&envelope, reported, ORIGINAL, "relay.example", NOW).unwrap();
+            String::from_utf8(text).unwrap()
+        };
+        let both = text(&[relayed, failed]);
+        assert!(both.contains("Subject: Undelivered mail returned to sender\r\n"));
+        assert!(both.contains("Final-Recipient: rfc822; gone@there.example\r\nAction: relayed\r\n"));
+        assert!(both.contains("Final-Recipient: rfc822; full@there.example\r\nAction: failed\r\n"));
+        let alone = text(&[relayed]);
+        assert!(alone.contains("Subject: Mail relayed\r\n") && !alone.contains("could not be delivered"));
     }
 }

@@ -23,7 +23,7 @@ fn key(message: u128, number: u32) -> ItemKey {
 
 fn last(status: &str) -> Final {
     let (status, reply) = (status.to_owned(), format!("{status} said the server"));
-    Final { at: START, status, reply, remote: Some("mx.there.example".to_owned()) }
+    Final { at: START, status, reply, remote: Some("mx.there.example".to_owned()), reports: false }
 }
 
 fn result(settled: Vec<(u32, RecipientState)>, kind: EventKind) -> AttemptResult {
@@ -260,4 +260,29 @@ async fn history_and_timelines_are_bounded() {
     clock.advance(Span::from_secs(1_000));
     queue.tell(MessageId(9), Event::new(START, EventKind::Deferred)).await.unwrap();
     assert_eq!(listed(&queue), [9], "old history is forgotten, what waits is not");
+}
+
+#[tokio::test]
+async fn success_is_reported_if_the_sender_asked_and_the_next_hop_does_not() {
+    let (queue, mut opened) = open(Arc::new(Forgetful::new()), &clock());
+    let mut asking = envelope(1, &["a@one.example", "b@two.example", "c@three.example"]);
+    for recipient in &mut asking.recipients[..2] {
+        recipient.notify.success = true;
+    }
+    submit(&queue, asking, &text_of(1, SMALL)).await.unwrap();
+    let promised = Final { reports: true, ..last("2.0.0") };
+    for (number, last) in [(0, last("2.0.0")), (1, promised), (2, last("2.0.0"))] {
+        let settled = vec![(number, RecipientState::Sent(last))];
+        finish(&queue, key(1, number), settled, EventKind::Sent).await;
+        opened.arrived.recv().await.unwrap();
+    }
+    let report = opened.arrived.recv().await.unwrap();
+    let text = String::from_utf8(read_text(&queue, report.key.message.0)).unwrap();
+    assert!(
+        text.contains("Final-Recipient: rfc822; a@one.example\r\nAction: relayed\r\nStatus: 2.0.0"),
+        "{text}"
+    );
+    assert!(!text.contains("b@two.example"), "its server reports itself");
+    assert!(!text.contains("c@three.example"), "nothing was asked about it");
+    assert_eq!(queue.len(), 1, "there is one report");
 }

@@ -46,7 +46,8 @@ fn size_of(id: u128) -> usize {
 }
 
 fn sent() -> AttemptResult {
-    let last = Final { at: START, status: "2.0.0".into(), reply: "250 ok".into(), remote: None };
+    let last =
+        Final { at: START, status: "2.0.0".into(), reply: "250 ok".into(), remote: None, reports: false };
     AttemptResult {
         settled: vec![(0, RecipientState::Sent(last))],
         due: START,

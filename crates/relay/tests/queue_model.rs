@@ -123,7 +123,8 @@ impl Bench {
         modelled.open.retain(|open| *open != item);
         let mut settled = Vec::new();
         for place in &members {
-            let last = Final { at: START, status: "x".into(), reply: "y".into(), remote: None };
+            let last =
+                Final { at: START, status: "x".into(), reply: "y".into(), remote: None, reports: false };
             let state = match fates[*place] {
                 Fate::Wait | Fate::Cancelled => continue,
                 Fate::Sent => RecipientState::Sent(last),

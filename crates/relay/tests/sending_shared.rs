@@ -235,6 +235,10 @@ impl Store for Panicking {
         self.inner.refund(charges, taken_at)
     }
 
+    fn retract<'a>(&'a self, charges: &'a Charges<'_>) -> Answer<'a, ()> {
+        self.inner.retract(charges)
+    }
+
     fn holds<'a>(&'a self, counter: &'a Counter<'a>, order: HoldsOrder<'a>) -> Answer<'a, HoldsReport> {
         self.inner.holds(counter, order)
     }

@@ -291,7 +291,7 @@ impl MemoryStore {
     pub(crate) fn retract_now(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
         self.with_states(charges, Aim::Look, |states, Scene { now, .. }| {
             charges.retract(states, now);
-            Ok(((), u32::MAX >> (u32::BITS as usize - charges.len())))
+            Ok(((), (1 << charges.len()) - 1))
         })
     }
 

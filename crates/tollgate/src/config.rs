@@ -6,7 +6,9 @@
 
 mod answers;
 pub mod clients;
+mod count_rows;
 mod counting;
+mod databases;
 mod deserialize;
 mod drain;
 pub mod env_typos;
@@ -43,13 +45,15 @@ pub mod valkey;
 mod variables;
 mod zones;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
+use std::net::SocketAddr;
 use std::path::Path as FilePath;
 use std::sync::Arc;
 
 use tollgate_core::{Policies, Span};
 use tollgate_gateway::settings::Settings;
+use tollgate_postgres::Settings as PostgresSettings;
 use tollgate_web::Answers;
 
 pub use clients::Clients;
@@ -93,6 +97,8 @@ pub struct Config {
     pub keys: Vec<ApiKey>,
     /// Where counters are kept.
     pub store: StoreConfig,
+    /// The databases in which rules count rows, by name.
+    pub databases: BTreeMap<String, PostgresSettings>,
     /// The log.
     pub log: LogConfig,
     /// How long requests in flight may take when the program ends.
@@ -236,26 +242,26 @@ fn mean(
     let keys = keys::mean(&written.keys.unwrap_or_default(), environment, &mut findings);
     let listen = listen::mean(written.listen.as_ref(), &keys, &mut findings);
     let store = store::mean(written.store.as_ref(), environment, &mut findings);
+    let written_databases = written.databases.unwrap_or_default();
+    let databases = databases::mean(&written_databases, environment, &mut findings);
     let kinds = fields::mean(&written.fields.unwrap_or_default(), &mut findings);
     let written_policies = written.policies.unwrap_or_default();
     let written_guards = written.guards.unwrap_or_default();
     let guarded = guards::guarded(&written_guards, &written_policies);
     let on_outage = rules::default_on_outage(written.on_outage.as_deref(), &mut findings);
     let written_rules = written.rules.unwrap_or_default();
+    databases::check_named(&written_rules, &written_databases, &mut findings);
     let mut rules = rules::mean(&written_rules, &kinds, &guarded, on_outage, &mut findings);
     let made = guards::make(&written_guards, &kinds, &written_policies, &mut rules, &mut findings);
-    if let Some(relay) = &written.relay {
-        relay::prepare(relay, &written_policies, on_outage, &mut rules, &mut findings);
-    }
+    let written_relay = written.relay.as_ref();
+    relay::prepare(written_relay, &written_policies, on_outage, &mut rules, &mut findings);
     let (blocklist, allowlist) =
         (written.blocklist.unwrap_or_default(), written.allowlist.unwrap_or_default());
     let roster = Arc::new(lists::mean(&blocklist, &allowlist, &kinds, &rules, &mut findings));
     let mut tags = hash_tags::mean(&written_policies, &mut findings);
     let mut policies = policies::mean(&written_policies, &rules, &mut findings);
     policies.extend(made);
-    if let Some(relay) = &written.relay {
-        relay::complete(relay, &rules, &mut policies, &mut tags, &mut findings);
-    }
+    relay::complete(written_relay, &rules, &mut policies, &mut tags, &mut findings);
     let policies: Vec<_> = policies.into_iter().map(|policy| policy.deriving(&kinds)).collect();
     let policy_names = guards::written_policies(&written_policies, &written_guards);
     let guard_names: Vec<&str> = written_guards.0.iter().map(|(name, _)| name.as_str()).collect();
@@ -275,10 +281,7 @@ fn mean(
         written_guards: &guard_names,
     };
     let gateway = written.gateway.as_ref().and_then(|written| gateway::mean(written, known, &mut findings));
-    let api = listen.map(|listen| (listen.http, "the HTTP interface"));
-    let of_gateway = gateway.iter().flat_map(|gateway| &gateway.listeners);
-    let taken: Vec<_> =
-        api.into_iter().chain(of_gateway.map(|listener| (listener.address, "the gateway"))).collect();
+    let taken = taken(listen, gateway.as_ref());
     let known = relay::Known {
         policies: &policies,
         guards: &guards,
@@ -287,11 +290,12 @@ fn mean(
         taken: &taken,
         environment,
     };
-    let relay = written.relay.as_ref().and_then(|written| relay::mean(written, known, &mut findings));
+    let relay = written_relay.map(|written| relay::mean(written, known, &mut findings));
     let made = listen.zip(store).map(|(listen, store)| Config {
         listen,
         keys: keys.into_usable(),
         store,
+        databases,
         log: log::mean(&written.log.unwrap_or_default()),
         drain,
         policies: Policies::new(written.enabled.unwrap_or(true), rules.into_usable(), policies)
@@ -313,6 +317,13 @@ fn mean(
 /// A configuration file as it is now.
 pub(crate) fn file_bytes(path: &FilePath) -> io::Result<Vec<u8>> {
     files::read_up_to(path, MOST_FILE_MIB << 20)
+}
+
+/// The addresses that the HTTP interface and the gateway listen on, and whose they are.
+fn taken(listen: Option<Listen>, gateway: Option<&Settings>) -> Vec<(SocketAddr, &'static str)> {
+    let api = listen.map(|listen| (listen.http, "the HTTP interface"));
+    let of_gateway = gateway.into_iter().flat_map(|gateway| &gateway.listeners);
+    api.into_iter().chain(of_gateway.map(|listener| (listener.address, "the gateway"))).collect()
 }
 
 fn read_file(path: &FilePath) -> Result<String, String> {

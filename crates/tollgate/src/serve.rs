@@ -164,7 +164,7 @@ async fn serve(
     // With this handler, exceeding the limit on file sizes is a failed write, like a full disk. Without it,
     // the signal would end the process.
     let _file_too_large = signal(SignalKind::from_raw(FILE_TOO_LARGE))?;
-    let Assembly { admissions, mut registry, flush, gateway, pacer, relay } =
+    let Assembly { admissions, databases, mut registry, flush, gateway, pacer, relay } =
         assemble::assemble(&config).await?;
     let (relay, relay_listeners) = relay.map(|running| (running.relay, running.listeners)).unzip();
     let Admissions { engine, leases, .. } = admissions.clone();
@@ -181,6 +181,7 @@ async fn serve(
         gateway: gateway.clone(),
         relay: relay.clone(),
         told,
+        databases,
     };
     let file = source.path.clone();
     let counts = ReloadCounts::register(&mut registry);

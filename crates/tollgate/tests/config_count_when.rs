@@ -1,6 +1,7 @@
 //! `count_when`: every valid form, and the messages for invalid ones.
 
 use tollgate::config::{self, Config, ConfigError, Format};
+use tollgate_web::Statuses;
 
 fn load(text: &str) -> Result<Config, ConfigError> {
     config::load_str(text, Format::Yaml, "t.yaml", std::iter::empty())
@@ -18,11 +19,12 @@ fn what_counts_is_read_in_every_form() {
     ];
     for (written, meant) in table {
         let config = load(&format!("rules: {{ r: {{ limits: 5/s, count_when: {written} }} }}")).unwrap();
-        let statuses = config.policies.rule("r").unwrap().count_when.unwrap();
+        let statuses = Statuses::from(config.policies.rule("r").unwrap().count_when.unwrap());
         assert_eq!(statuses.to_string(), meant, "{written}");
     }
     let block = load("rules:\n  r:\n    limits: 5/s\n    count_when: not [404, 5xx]\n").unwrap();
-    assert_eq!(block.policies.rule("r").unwrap().count_when.unwrap().to_string(), "not [404, 5xx]");
+    let statuses = Statuses::from(block.policies.rule("r").unwrap().count_when.unwrap());
+    assert_eq!(statuses.to_string(), "not [404, 5xx]");
     let all = load("rules: { r: { limits: 5/s } }").unwrap();
     assert_eq!(all.policies.rule("r").unwrap().count_when, None);
 }

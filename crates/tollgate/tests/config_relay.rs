@@ -110,85 +110,87 @@ fn networks_of_strangers_are_refused() {
     load("{ networks: [10.0.0.0/8, 192.168.0.0/16, 'fd00::/16'] }");
 }
 
+/// Mistakes, and what is said about each.
+const MISTAKES: &[(&str, &str)] = &[
+    (
+        "{ listen: [{ smtps: 127.0.0.1:4650 }] }",
+        "t.yaml:10:28: relay.listen[0].smtps: `smtps` needs a certificate: add `tls` to `relay`, as in `tls: { certificate: cert.pem, key: key.pem }`",
+    ),
+    (
+        "{ listen: [{ smtp: 127.0.0.1:8080 }] }",
+        "t.yaml:10:27: relay.listen[0].smtp: `127.0.0.1:8080` is where the HTTP interface listens: give one of them another port",
+    ),
+    (
+        "{ listen: [{ smtp: here }] }",
+        "t.yaml:10:27: relay.listen[0].smtp: `here` is not an address and a port, as in `127.0.0.1:2525` or `[::1]:2525`",
+    ),
+    (
+        "{ accept: mail.acept }",
+        "t.yaml:10:18: relay.accept: there is no policy `mail.acept`; did you mean `mail.accept`?",
+    ),
+    (
+        "{ connect: mail.accept }",
+        "t.yaml:10:19: relay.connect: policy `mail.accept` uses the field `sender`, which no connection has: the fields here are `ip`",
+    ),
+    (
+        "{ deliver: mail.held }",
+        "t.yaml:7:41: rules.held.limits: rule held has the limit `5 at once`, whose holds never end by themselves: deliveries that a crash cuts would hold it for ever; write `5 at once for 60s`",
+    ),
+    (
+        "{ guard: smtp.logn }",
+        "t.yaml:10:17: relay.guard: there is no guard `smtp.logn`; did you mean `smtp.login`?",
+    ),
+    (
+        "{ users: [{ name: app, tenant: acme }] }",
+        "t.yaml:10:18: relay.users[0]: where is the password? Add `password_env`, `password_file` or `password_hash`",
+    ),
+    (
+        "{ users: [{ name: app, tenant: acme, password_env: SHORT_PASSWORD }] }",
+        "t.yaml:10:59: relay.users[0].password_env: the password has 5 characters: at least 8 are needed, as from `openssl rand -hex 16`",
+    ),
+    (
+        "{ users: [{ name: app, tenant: acme, password_hash: hunter2 }] }",
+        "t.yaml:10:60: relay.users[0].password_hash: this is not a hash of the form `pbkdf2-sha256$ROUNDS$SALT$HASH`, with salt and hash in base64",
+    ),
+    (
+        "{ accounts: { primary: { host: a } } }",
+        "t.yaml:10:22: relay.accounts.primary: `primary` is not a tenant and a name of `A-Z a-z 0-9 _ . - @`, with a `/` between: write it as in `acme/primary`",
+    ),
+    (
+        "{ accounts: { a/b: { host: a, user: u } } }",
+        "t.yaml:10:44: relay.accounts.\"a/b\".user: there is a user without a password: add `password_env` or `password_file`",
+    ),
+    (
+        "{ accounts: { a/b: { host: a, user: u, password_env: SMTP_PASSWORD, tls: none } } }",
+        "t.yaml:10:81: relay.accounts.\"a/b\".tls: without TLS the password could be read on the way: write `starttls` or `implicit`, or leave `user` out",
+    ),
+    (
+        "{ accounts: { a/b: { host: a, limits: 5 at once } } }",
+        "t.yaml:10:46: relay.accounts.\"a/b\".limits: rule account has the limit `5 at once`, whose holds never end by themselves: deliveries that a crash cuts would hold it for ever; write `5 at once for 60s`",
+    ),
+    (
+        "{ queue: { min_free: much } }",
+        "t.yaml:10:29: relay.queue.min_free: `much` is not a size, as in `50MiB` or `1GiB`",
+    ),
+    (
+        "{ queue: { lifetime: 5w } }",
+        "t.yaml:10:29: relay.queue.lifetime: `5w` is too long: at most `4w` is allowed",
+    ),
+    (
+        "{ secret_env: SHORT_PASSWORD }",
+        "t.yaml:10:22: relay.secret_env: the secret has 5 characters: at least 16 are needed, as from `openssl rand -hex 32`",
+    ),
+    (
+        "{ direct: { name_server: dns } }",
+        "t.yaml:10:33: relay.direct.name_server: `dns` is not an address and a port, as in `127.0.0.1:53`",
+    ),
+    ("{ sender: x }", "t.yaml:10:10: relay.sender: unknown key `sender`; did you mean `sending`?"),
+];
+
 #[test]
 fn mistakes_are_refused_with_their_place_and_remedy() {
-    let table = [
-        (
-            "{ listen: [{ smtps: 127.0.0.1:4650 }] }",
-            "t.yaml:10:28: relay.listen[0].smtps: `smtps` needs a certificate: add `tls` to `relay`, as in `tls: { certificate: cert.pem, key: key.pem }`",
-        ),
-        (
-            "{ listen: [{ smtp: 127.0.0.1:8080 }] }",
-            "t.yaml:10:27: relay.listen[0].smtp: `127.0.0.1:8080` is where the HTTP interface listens: give one of them another port",
-        ),
-        (
-            "{ listen: [{ smtp: here }] }",
-            "t.yaml:10:27: relay.listen[0].smtp: `here` is not an address and a port, as in `127.0.0.1:2525` or `[::1]:2525`",
-        ),
-        (
-            "{ accept: mail.acept }",
-            "t.yaml:10:18: relay.accept: there is no policy `mail.acept`; did you mean `mail.accept`?",
-        ),
-        (
-            "{ connect: mail.accept }",
-            "t.yaml:10:19: relay.connect: policy `mail.accept` uses the field `sender`, which no connection has: the fields here are `ip`",
-        ),
-        (
-            "{ deliver: mail.held }",
-            "t.yaml:7:41: rules.held.limits: rule held has the limit `5 at once`, whose holds never end by themselves: deliveries that a crash cuts would hold it for ever; write `5 at once for 60s`",
-        ),
-        (
-            "{ guard: smtp.logn }",
-            "t.yaml:10:17: relay.guard: there is no guard `smtp.logn`; did you mean `smtp.login`?",
-        ),
-        (
-            "{ users: [{ name: app, tenant: acme }] }",
-            "t.yaml:10:18: relay.users[0]: where is the password? Add `password_env`, `password_file` or `password_hash`",
-        ),
-        (
-            "{ users: [{ name: app, tenant: acme, password_env: SHORT_PASSWORD }] }",
-            "t.yaml:10:59: relay.users[0].password_env: the password has 5 characters: at least 8 are needed, as from `openssl rand -hex 16`",
-        ),
-        (
-            "{ users: [{ name: app, tenant: acme, password_hash: hunter2 }] }",
-            "t.yaml:10:60: relay.users[0].password_hash: this is not a hash of the form `pbkdf2-sha256$ROUNDS$SALT$HASH`, with salt and hash in base64",
-        ),
-        (
-            "{ accounts: { primary: { host: a } } }",
-            "t.yaml:10:22: relay.accounts.primary: `primary` is not a tenant and a name of `A-Z a-z 0-9 _ . - @`, with a `/` between: write it as in `acme/primary`",
-        ),
-        (
-            "{ accounts: { a/b: { host: a, user: u } } }",
-            "t.yaml:10:44: relay.accounts.\"a/b\".user: there is a user without a password: add `password_env` or `password_file`",
-        ),
-        (
-            "{ accounts: { a/b: { host: a, user: u, password_env: SMTP_PASSWORD, tls: none } } }",
-            "t.yaml:10:81: relay.accounts.\"a/b\".tls: without TLS the password could be read on the way: write `starttls` or `implicit`, or leave `user` out",
-        ),
-        (
-            "{ accounts: { a/b: { host: a, limits: 5 at once } } }",
-            "t.yaml:10:46: relay.accounts.\"a/b\".limits: rule account has the limit `5 at once`, whose holds never end by themselves: deliveries that a crash cuts would hold it for ever; write `5 at once for 60s`",
-        ),
-        (
-            "{ queue: { min_free: much } }",
-            "t.yaml:10:29: relay.queue.min_free: `much` is not a size, as in `50MiB` or `1GiB`",
-        ),
-        (
-            "{ queue: { lifetime: 5w } }",
-            "t.yaml:10:29: relay.queue.lifetime: `5w` is too long: at most `4w` is allowed",
-        ),
-        (
-            "{ secret_env: SHORT_PASSWORD }",
-            "t.yaml:10:22: relay.secret_env: the secret has 5 characters: at least 16 are needed, as from `openssl rand -hex 32`",
-        ),
-        (
-            "{ direct: { name_server: dns } }",
-            "t.yaml:10:33: relay.direct.name_server: `dns` is not an address and a port, as in `127.0.0.1:53`",
-        ),
-        ("{ sender: x }", "t.yaml:10:10: relay.sender: unknown key `sender`; did you mean `sending`?"),
-    ];
-    for (relay, expected) in table {
-        assert_eq!(refused(relay), expected, "for:\n{relay}");
+    for (relay, expected) in MISTAKES {
+        assert_eq!(refused(relay), *expected, "for:\n{relay}");
     }
 }
 

@@ -63,6 +63,8 @@ fn every_form_of_every_setting_fits_the_schema() {
         "allowlist: [10.0.0.1, { target: user=ann, reason: r }]",
         "rules: { a: { limits: 5/s, count_when: [401, 4xx, '503'] }, b: { limits: 0, count_when: 401 } }",
         "rules: { a: { limits: 5/s, count_when: 4xx }, b: { limits: 0, count_when: 'not [404, 5xx]' } }",
+        "databases: { shop: { url_env: U }, other: { url: 'postgres://u@h/d', user: u, connections: 2 } }",
+        "rules: { a: { by: b, count_rows: { in: shop, query: 'SELECT $1', at_most: 1, reserve: 1m, cache: 1s, timeout: 1s } } }",
         "policies: { a.b: [c], d: { rules: [e], allow_unmatched: true, hash_tag: t } }",
         "relay: { hostname: a.example, listen: [{ smtp: 127.0.0.1:25 }, { smtps: '[::]:465' }], tls: { certificate: c, key: k } }",
         "relay: { connect: c, accept: a, deliver: d, guard: g, networks: 127.0.0.0/8, network_tenant: t, trusted_proxies: [::1] }",
@@ -88,6 +90,9 @@ fn what_is_misspelled_does_not_fit_the_schema() {
         "store: disk",
         "store: http://localhost",
         "store: { redis: localhost }",
+        "databases: { shop: { url: localhost } }",
+        "rules: { a: { limits: 1/s, count_rows: { in: shop, query: q, at_most: 1 } } }",
+        "rules: { a: { count_rows: { in: shop, query: q } } }",
         "store: { postgres: localhost }",
         "store: { postgres: postgres://a@b/c, schema: A-B }",
         "store: { redis: redis://localhost, key_prefix: '{a}' }",
@@ -203,7 +208,7 @@ fn the_schema_and_the_core_agree_on_statuses() {
     ];
     for text in texts {
         let value = json!({ "rules": { "a": { "limits": "5/s", "count_when": text } } });
-        let parses = text.parse::<tollgate_core::Statuses>().is_ok();
+        let parses = text.parse::<tollgate_web::Statuses>().is_ok();
         assert_eq!(schema.refusal(&value).is_none(), parses, "`{text}`");
     }
 }

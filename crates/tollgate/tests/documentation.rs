@@ -107,6 +107,7 @@ fn every_configuration_in_the_pages_is_accepted() {
                 .env("TOLLGATE_KEY_SECRET", "a-secret-that-all-nodes-know")
                 .env("TOLLGATE_REDIS_PASSWORD", "a-password")
                 .env("TOLLGATE_DB_PASSWORD", "a-password")
+                .env("SHOP_DATABASE_URL", "postgres://tollgate_reader@localhost/shop")
                 .env("TOLLGATE_WEBHOOK_SECRET", "a-secret-that-a-webhook-knows")
                 .output()
                 .unwrap();

@@ -51,8 +51,7 @@ impl Said {
     fn new(status: u16, header: impl Fn(&str) -> Option<String>, body: &[u8]) -> Self {
         let mut problem: Value = serde_json::from_slice(body).unwrap();
         // Each answer has an id of its own.
-        problem.as_object_mut().unwrap().remove("request_id");
-        problem.as_object_mut().unwrap().remove("correlation_id");
+        problem.as_object_mut().unwrap().remove("correlationId");
         Self { status, asks_for: header("www-authenticate"), content_type: header("content-type"), problem }
     }
 

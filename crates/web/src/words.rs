@@ -64,6 +64,7 @@ pub(crate) fn excuse(reason: Reason) -> &'static str {
         Reason::Forbidden => "the store forbids a command that this needs",
         Reason::Damaged => "what the store keeps there cannot be read",
         Reason::Busy => "other callers kept the counter busy for too long",
+        Reason::Uncounted => "the rows that a limit counts could not be counted",
     }
 }
 

@@ -57,6 +57,11 @@ pub enum Holding {
 }
 
 impl InFlight {
+    /// At most `max` held at once; with a lease, each for so long unless it is renewed.
+    pub fn new(max: u64, lease: Option<Span>) -> Self {
+        Self { max, lease }
+    }
+
     /// The most held at once.
     pub fn max(&self) -> u64 {
         self.max

@@ -48,6 +48,7 @@ pub(crate) fn rule(name: &str, by: &[(&str, FieldKind)], limits: &[&str]) -> Rul
         code: None,
         count: None,
         count_when: None,
+        rows: None,
         enabled: true,
         secret: false,
     }

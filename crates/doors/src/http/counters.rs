@@ -219,7 +219,7 @@ async fn show_key(app: Arc<App>, ask: Ask) -> Answered {
 
 async fn look(app: &App, place: &Place<'_>) -> Answered {
     let plan = place.rule.plan_at(&place.key);
-    let outcome = app.engine.look(plan, &place.key).await?;
+    let outcome = app.engine.look_with_rows(place.rule, &place.key).await?;
     let limits = plan.limits().iter().zip(&outcome.readings).map(|(limit, reading)| CountShown {
         limit: Shown(limit),
         capacity: reading.capacity,
@@ -268,6 +268,10 @@ where
     }
     if let Some(limit) = place.rule.uncountable(&limits) {
         return Err(Problem::bad_request(format!("`{limit}` cannot be combined with `count_when`")));
+    }
+    if let Some(limit) = place.rule.unfit_for_rows(&limits) {
+        let detail = format!("`{limit}` does not count rows: give a limit as in `20 at once for 30s`");
+        return Err(Problem::bad_request(detail));
     }
     let after = Some(listed(&limits));
     let before = app.engine.set_override(&place.rule.name, &place.key, limits).await?;

@@ -295,6 +295,7 @@ pub fn rule(name: &str, by: &[&str], limits: &[&str]) -> Rule {
         code: None,
         count: None,
         count_when: None,
+        rows: None,
         enabled: true,
         secret: false,
     }

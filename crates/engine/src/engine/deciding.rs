@@ -79,10 +79,16 @@ impl Engine {
         Ok(decision)
     }
 
-    /// Whether every decision is ready at its first poll: the store is in this process and no other node
-    /// shares it.
+    /// Whether the store answers every take at once: it is in this process and nobody shares it.
     pub fn answers_at_once(&self) -> bool {
         self.at_once
+    }
+
+    /// Whether a decision by this policy is ready at its first poll: the store answers at once, and no rows
+    /// are counted.
+    #[inline]
+    pub(crate) fn decides_at_once(&self, pinned: &Snapshot, policy: &str) -> bool {
+        self.at_once && !pinned.policies.count_rows(policy)
     }
 
     /// Decides an attempt. The decision is written in place. Below [`Pinned::admit`](crate::Pinned::admit).
@@ -99,6 +105,8 @@ impl Engine {
         self.open(pinned, attempt, ticket, decision)?;
         if decision.charges.is_empty() {
             allow_unless_barred(decision);
+        } else if decision.policy().counts_rows() {
+            Box::pin(self.decide_with_rows(manner.aim(), pinned, attempt, decision)).await?;
         } else if let Some(shared) = &self.shared {
             // Boxed, so that the future of an in-process decision stays small.
             Box::pin(self.decide_shared(shared, manner.aim(), pinned, attempt, decision)).await?;
@@ -121,7 +129,7 @@ impl Engine {
     }
 
     /// Begins a decision: blocks the attempt if it is on the blocklist, or computes its charges.
-    fn open<'a>(
+    pub(crate) fn open<'a>(
         &self,
         pinned: &'a Snapshot,
         attempt: &Attempt<'a>,

@@ -75,7 +75,7 @@ impl Driving {
 async fn give_turns(scheduler: &Arc<Scheduler>) -> Option<Rest> {
     for _ in 0..BATCH {
         match scheduler.step() {
-            Step::Ask(job) if scheduler.engine.answers_at_once() => ask_about(scheduler, &job).await,
+            Step::Ask(job) if is_answered_at_once(scheduler, &job) => ask_about(scheduler, &job).await,
             Step::Ask(job) => {
                 let asking = Asking { scheduler: Arc::clone(scheduler), job: Some(job) };
                 tokio::spawn(asking.run());
@@ -85,6 +85,11 @@ async fn give_turns(scheduler: &Arc<Scheduler>) -> Option<Rest> {
         }
     }
     Some(Rest::Go)
+}
+
+fn is_answered_at_once(scheduler: &Scheduler, job: &Job) -> bool {
+    let pinned = scheduler.engine.pin();
+    scheduler.engine.decides_at_once(&pinned, job.ask.policy())
 }
 
 async fn ask_about(scheduler: &Arc<Scheduler>, job: &Job) {

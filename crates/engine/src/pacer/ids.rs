@@ -185,8 +185,10 @@ impl Hasher for Plain {
         self.0
     }
 
-    fn write(&mut self, _: &[u8]) {
-        unreachable!("names are written as numbers")
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
     }
 
     fn write_u64(&mut self, name: u64) {

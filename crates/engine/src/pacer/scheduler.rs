@@ -123,7 +123,7 @@ impl Scheduler {
     {
         let arrived = Instant::now();
         let pinned = self.engine.pin();
-        if !self.engine.answers_at_once() && pinned.policies.enabled {
+        if !self.engine.decides_at_once(&pinned, ask.attempt.policy) && pinned.policies.enabled {
             // Over a store that does not answer at once, the driver decides every attempt in the order of
             // arrival.
             let route = self.route(&pinned, &ask.attempt)?;

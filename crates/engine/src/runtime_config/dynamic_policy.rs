@@ -91,6 +91,7 @@ impl DynamicPolicy {
             on_outage: spec.in_outage(base.on_outage()),
             count: None,
             count_when: None,
+            rows: None,
             ban: None,
             enabled: true,
             secret: false,

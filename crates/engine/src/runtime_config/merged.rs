@@ -45,6 +45,7 @@ fn consumer(base: &Policies) -> Arc<Rule> {
         on_outage: base.on_outage().as_default_of(&plan),
         count: None,
         count_when: None,
+        rows: None,
         ban: None,
         plan: Arc::new(plan),
         overrides: Default::default(),

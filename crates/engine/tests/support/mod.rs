@@ -122,6 +122,7 @@ pub(crate) mod rule {
             code: None,
             count: None,
             count_when: None,
+            rows: None,
             enabled: true,
             secret: false,
         }

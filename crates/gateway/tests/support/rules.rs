@@ -20,6 +20,7 @@ pub(crate) fn rule(name: &str, by: &[&str], limits: &[&str]) -> Rule {
         code: None,
         count: None,
         count_when: None,
+        rows: None,
         ban: None,
         enabled: true,
         secret: false,

@@ -112,16 +112,14 @@ impl PostgresStore {
     }
 
     async fn read_changes(&self, space: Namespace, since: Option<u64>) -> Result<Changes, StoreError> {
-        if space == Namespace::Config {
-            self.keep_secret().await?;
+        let secret_was_missing = space == Namespace::Config && self.keep_secret().await?;
+        let (mut changes, ended) = self.read_once(space, since).await?;
+        if ended {
+            // Entries that have ended are removed first, which is a change like any other.
+            self.change_some(space, Vec::new()).await?;
+            changes = self.read_once(space, since).await?.0;
         }
-        let (changes, ended) = self.read_once(space, since).await?;
-        if !ended {
-            return Ok(changes);
-        }
-        // Entries that have ended are removed first, which is a change like any other.
-        self.change_some(space, Vec::new()).await?;
-        self.read_once(space, since).await.map(|(changes, _)| changes)
+        Ok(Changes { secret_was_missing, ..changes })
     }
 
     /// What has changed, and whether there are entries that have ended.
@@ -159,10 +157,10 @@ impl PostgresStore {
         due
     }
 
-    /// Puts the secret back if somebody has deleted it: secret keys are hashed with it, and receipts are
-    /// signed. If there is another one, all nodes go on with that.
-    async fn keep_secret(&self) -> Result<(), StoreError> {
-        let Some(known) = self.names.key_hash.stored() else { return Ok(()) };
+    /// Restores the secret if somebody has deleted it: secret keys are hashed with it. If there is another one,
+    /// all nodes go on with that. Returns whether it was missing.
+    async fn keep_secret(&self) -> Result<bool, StoreError> {
+        let Some(known) = self.names.key_hash.stored() else { return Ok(false) };
         let find = self.sql("SELECT bytes FROM @.secret");
         let found = self
             .errand_for(POLL_PATIENCE, Haste::FailFast, move |client| {
@@ -172,13 +170,11 @@ impl PostgresStore {
                 })
             })
             .await?;
-        let what = match found {
-            Some(found) if found == known => return Ok(()),
-            Some(_) => "the store's secret was replaced: receipts and secret keys from before are lost",
-            None => "the store's secret is missing: this node puts back the one that it knows",
-        };
-        tracing::error!(component = "store", table = %self.sql("@.secret"), "{what}");
-        self.read_secret().await.map(|_| ())
+        if found.as_deref() != Some(&known[..]) {
+            // A node that cannot read it keeps using the one it knows.
+            let _ = self.read_secret().await;
+        }
+        Ok(found.is_none())
     }
 
     fn own_micros(&self) -> Option<i64> {

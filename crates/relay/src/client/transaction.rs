@@ -62,6 +62,8 @@ pub struct Delivery {
     pub answers: Vec<Answer>,
     /// Whether the server asked to slow down.
     pub throttled: bool,
+    /// Whether the server reports itself what became of the recipients: it offers DSN.
+    pub reports: bool,
 }
 
 /// How much of a text is read at once.
@@ -79,7 +81,7 @@ impl Connection {
         self.used += 1;
         if let Some(reason) = self.unfit(envelope, text.size) {
             let answers = vec![Answer::Permanent(reason); recipients.len()];
-            return Delivery { progress: Progress::BeforeMail, answers, throttled: false };
+            return Delivery { progress: Progress::BeforeMail, answers, throttled: false, reports: false };
         }
         if recipients.iter().any(|recipient| !is_plain(&recipient.address)) {
             let answer = |recipient: &&Recipient| match is_plain(&recipient.address) {
@@ -87,9 +89,10 @@ impl Connection {
                 false => Answer::Permanent(Reason::own("5.1.3", "the address is malformed".to_owned())),
             };
             let answers = recipients.iter().map(answer).collect();
-            return Delivery { progress: Progress::BeforeMail, answers, throttled: false };
+            return Delivery { progress: Progress::BeforeMail, answers, throttled: false, reports: false };
         }
-        let mut notes = Notes { recipients: recipients.len(), throttled: false };
+        let reports = self.extensions.dsn;
+        let mut notes = Notes { recipients: recipients.len(), throttled: false, reports };
         let answers = match self.announce(envelope, recipients, text.size, times, &mut notes).await {
             Ok(answers) => answers,
             Err(delivery) => return delivery,
@@ -304,6 +307,7 @@ enum Stopped {
 struct Notes {
     recipients: usize,
     throttled: bool,
+    reports: bool,
 }
 
 impl Notes {
@@ -322,7 +326,7 @@ impl Notes {
     fn end(&self, progress: Progress, answers: Vec<Option<Answer>>, rest: Answer) -> Delivery {
         debug_assert_eq!(answers.len(), self.recipients);
         let answers = answers.into_iter().map(|answer| answer.unwrap_or_else(|| rest.clone())).collect();
-        Delivery { progress, answers, throttled: self.throttled }
+        Delivery { progress, answers, throttled: self.throttled, reports: self.reports }
     }
 }
 

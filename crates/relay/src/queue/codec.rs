@@ -291,6 +291,7 @@ impl Row for Final {
         out.text(&self.status);
         out.text(&self.reply);
         out.maybe(self.remote.as_deref(), RowWriter::text);
+        out.flag(self.reports);
     }
 
     fn read(from: &mut RowReader<'_>) -> Option<Self> {
@@ -299,6 +300,7 @@ impl Row for Final {
             status: from.text()?,
             reply: from.text()?,
             remote: from.maybe(RowReader::text)?,
+            reports: from.flag()?,
         })
     }
 }

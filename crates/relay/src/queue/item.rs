@@ -68,6 +68,8 @@ pub struct Final {
     pub reply: String,
     /// The remote server; `None` if the relay itself decided.
     pub remote: Option<String>,
+    /// Whether the remote server took over the duty to report: it offers DSN.
+    pub reports: bool,
 }
 
 /// A transaction that was begun and whose result is not known yet.

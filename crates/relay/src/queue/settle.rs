@@ -6,9 +6,9 @@ use redb::ReadableTable;
 use tollgate_core::{Span, Timestamp};
 
 use super::disk::Disk;
-use super::item::{AttemptResult, Event, EventKind, Final, Item, ItemKey, Kept, Place, RecipientState};
+use super::item::{AttemptResult, Event, EventKind, Item, ItemKey, Kept, Place, RecipientState};
 use super::tables::{Stored, Tables, Waiting, bound, file_name, waiting};
-use crate::dsn::{self, FailedRecipient};
+use crate::dsn::{self, Action, ReportedRecipient};
 use crate::message::{Envelope, MessageId};
 
 /// How much of the original a report returns at most.
@@ -101,7 +101,8 @@ impl Tables<'_> {
     }
 
     /// Counts an item as settled. With the last one the message is finished: its text goes, and one report
-    /// tells the sender of all recipients that failed.
+    /// tells the sender what it wants to know of all recipients. A recipient that a limit defers therefore delays the
+    /// report about the others.
     pub(super) fn close_item(
         &mut self,
         kept: &mut Kept,
@@ -141,13 +142,13 @@ impl Tables<'_> {
         reporting: &Reporting<'_>,
     ) -> Result<Option<(Envelope, Vec<u8>)>, redb::Error> {
         let items = self.items_of(kept.envelope.id)?;
-        let failed: Vec<FailedRecipient<'_>> =
-            items.iter().flat_map(|(_, item)| failed_of(item, &kept.envelope)).collect();
-        if failed.is_empty() || kept.envelope.sender.is_none() {
+        let reported: Vec<ReportedRecipient<'_>> =
+            items.iter().flat_map(|(_, item)| reported_of(item, &kept.envelope)).collect();
+        if reported.is_empty() || kept.envelope.sender.is_none() {
             return Ok(None);
         }
         let original = self.original(kept, reporting.disk)?;
-        Ok(dsn::compose(&kept.envelope, &failed, &original, reporting.hostname, now))
+        Ok(dsn::compose(&kept.envelope, &reported, &original, reporting.hostname, now))
     }
 
     /// The beginning of a message's text.
@@ -172,12 +173,23 @@ impl Tables<'_> {
     }
 }
 
-/// The recipients of an item whose failure is to be reported.
-fn failed_of<'a>(item: &'a Item, envelope: &'a Envelope) -> impl Iterator<Item = FailedRecipient<'a>> {
+/// The recipients of an item that the sender is to be told of: those that failed, and, if it asked for that, those that
+/// went to a server which does not report itself (RFC 3461, 5.2.2).
+fn reported_of<'a>(item: &'a Item, envelope: &'a Envelope) -> impl Iterator<Item = ReportedRecipient<'a>> {
     item.recipients.iter().filter_map(|one| {
-        let RecipientState::Failed(last) = &one.state else { return None };
         let recipient = envelope.recipients.get(one.index as usize)?;
-        let last: &Final = last;
-        recipient.notify.failure.then_some(FailedRecipient { recipient, last })
+        let notify = recipient.notify;
+        match &one.state {
+            RecipientState::Failed(last) if notify.failure => {
+                Some(ReportedRecipient { recipient, last, action: Action::Failed })
+            }
+            RecipientState::Sent(last) if notify.success && !last.reports => {
+                Some(ReportedRecipient { recipient, last, action: Action::Relayed })
+            }
+            RecipientState::Failed(_)
+            | RecipientState::Sent(_)
+            | RecipientState::Waiting
+            | RecipientState::Cancelled(_) => None,
+        }
     })
 }

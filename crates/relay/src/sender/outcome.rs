@@ -28,7 +28,10 @@ pub(super) fn of_delivery(delivery: &Delivery, about: &AttemptContext<'_>) -> At
             Answer::Sent(reason) if delivery.progress != Progress::Answered => {
                 failed_for_now.push((*index, reason));
             }
-            Answer::Sent(reason) => settled.push((*index, RecipientState::Sent(last(reason, about)))),
+            Answer::Sent(reason) => settled.push((
+                *index,
+                RecipientState::Sent(Final { reports: delivery.reports, ..last(reason, about) }),
+            )),
             Answer::Permanent(reason) => settled.push((*index, RecipientState::Failed(last(reason, about)))),
             Answer::Temporary(reason) => failed_for_now.push((*index, reason)),
             Answer::Another => {}
@@ -54,14 +57,17 @@ pub(super) fn of_delivery(delivery: &Delivery, about: &AttemptContext<'_>) -> At
 pub(super) fn of_failure(reason: &str, about: &AttemptContext<'_>) -> AttemptResult {
     let answer = Answer::Temporary(Reason::own("4.4.1", reason.to_owned()));
     let answers = vec![answer; about.recipients.len()];
-    of_delivery(&Delivery { progress: Progress::BeforeMail, answers, throttled: false }, about)
+    of_delivery(
+        &Delivery { progress: Progress::BeforeMail, answers, throttled: false, reports: false },
+        about,
+    )
 }
 
 /// What a fault of the relay itself changes: the server may have got the message.
 pub(super) fn of_fault(reason: &str, about: &AttemptContext<'_>) -> AttemptResult {
     let answer = Answer::Temporary(Reason::own("4.3.0", reason.to_owned()));
     let answers = vec![answer; about.recipients.len()];
-    of_delivery(&Delivery { progress: Progress::Unknown, answers, throttled: false }, about)
+    of_delivery(&Delivery { progress: Progress::Unknown, answers, throttled: false, reports: false }, about)
 }
 
 /// All recipients fail because a limit says so.
@@ -73,7 +79,7 @@ pub(super) fn of_rejection(reason: &str, about: &AttemptContext<'_>) -> AttemptR
 pub(super) fn of_refusal(status: &str, reason: String, about: &AttemptContext<'_>) -> AttemptResult {
     let reason = Reason::own(status, reason);
     let answers = vec![Answer::Permanent(reason); about.recipients.len()];
-    let delivery = Delivery { progress: Progress::BeforeMail, answers, throttled: false };
+    let delivery = Delivery { progress: Progress::BeforeMail, answers, throttled: false, reports: false };
     AttemptResult { counts: false, ..of_delivery(&delivery, about) }
 }
 
@@ -88,6 +94,7 @@ fn last(reason: &Reason, about: &AttemptContext<'_>) -> Final {
         status: reason.status.clone(),
         reply: reason.text.clone(),
         remote: reason.remote.then(|| about.remote.to_owned()),
+        reports: false,
     }
 }
 
@@ -174,7 +181,7 @@ mod tests {
             now: NOW,
             luck: 0,
         };
-        of_delivery(&Delivery { progress, answers, throttled: false }, &about)
+        of_delivery(&Delivery { progress, answers, throttled: false, reports: false }, &about)
     }
 
     #[test]

@@ -111,6 +111,7 @@ fn rule(name: &str, by: &[&str], limits: &[&str]) -> Rule {
         code: None,
         count: None,
         count_when: None,
+        rows: None,
         enabled: true,
         secret: false,
     }

@@ -1,7 +1,7 @@
 //! Refunds.
 
-use tollgate_core::Span;
 use tollgate_core::store::{Counter, Forget, Refunded};
+use tollgate_core::{Charges, Span, Ticket};
 
 use crate::bench::{Ask, Bench, KINDS, START, at, plan, remaining, wait};
 
@@ -49,6 +49,7 @@ pub(crate) fn a_take_without_an_answer_is_undone_where_its_ticket_is_kept(bench:
             assert_eq!(remaining(bench, &plan, "ada", START), left, "{kind}");
         }
     }
+    assert_eq!(wait(bench.store().retract(&Charges::new(Ticket(1), 1, None))), Ok(()), "no charges");
 }
 
 pub(crate) fn a_give_after_the_reset_gives_nothing(bench: &dyn Bench) {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use tollgate_core::limit::{Draft, Hold, Limit, State};
+use tollgate_core::limit::{Draft, Hold, State};
 use tollgate_core::store::{Counter, HoldsOrder, HoldsReport, Refunded};
 use tollgate_core::{Charges, Outcome, Plan, StoreError, Ticket, Timestamp};
 

@@ -103,6 +103,9 @@ fn print_words(config: &Config, rules: &[RuleInWords], out: &mut dyn Write) -> i
         let default = config.policies.on_outage();
         writeln!(out, "without its store, by default: {default}")?;
     }
+    for (name, settings) in &config.databases {
+        writeln!(out, "counts rows in {name}: PostgreSQL at {}", settings.address())?;
+    }
     for key in &config.keys {
         writeln!(out, "knows the API key {} ({})", key.name, key.role)?;
     }
@@ -208,6 +211,10 @@ fn print_rule(rule: &RuleInWords, out: &mut dyn Write) -> io::Result<()> {
     for single in &rule.overrides {
         writeln!(out, "  for {} instead:", plain(&single.key))?;
         print_limits(&single.limits, "    ", out)?;
+    }
+    if let Some(rows) = &rule.count_rows {
+        let query: Vec<&str> = rows.query.split_whitespace().collect();
+        writeln!(out, "  counts rows in {}: {}", rows.database, plain(&query.join(" ")))?;
     }
     if let Some(field) = &rule.count {
         writeln!(out, "  an attempt costs its number of {}", field.replace('_', " "))?;
@@ -352,6 +359,12 @@ fn as_json(config: &Config, rules: &[RuleInWords]) -> Value {
         "listen": { "http": config.listen.http.to_string() },
         "keys": keys,
         "store": store_as_json(&config.store),
+        "databases": config.databases.iter().map(|(name, settings)| json!({
+            "name": name,
+            "address": settings.address(),
+            "user": settings.user(),
+            "tls": settings.tls.is_some(),
+        })).collect::<Vec<_>>(),
         "memory": {
             "keys": need.keys,
             "most_key_bytes": need.key_bytes,

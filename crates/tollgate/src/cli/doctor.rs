@@ -23,8 +23,9 @@ use crate::config::{self, Config, StoreConfig};
 pub(super) const HELP: &str = "\
 doctor opens the configured store itself, so it works with or without a running server. On Redis and
 Valkey it checks the settings, measures the latency, and runs every script on a key of its own. On
-PostgreSQL it checks the settings and the permissions. A file is only read. Of the relay's queue it
-checks the directory and the disk.
+PostgreSQL it checks the settings and the permissions. A file is only read. In each of `databases` it
+checks that the user can only read, and that the queries of `count_rows` can be run.
+Of the relay's queue it checks the directory and the disk.
 
 Examples:
   tollgate doctor --config tollgate.yaml
@@ -74,6 +75,7 @@ fn examine(config: &Config) -> anyhow::Result<Inspection> {
             Inspection { findings: postgres::examine(settings)?, servers: Vec::new() }
         }
     };
+    inspection.findings.extend(postgres::examine_databases(config)?);
     inspection.findings.extend(config.relay.iter().flat_map(queue::examine));
     for spread in config.slot_spread() {
         let words = format!("policy {}: {}", spread.policy, spread.words());

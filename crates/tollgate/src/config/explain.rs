@@ -8,6 +8,7 @@ mod outage;
 
 use serde::Serialize;
 use tollgate_core::key::{FieldKind, Kinds};
+use tollgate_core::rows::RowCount;
 use tollgate_core::{Banning, Field, OnExceed, Plan, Policies, Rule};
 
 pub use counting::count_when;
@@ -33,6 +34,9 @@ pub struct RuleInWords {
     /// The field whose number is counted instead of the cost, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<String>,
+    /// Which rows it counts, if it counts rows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub count_rows: Option<RowsInWords>,
     /// Which attempts it counts, if that depends on their responses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count_when: Option<String>,
@@ -47,6 +51,19 @@ pub struct RuleInWords {
     pub policies: Vec<String>,
     /// Whether it is enabled.
     pub enabled: bool,
+}
+
+/// The rows that a rule counts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RowsInWords {
+    /// The database they are in.
+    pub database: String,
+    /// The query that counts them.
+    pub query: String,
+    /// How long counting may take.
+    pub timeout: String,
+    /// How long a count may be used again to deny attempts.
+    pub cache: String,
 }
 
 /// A limit as text.
@@ -82,6 +99,7 @@ pub fn rule(rule: &Rule, policies: &Policies) -> RuleInWords {
             .map(|(key, limits)| OverrideInWords { key: shown(key), limits: plan(limits) })
             .collect(),
         count: rule.count.as_ref().map(ToString::to_string),
+        count_rows: rule.rows.as_deref().map(rows),
         count_when: rule.count_when.map(|classes| count_when(&classes.into())),
         on_exceed: on_exceed(rule.on_exceed),
         on_outage: on_outage(rule),
@@ -92,6 +110,15 @@ pub fn rule(rule: &Rule, policies: &Policies) -> RuleInWords {
             .map(|policy| policy.name.to_string())
             .collect(),
         enabled: rule.enabled,
+    }
+}
+
+fn rows(rows: &RowCount) -> RowsInWords {
+    RowsInWords {
+        database: rows.database.to_string(),
+        query: rows.query.to_string(),
+        timeout: rows.timeout.to_string(),
+        cache: rows.cache.to_string(),
     }
 }
 

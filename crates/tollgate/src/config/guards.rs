@@ -85,6 +85,7 @@ pub(super) fn make(
             ban: None,
             count: None,
             count_when: None,
+            count_rows: None,
             enabled: None,
             code: None,
             secret: None,

@@ -2,6 +2,7 @@
 //! comments are the descriptions in the JSON Schema.
 
 pub(super) mod clients;
+pub(super) mod databases;
 mod forms;
 pub(super) mod gateway;
 pub(super) mod guards;
@@ -13,6 +14,7 @@ use schemars::transform::RecursiveTransform;
 use schemars::{JsonSchema, Schema};
 use serde::Deserialize;
 
+pub(super) use databases::{CountRows, Database};
 pub(super) use forms::{AllowedForm, AllowedTable, BlockedForm, BlockedTable, By, CountWhen, DeferForm};
 pub(super) use forms::{
     FieldForm, FieldTable, IpForm, LimitText, Limits, OnExceedForm, PolicyForm, PolicyTable,
@@ -59,6 +61,9 @@ pub(super) struct Written {
     /// `local 1/3`, `allow` or `deny`. It also applies to policies created over the API. By default `local 50%`.
     #[schemars(regex(pattern = ON_OUTAGE_PATTERN), default = "half", example = "local 100%")]
     pub(super) on_outage: Option<String>,
+    /// Databases of the application, by name. Rules count rows in them.
+    #[schemars(extend("propertyNames" = { "pattern": "^[a-z0-9_.-]{1,64}$" }))]
+    pub(super) databases: Option<Named<Database>>,
     /// What fields hold, and so how their values are made comparable. `ip`, `client_ip`, `sender`,
     /// `recipient`, `domain`, `sender_domain` and `recipient_domain` are known; all others are text.
     pub(super) fields: Option<Named<FieldForm>>,
@@ -164,7 +169,7 @@ pub(super) enum SyncForm {
 /// A rule: a named level with its key and its limits.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a table, as in `{ by: ip, limits: [10/s burst 50] }`")]
-#[schemars(extend("required" = ["limits"]))]
+#[schemars(extend("oneOf" = [{ "required": ["limits"] }, { "required": ["count_rows"] }]))]
 pub(super) struct Rule {
     /// A name for the application, as in `MAX_ACTIVE_DEALS`: every denial by the rule carries it. 1 to 64 of
     /// `A-Z a-z 0-9 _ . -`.
@@ -177,6 +182,9 @@ pub(super) struct Rule {
     #[serde(default, deserialize_with = "forms::present")]
     #[schemars(with = "Limits")]
     pub(super) limits: Option<Limits>,
+    /// Rows of the application that it counts instead of attempts, and how many there may be. An attempt is
+    /// allowed if there is room for another row, and reserves its place until the row is committed.
+    pub(super) count_rows: Option<CountRows>,
     /// Limits of single keys, by the key: values in the order of `by`, separated by commas.
     pub(super) overrides: Option<Named<Limits>>,
     /// What happens when a limit is exceeded; by default `reject`.

@@ -85,11 +85,7 @@ const LEAST_SECRET: usize = 16;
 const MOST_LIFETIME: Span = Span::from_secs(28 * 86_400);
 
 /// Converts and checks the section.
-pub(super) fn mean(
-    written: &raw::Relay,
-    known: Known<'_>,
-    findings: &mut Findings<'_>,
-) -> Option<RelayConfig> {
+pub(super) fn mean(written: &raw::Relay, known: Known<'_>, findings: &mut Findings<'_>) -> RelayConfig {
     let path = Path::of(&["relay"]);
     let hostname = hostname(written.hostname.as_deref(), &path.key("hostname"), findings);
     let directory = written.queue.as_ref().and_then(|queue| queue.dir.as_deref()).unwrap_or(DIRECTORY);
@@ -114,7 +110,7 @@ pub(super) fn mean(
     settings.authorities = authorities(written.tls_ca.as_deref(), &path.key("tls_ca"), findings);
     settings.secret_key = secret_key(written, known.environment, &path, findings);
     doubts::find(written, &listeners, &settings, &path, findings);
-    Some(RelayConfig { listeners, settings })
+    RelayConfig { listeners, settings }
 }
 
 /// A stage of a message's path, and the fields known there.

@@ -10,6 +10,7 @@ use tollgate_core::key::{FieldKind, Kinds, check_field_name};
 use tollgate_core::policy::nearest;
 use tollgate_core::{Banning, Code, Deferral, Field, OnExceed, OnOutage, Plan, Rule, Span};
 
+use super::count_rows::{self, Limited};
 use super::counting;
 use super::guards;
 use super::limits;
@@ -125,30 +126,17 @@ fn mean_one(
     let name: Arc<str> = name.into();
     let code = written.code.as_deref().and_then(|code| mean_code(code, &path.key("code"), findings));
     let by = mean_by(written.by.as_ref(), kinds, &path.key("by"), findings);
-    let plan = match &written.limits {
-        Some(limits) => limits::plan(&name, limits, &path.key("limits"), findings),
-        None => {
-            findings
-                .key(path, "the rule has no `limits`: add them, as in `limits: 100/hour`, or `unlimited`");
-            None
-        }
-    };
+    let limited = count_rows::limited(&name, written, by.as_deref(), path, findings);
+    let plan = limited.as_ref().map(|(plan, _)| plan);
     let on_exceed = match &written.on_exceed {
         Some(form) => mean_on_exceed(form, &path.key("on_exceed"), findings),
         None => Some(OnExceed::Reject),
     };
     let on_outage = match &written.on_outage {
-        Some(text) => mean_on_outage(text, plan.as_deref(), &path.key("on_outage"), findings),
-        None => plan.as_deref().map(|plan| default.as_default_of(plan)),
+        Some(text) => mean_on_outage(text, limited.as_ref(), &path.key("on_outage"), findings),
+        None => limited.as_ref().map(|limited| count_rows::default_of(default, limited)),
     };
-    let count = match written.count.as_deref().map(|field| (field, check_field_name(field))) {
-        None => Some(None),
-        Some((field, Ok(()))) => Some(Some(field.into())),
-        Some((_, Err(message))) => {
-            findings.value(&path.key("count"), message);
-            None
-        }
-    };
+    let count = mean_count(written.count.as_deref(), &path.key("count"), findings);
     let count_when = match &written.count_when {
         Some(form) => {
             counting::mean(form, &path.key("count_when"), findings).map(|statuses| Some(statuses.classes()))
@@ -159,7 +147,8 @@ fn mean_one(
         name,
         code,
         by: by?,
-        plan: plan?,
+        plan: Arc::clone(plan?),
+        rows: limited.as_ref().and_then(|(_, rows)| rows.clone()),
         overrides: Default::default(),
         on_exceed: on_exceed?,
         on_outage: on_outage?,
@@ -176,15 +165,22 @@ fn mean_one(
     let overrides = mean_overrides(&rule.name, written.overrides.as_ref(), at, findings);
     rule.ban = mean_ban(written.ban.as_deref(), &rule, &path.key("ban"), findings);
     counting::check(&rule, &rule.plan, &path.key("limits"), findings);
+    add_overrides(&mut rule, overrides, findings);
+    Some(Arc::new(if secret { rule.with_secret_keys() } else { rule }))
+}
+
+/// Adds limits of single keys to a rule, as far as they fit it.
+fn add_overrides(rule: &mut Rule, overrides: Vec<(&str, Arc<Plan>, Path)>, findings: &mut Findings<'_>) {
     for (key, plan, path) in overrides {
-        counting::check(&rule, &plan, &path, findings);
+        counting::check(rule, &plan, &path, findings);
+        count_rows::check(rule, &plan, &path, findings);
         match rule.key_of(key) {
-            None => findings.key(&path, other_network(&rule, key).unwrap_or_else(|| misfit(&rule, key))),
+            None => findings.key(&path, other_network(rule, key).unwrap_or_else(|| misfit(rule, key))),
             Some(text) if rule.overrides.contains_key(&text) => findings.key(
                 &path,
                 format!(
                     "this key is the same as one above it: both are counted as `{}`",
-                    shown_of(&rule, &text)
+                    shown_of(rule, &text)
                 ),
             ),
             Some(text) => {
@@ -192,7 +188,13 @@ fn mean_one(
             }
         }
     }
-    Some(Arc::new(if secret { rule.with_secret_keys() } else { rule }))
+}
+
+/// The field that a rule counts by, or that there is none; nothing at all if it is wrong.
+fn mean_count(written: Option<&str>, path: &Path, findings: &mut Findings<'_>) -> Option<Option<Arc<str>>> {
+    let Some(field) = written else { return Some(None) };
+    check_field_name(field).map_err(|message| findings.value(path, message)).ok()?;
+    Some(Some(field.into()))
 }
 
 /// The code of a rule. An invalid one is reported, but does not invalidate the rule.
@@ -272,7 +274,7 @@ pub(super) fn default_on_outage(written: Option<&str>, findings: &mut Findings<'
 /// The `on_outage` of a rule. A rule whose limits have no share cannot use `local`.
 fn mean_on_outage(
     text: &str,
-    plan: Option<&Plan>,
+    limited: Option<&Limited>,
     path: &Path,
     findings: &mut Findings<'_>,
 ) -> Option<OnOutage> {
@@ -283,7 +285,11 @@ fn mean_on_outage(
             return None;
         }
     };
-    let whole = plan.and_then(|plan| plan.limits().iter().find(|limit| !limit.has_share()));
+    if let (OnOutage::Local(_), Some((_, Some(_)))) = (on_outage, limited) {
+        findings.value(path, "rows cannot be counted by each node alone: write `deny` or `allow`");
+        return None;
+    }
+    let whole = limited.and_then(|(plan, _)| plan.limits().iter().find(|limit| !limit.has_share()));
     if let (OnOutage::Local(_), Some(limit)) = (on_outage, whole) {
         findings.value(
             path,

@@ -15,6 +15,7 @@ use super::limits;
 use super::problem::{Findings, hint, shown};
 use super::raw::{self, StoreForm, StoreTable};
 use super::tree::Path;
+pub(super) use postgres::mean as postgres_settings;
 use tollgate_postgres::Settings as PostgresSettings;
 use tollgate_redis::Settings as RedisSettings;
 
@@ -51,6 +52,16 @@ impl StoreConfig {
         }
         self
     }
+}
+
+/// The secret in an environment variable.
+pub(super) fn from_environment(name: &str, environment: &HashMap<String, String>) -> Result<String, String> {
+    redis::from_environment(name, environment).map(|secret| secret.0)
+}
+
+/// The secret in a file.
+pub(super) fn from_file(file: &str) -> Result<String, String> {
+    redis::from_file(file).map(|secret| secret.0)
 }
 
 /// When a file store is written to disk.

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use anyhow::Context;
 use prometheus_client::registry::Registry;
 use tollgate_core::Span;
+use tollgate_core::rows::RowSource;
 use tollgate_core::store::{Records, Store};
 use tollgate_doors::{AccessKey, ForwardAuthSettings, MailTenant};
 use tollgate_engine::{Admissions, Engine, Fallback, Leases, Pacer, PacerOptions, Parts};
 use tollgate_gateway::{Gateway, Parts as GatewayParts, Settings};
-use tollgate_postgres::{PostgresStore, Settings as PostgresSettings};
+use tollgate_postgres::{Databases, PostgresStore, Settings as PostgresSettings};
 use tollgate_redis::{RedisStore, Settings as RedisSettings};
 use tollgate_store::file::{FileEvent, FileOptions, FileStore, OpenReport, Syncing};
 use tollgate_store::{MemoryStore, SteadyClock, SystemClock};
@@ -24,6 +25,8 @@ use crate::config::{ApiKey, Config, Role, StoreConfig, Sync};
 pub(crate) struct Assembly {
     /// Admits attempts, for every door.
     pub(crate) admissions: Admissions,
+    /// Where rules count rows.
+    pub(crate) databases: Arc<Databases>,
     pub(crate) registry: Registry,
     /// Saves unsaved counters.
     pub(crate) flush: Box<dyn FnOnce() -> anyhow::Result<()> + Send>,
@@ -65,7 +68,10 @@ pub(crate) async fn assemble(config: &Config) -> anyhow::Result<Assembly> {
     let engine = Engine::start(config.policies.clone(), parts)
         .await
         .context("cannot read run-time changes from the store")?;
-    let engine = Arc::new(engine);
+    let databases = Databases::new(&config.databases).map_err(anyhow::Error::msg);
+    let databases = Arc::new(databases.context("a database of `databases` cannot be used")?);
+    let engine = Arc::new(engine.counting_rows(Arc::clone(&databases) as Arc<dyn RowSource>));
+    registry.register_collector(Box::new(engine.row_meters().clone()));
     let leases = Arc::new(Leases::new(Arc::clone(&engine), Arc::new(SteadyClock::new())));
     // In the main runtime, so that waiting calls do not depend on the gateway's threads.
     let runtime = tokio::runtime::Handle::current();
@@ -85,7 +91,7 @@ pub(crate) async fn assemble(config: &Config) -> anyhow::Result<Assembly> {
     if gateway.is_some() || relay.is_some() {
         registry.register_collector(Box::new(admissions.leases.meters()));
     }
-    Ok(Assembly { admissions, registry, flush: kept.flush, gateway, pacer, relay })
+    Ok(Assembly { admissions, databases, registry, flush: kept.flush, gateway, pacer, relay })
 }
 
 fn start_gateway(settings: &Settings, admissions: &Admissions) -> anyhow::Result<Arc<Gateway>> {

@@ -9,6 +9,7 @@ use tollgate_core::{Policies, Span};
 use tollgate_doors::{AccessKeys, ForwardAuth};
 use tollgate_engine::Engine;
 use tollgate_gateway::{Gateway, Settings};
+use tollgate_postgres::Databases;
 use tollgate_relay::Relay;
 
 use super::assemble::{access_keys, forward_auth};
@@ -30,6 +31,7 @@ pub(crate) struct InForce {
     pub(crate) gateway: Option<Arc<Gateway>>,
     pub(crate) relay: Option<Arc<Relay>>,
     pub(crate) told: Arc<Told>,
+    pub(crate) databases: Arc<Databases>,
 }
 
 /// Reloads the configuration and puts its policies and keys in force, all of them or none.
@@ -65,6 +67,9 @@ impl InForce {
         let last = std::mem::replace(policies, config.policies.clone());
         self.forward_auth.replace(forward_auth(&config));
         self.told.replace(config.webhooks);
+        if let Err(error) = self.databases.replace(&config.databases) {
+            tracing::error!(component = "rows", %error, "the old databases stay in use");
+        }
         if self.gateway.is_some() || self.relay.is_some() {
             self.engine.reload(config.policies.beside(&last));
         }

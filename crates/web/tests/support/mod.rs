@@ -87,6 +87,7 @@ pub fn rule(name: &str, by: &[&str], limits: &[&str]) -> Rule {
         code: None,
         count: None,
         count_when: None,
+        rows: None,
         ban: None,
         on_outage: OnOutage::of(&plan),
         plan,

@@ -10,8 +10,8 @@ fn time() -> impl Strategy<Value = Timestamp> {
 
 fn state() -> impl Strategy<Value = RecipientState> {
     let last = || {
-        let parts = (time(), ".{0,20}", ".{0,40}", prop::option::of(".{0,20}"));
-        parts.prop_map(|(at, status, reply, remote)| Final { at, status, reply, remote })
+        let parts = (time(), ".{0,20}", ".{0,40}", prop::option::of(".{0,20}"), any::<bool>());
+        parts.prop_map(|(at, status, reply, remote, reports)| Final { at, status, reply, remote, reports })
     };
     prop_oneof![
         Just(RecipientState::Waiting),

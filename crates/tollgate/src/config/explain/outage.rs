@@ -49,6 +49,7 @@ mod tests {
             ban: None,
             count: None,
             count_when: None,
+            rows: None,
             enabled: true,
             secret: false,
         }

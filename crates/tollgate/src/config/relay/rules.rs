@@ -23,12 +23,13 @@ const RECIPIENTS: &str = "recipients";
 
 /// Prepares the rules before the policies are built.
 pub(in crate::config) fn prepare(
-    written: &Relay,
+    written: Option<&Relay>,
     policies: &Named<PolicyForm>,
     on_outage: OnOutage,
     rules: &mut Rules,
     findings: &mut Findings<'_>,
 ) {
+    let Some(written) = written else { return };
     if !rules.written().any(|name| name == ACCOUNT) {
         rules.put(own_rule(on_outage));
     }
@@ -88,13 +89,13 @@ fn with_limits(written: &Relay, mut rule: Rule, findings: &mut Findings<'_>) -> 
 
 /// Adds the rule `account` to the deliver policy, or builds a policy of it.
 pub(in crate::config) fn complete(
-    written: &Relay,
+    written: Option<&Relay>,
     rules: &Rules,
     policies: &mut Vec<Policy>,
     tags: &mut HashMap<String, String>,
     findings: &mut Findings<'_>,
 ) {
-    let Some(account) = rules.find(ACCOUNT) else { return };
+    let (Some(written), Some(account)) = (written, rules.find(ACCOUNT)) else { return };
     let name = written.deliver.as_deref().unwrap_or(DELIVER);
     let Some(place) = policies.iter().position(|policy| &*policy.name == name) else {
         // A name without a policy is reported where it is written.

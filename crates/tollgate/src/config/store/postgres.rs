@@ -16,7 +16,7 @@ pub(super) fn is_address(text: &str) -> bool {
 }
 
 /// Converts the address at `at`, with the settings of the table at `path`.
-pub(super) fn mean(
+pub(in crate::config) fn mean(
     url: &str,
     at: &Path,
     table: &StoreTable,

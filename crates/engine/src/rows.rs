@@ -1,0 +1,292 @@
+//! Counting rows of the application before an attempt may pass.
+//!
+//! The store has allowed the attempt, and has taken everything. Until the rows are counted, and also if the
+//! caller goes away meanwhile, what was taken is to be given back.
+
+mod meter;
+mod recent;
+
+use std::sync::Arc;
+
+use tollgate_core::rows::{Exceeded, RowsToCount};
+use tollgate_core::{
+    Attempt, Decision, Line, OnOutage, Origin, Outcome, Reason, RowSource, RowsError, Rule, Span, StoreError,
+    Timestamp,
+};
+
+use crate::admit::{Unsettled, at_first_poll};
+use crate::engine::{Aim, Engine, Fault, Snapshot};
+use crate::log_limiter::PacedLog;
+use crate::receipt::Home;
+use crate::taken::{Pending, Refund};
+use recent::Recent;
+
+pub use meter::RowMeters;
+
+/// How long an attempt looks before it takes after rows have denied one at the same key.
+const LOOKS_FIRST: Span = Span::from_secs(1);
+
+/// What an engine counts rows with.
+pub(crate) struct Rows {
+    source: Option<Arc<dyn RowSource>>,
+    recent: Recent,
+    /// The keys at which rows have just denied an attempt.
+    denied: Recent,
+    log: PacedLog,
+    meters: RowMeters,
+}
+
+/// What an attempt has taken whose rows are being counted. Dropped, it is given back.
+struct Reserved<'e> {
+    engine: &'e Engine,
+    pending: Option<Pending>,
+}
+
+impl Rows {
+    pub(crate) fn new() -> Self {
+        Self {
+            source: None,
+            recent: Recent::default(),
+            denied: Recent::default(),
+            log: PacedLog::default(),
+            meters: RowMeters::default(),
+        }
+    }
+}
+
+impl Engine {
+    /// The same engine, which counts rows in these databases.
+    #[must_use]
+    pub fn counting_rows(mut self, source: Arc<dyn RowSource>) -> Self {
+        self.rows.source = Some(source);
+        self
+    }
+
+    /// What is counted about counting rows.
+    pub fn row_meters(&self) -> &RowMeters {
+        &self.rows.meters
+    }
+
+    /// Decides an attempt whose policy counts rows, and whose charges are not empty.
+    pub(crate) async fn decide_with_rows<'a>(
+        &self,
+        aim: Aim,
+        pinned: &'a Snapshot,
+        attempt: &Attempt<'a>,
+        decision: &mut Decision<'a>,
+    ) -> Result<(), Fault> {
+        let ticket = decision.charges.ticket;
+        if self.looks_first(aim, decision) {
+            self.settle_and_count(Aim::Peek, pinned, attempt, decision).await?;
+            if !decision.allowed() {
+                return Ok(());
+            }
+            self.open(pinned, attempt, ticket, decision)?;
+        }
+        self.settle_and_count(aim, pinned, attempt, decision).await
+    }
+
+    async fn settle_and_count<'a>(
+        &self,
+        aim: Aim,
+        pinned: &'a Snapshot,
+        attempt: &Attempt<'a>,
+        decision: &mut Decision<'a>,
+    ) -> Result<(), Fault> {
+        if let Some(shared) = &self.shared {
+            self.decide_shared(shared, aim, pinned, attempt, decision).await?;
+        } else {
+            let Decision { charges, outcome, .. } = &mut *decision;
+            self.settle(&*self.store, aim, charges, outcome).await.map_err(Fault::Store)?;
+            decision.conclude(Origin::Store);
+        }
+        if decision.outcome.allowed {
+            self.count_rows(aim, decision).await;
+        }
+        Ok(())
+    }
+
+    /// Whether rows have just denied an attempt at a key of this decision. Then it looks before it takes:
+    /// attempts that are made again and again would deny each other by their reservations, although there
+    /// is room for one of them.
+    fn looks_first(&self, aim: Aim, decision: &Decision<'_>) -> bool {
+        let now = self.steady_now();
+        let denied =
+            |line: &Line<'_>| self.rows.denied.recall(&line.rule.name, line.key, LOOKS_FIRST, now).is_some();
+        aim == Aim::Take && decision.lines().any(|line| line.rule.rows.is_some() && denied(&line))
+    }
+
+    fn steady_now(&self) -> Timestamp {
+        Timestamp::from_micros(self.stopwatch.delta_as_nanos(0, self.stopwatch.raw()) / 1_000)
+    }
+
+    /// Remembers whether rows denied an attempt at this key.
+    fn note_rows(&self, ask: &RowsToCount, rows: u64, is_denied: bool, decision: &Decision<'_>) {
+        let Some(line) = decision.lines().nth(ask.charge) else { return };
+        let rule = Arc::clone(&line.rule.name);
+        if is_denied {
+            self.rows.denied.remember(rule, line.key, rows, self.steady_now());
+        } else {
+            self.rows.denied.forget(rule, line.key);
+        }
+    }
+
+    /// Counts the rows that the rules of a decision ask for, and weighs it again.
+    async fn count_rows(&self, aim: Aim, decision: &mut Decision<'_>) {
+        let asked = decision.rows_to_count();
+        if asked.is_empty() {
+            return;
+        }
+        let mut reserved = Reserved::new(self, decision);
+        let mut degraded = false;
+        for ask in &asked {
+            match self.rows_for(aim, ask, decision).await {
+                Ok(rows) => {
+                    let is_denied = decision.add_rows(ask.charge, rows);
+                    if is_denied || aim == Aim::Take {
+                        self.note_rows(ask, rows, is_denied, decision);
+                    }
+                    if is_denied {
+                        break;
+                    }
+                }
+                Err(error) if self.denies_uncounted(ask, &error, decision) => {
+                    decision.refuse(ask.charge, Reason::Uncounted, decision.outcome.now);
+                    self.note_uncounted(aim, decision);
+                    return reserved.refund(|_| true).await;
+                }
+                Err(_) => degraded = true,
+            }
+        }
+        match decision.weigh_rows() {
+            Exceeded::Enforced => return reserved.refund(|_| true).await,
+            Exceeded::Observed(0) => reserved.keep(),
+            Exceeded::Observed(charges) => reserved.refund(|index| charges & (1 << index) != 0).await,
+        }
+        if degraded {
+            decision.origin = Origin::Outage(Reason::Uncounted);
+            self.note_uncounted(aim, decision);
+        }
+    }
+
+    /// The rows for one charge: as they were a moment ago, if that is enough to deny it.
+    async fn rows_for(&self, aim: Aim, ask: &RowsToCount, decision: &Decision<'_>) -> Result<u64, RowsError> {
+        let line = decision.lines().nth(ask.charge).expect("what is to be counted is for a charge");
+        let (rule, key, now) = (Arc::clone(&line.rule.name), line.key, decision.outcome.now);
+        if let Some(rows) = self.rows.recent.recall(&rule, key, ask.rows.cache, now)
+            && (aim == Aim::Peek || decision.exceeds_with_rows(ask.charge, rows))
+        {
+            return Ok(rows);
+        }
+        let rows = self.count(ask).await?;
+        if ask.rows.cache > Span::ZERO {
+            self.rows.recent.remember(rule, key, rows, now);
+        }
+        Ok(rows)
+    }
+
+    async fn count(&self, ask: &RowsToCount) -> Result<u64, RowsError> {
+        let counted = match &self.rows.source {
+            Some(source) => source.count(&ask.rows, &ask.values).await,
+            None => Err(RowsError::Unreachable { reason: "no database is configured".to_owned() }),
+        };
+        self.rows.meters.count(&ask.rows.database, counted.is_ok());
+        counted
+    }
+
+    /// Whether a rule denies an attempt whose rows could not be counted. It is logged either way.
+    fn denies_uncounted(&self, ask: &RowsToCount, error: &RowsError, decision: &Decision<'_>) -> bool {
+        let line = decision.lines().nth(ask.charge).expect("what is to be counted is for a charge");
+        let denies = !line.rule.observes() && line.rule.on_outage != OnOutage::Allow;
+        if let Some(held_back) = self.rows.log.admit(decision.outcome.now) {
+            let (rule, database) = (&*line.rule.name, &*ask.rows.database);
+            let held_back = Some(held_back).filter(|lines| *lines > 0);
+            tracing::warn!(
+                component = "rows",
+                rule,
+                database,
+                %error,
+                held_back,
+                "rows cannot be counted: the rule applies its `on_outage`"
+            );
+        }
+        denies
+    }
+
+    fn note_uncounted(&self, aim: Aim, decision: &Decision<'_>) {
+        if let (Some(shared), Aim::Take) = (&self.shared, aim) {
+            shared.meters.count_degraded(&decision.policy().name, Reason::Uncounted);
+        }
+    }
+
+    /// What every limit of a rule shows at a key, with the rows that count there.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot answer, or the rows cannot be counted.
+    pub async fn look_with_rows(&self, rule: &Rule, key: &str) -> Result<Outcome, StoreError> {
+        let plan = rule.plan_at(key);
+        let mut outcome = self.look(plan, key).await?;
+        if let (Some(rows), Some(values)) = (&rule.rows, rule.values_of(key)) {
+            let values = values.into_iter().map(|(_, value)| value).collect();
+            let ask = RowsToCount { charge: 0, rows: Arc::clone(rows), values };
+            let counted = self.count(&ask).await;
+            let rows = counted.map_err(|error| StoreError::Unavailable { reason: error.to_string() })?;
+            plan.add_rows(&mut outcome.readings, rows);
+        }
+        Ok(outcome)
+    }
+}
+
+impl<'e> Reserved<'e> {
+    fn new(engine: &'e Engine, decision: &Decision<'_>) -> Self {
+        Self { engine, pending: Pending::of(decision, Unsettled::Refund) }
+    }
+
+    /// Keeps what was taken.
+    fn keep(mut self) {
+        self.pending = None;
+    }
+
+    /// Gives back the charges that `is_owed` names by their place in the decision, and keeps the others.
+    async fn refund(&mut self, is_owed: impl Fn(usize) -> bool) {
+        let Some(pending) = &mut self.pending else { return };
+        pending.retain(is_owed);
+        pending.quieten();
+        let engine = self.engine;
+        if engine.is_far(pending.home()) {
+            if let Some(pending) = self.pending.take() {
+                // What the store does not take now is offered to it again.
+                let _ = Refund::new(engine, pending).make().await;
+            }
+            return;
+        }
+        // Nothing can be lacking for a refund in this process.
+        let _ = engine.refund_here(pending).await;
+        self.pending = None;
+    }
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        let Some(pending) = self.pending.take() else { return };
+        if self.engine.is_far(pending.home()) {
+            drop(Refund::new(self.engine, pending));
+        } else {
+            drop(at_first_poll(self.engine.refund_here(&pending)));
+        }
+    }
+}
+
+impl Engine {
+    /// Whether what was taken there is in a store that others share.
+    fn is_far(&self, home: Home) -> bool {
+        self.shared.is_some() && home == Home::Store
+    }
+}
+
+impl std::fmt::Debug for Rows {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rows").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,141 @@
+//! The connections to one database of the application: a few, made when they are needed, each used by one
+//! count at a time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rustls::ClientConfig;
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, timeout};
+use tokio_postgres::{Client, NoTls};
+use tokio_postgres_rustls::MakeRustlsConnect;
+use tollgate_core::RowsError;
+
+use super::query::meaning;
+use crate::settings::{Settings, Tls};
+
+/// How long a failed connection keeps others from being tried.
+const BACK_OFF: Duration = Duration::from_millis(100);
+
+/// The connections to one database.
+pub(super) struct Lines {
+    settings: Settings,
+    tls: Option<Arc<ClientConfig>>,
+    /// Where connections live, whichever thread a count runs on.
+    handle: Handle,
+    places: Arc<Semaphore>,
+    idle: Mutex<Vec<Open>>,
+    failed: Mutex<Option<(Instant, RowsError)>>,
+}
+
+/// A connection that is in use. Dropped, it is closed, unless it is given back.
+pub(super) struct Line {
+    lines: Arc<Lines>,
+    open: Open,
+    /// After the connection, so that there are never more than there are places.
+    _place: OwnedSemaphorePermit,
+}
+
+struct Open {
+    client: Client,
+    task: AbortHandle,
+}
+
+impl Lines {
+    pub(super) fn new(settings: Settings, handle: Handle) -> Result<Self, String> {
+        let tls = settings.tls.as_ref().map(Tls::configuration).transpose()?;
+        let places = Arc::new(Semaphore::new(settings.connections));
+        let (idle, failed) = (Mutex::default(), Mutex::default());
+        Ok(Self { settings, tls, handle, places, idle, failed })
+    }
+
+    pub(super) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// A connection for one count.
+    pub(super) async fn line(self: &Arc<Self>) -> Result<Line, RowsError> {
+        let place = Arc::clone(&self.places).acquire_owned().await;
+        let place = place.map_err(|_| RowsError::TimedOut)?;
+        if let Some(open) = self.idle() {
+            return Ok(Line { lines: Arc::clone(self), open, _place: place });
+        }
+        if let Some((at, error)) = &*self.failed.lock()
+            && at.elapsed() < BACK_OFF
+        {
+            return Err(error.clone());
+        }
+        // Connecting may take longer than a count may: the connection is there for the next one then.
+        let (told, connected) = oneshot::channel();
+        let lines = Arc::clone(self);
+        self.handle.spawn(async move {
+            let open = lines.connect().await;
+            *lines.failed.lock() = open.as_ref().err().map(|error| (Instant::now(), error.clone()));
+            if let Err(Ok((open, place))) = told.send(open.map(|open| (open, place))) {
+                Line { lines, open, _place: place }.give_back();
+            }
+        });
+        let connected = connected.await.unwrap_or(Err(RowsError::TimedOut));
+        connected.map(|(open, place)| Line { lines: Arc::clone(self), open, _place: place })
+    }
+
+    fn idle(&self) -> Option<Open> {
+        let mut idle = self.idle.lock();
+        idle.retain(|open| !open.client.is_closed());
+        idle.pop()
+    }
+
+    /// Closes the connections that are not in use: what is wrong with one is probably wrong with all.
+    pub(super) fn close_idle(&self) {
+        self.idle.lock().clear();
+    }
+
+    async fn connect(&self) -> Result<Open, RowsError> {
+        let server = self.settings.connecting();
+        let connecting = async {
+            let open = match &self.tls {
+                None => {
+                    let (client, connection) = server.connect(NoTls).await?;
+                    // What went wrong with a connection is told to its counts.
+                    let task = self.handle.spawn(async { drop(connection.await) }).abort_handle();
+                    Open { client, task }
+                }
+                Some(tls) => {
+                    let tls = MakeRustlsConnect::new(ClientConfig::clone(tls));
+                    let (client, connection) = server.connect(tls).await?;
+                    let task = self.handle.spawn(async { drop(connection.await) }).abort_handle();
+                    Open { client, task }
+                }
+            };
+            Ok::<_, tokio_postgres::Error>(open)
+        };
+        match timeout(self.settings.connect_timeout, connecting).await {
+            Ok(open) => open.map_err(|error| meaning(&error)),
+            Err(_) => Err(RowsError::Unreachable { reason: "no connection within the time-out".into() }),
+        }
+    }
+}
+
+impl Line {
+    pub(super) fn client(&self) -> &Client {
+        &self.open.client
+    }
+
+    /// Keeps a connection on which no transaction is open.
+    pub(super) fn give_back(self) {
+        let Self { lines, open, _place } = self;
+        if !open.client.is_closed() {
+            lines.idle.lock().push(open);
+        }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        // Without this, a connection would stay for as long as the server leaves a statement unanswered.
+        self.task.abort();
+    }
+}
