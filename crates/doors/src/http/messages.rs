@@ -269,11 +269,14 @@ fn find(
     let lanes = LaneIndex::of(relay);
     let mut found = Vec::new();
     for _ in 0..MOST_PAGES {
-        let page = relay.queue().find(&filter.wanted, after, limit - found.len()).map_err(failed)?;
+        let most = limit - found.len();
+        let page = relay.queue().find(&filter.wanted, after, most).map_err(failed)?;
+        // The queue looked at as many messages as it does in one call.
+        let is_cut = page.messages.len() < most;
         let rows = page.messages.iter().map(|shown| RowShown::of(shown, &lanes));
         found.extend(rows.filter(|row| filter.status.is_none_or(|status| status == row.status())));
         after = page.next;
-        if after.is_none() || found.len() == limit {
+        if is_cut || after.is_none() || found.len() == limit {
             break;
         }
     }

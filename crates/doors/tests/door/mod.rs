@@ -102,10 +102,14 @@ impl Door {
         let store: Arc<dyn Store> = match kind {
             StoreKind::Memory => Arc::new(MemoryStore::new(Arc::clone(&clock) as _, 1_000_000)),
             StoreKind::Gone | StoreKind::Lost => {
-                Arc::new(FaultyStore::over(forgotten(&clock), |_| Meeting::unreachable()))
+                Arc::new(FaultyStore::over(forgotten(&clock), |call| match call {
+                    // The engine starts only with a store of this process that answers.
+                    Call::Probe => Meeting::Pass,
+                    _ => Meeting::unreachable(),
+                }))
             }
             StoreKind::Forgetful => Arc::new(FaultyStore::over(forgotten(&clock), |call| match call {
-                Call::Refund => Meeting::Pass,
+                Call::Refund | Call::Probe => Meeting::Pass,
                 _ => Meeting::unreachable(),
             })),
         };
