@@ -55,7 +55,7 @@ pub struct Turn {
     pub item: ItemKey,
     /// How many recipients wait.
     pub recipients: u32,
-    /// What kept it at its last turn, and until when, if it was kept.
+    /// The limit or the outage that deferred it last, and until when, if one did since its last attempt.
     pub kept: Option<(Cause, Timestamp)>,
 }
 
@@ -275,7 +275,9 @@ impl Lanes {
                 self.places.insert(item, Place { recipients, kept: None, ..place });
             }
             End::Blocked(sleep) => {
-                place.kept = Some((sleep.cause, sleep.until));
+                if matches!(sleep.cause, Cause::Limit | Cause::Outage) {
+                    place.kept = Some((sleep.cause, sleep.until));
+                }
                 self.places.insert(item, place);
                 self.block(place.lane, sleep, now);
             }
