@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
-use tokio_postgres::{Client, NoTls};
+use tokio_postgres::{Client, Config, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
 use tollgate_core::RowsError;
 
@@ -93,28 +93,35 @@ impl Lines {
         self.idle.lock().clear();
     }
 
+    /// A connection to the first host that accepts one.
     async fn connect(&self) -> Result<Open, RowsError> {
-        let server = self.settings.connecting();
-        let connecting = async {
-            let open = match &self.tls {
-                None => {
-                    let (client, connection) = server.connect(NoTls).await?;
-                    // What went wrong with a connection is told to its counts.
-                    let task = self.handle.spawn(async { drop(connection.await) }).abort_handle();
-                    Open { client, task }
+        let mut failed = RowsError::Unreachable { reason: "the address names no host".into() };
+        for server in self.settings.hosts() {
+            match timeout(self.settings.connect_timeout, self.connect_to(&server)).await {
+                Ok(Ok(open)) => return Ok(open),
+                Ok(Err(error)) => failed = meaning(&error),
+                Err(_) => {
+                    failed = RowsError::Unreachable { reason: "no connection within the time-out".into() };
                 }
-                Some(tls) => {
-                    let tls = MakeRustlsConnect::new(ClientConfig::clone(tls));
-                    let (client, connection) = server.connect(tls).await?;
-                    let task = self.handle.spawn(async { drop(connection.await) }).abort_handle();
-                    Open { client, task }
-                }
-            };
-            Ok::<_, tokio_postgres::Error>(open)
-        };
-        match timeout(self.settings.connect_timeout, connecting).await {
-            Ok(open) => open.map_err(|error| meaning(&error)),
-            Err(_) => Err(RowsError::Unreachable { reason: "no connection within the time-out".into() }),
+            }
+        }
+        Err(failed)
+    }
+
+    async fn connect_to(&self, server: &Config) -> Result<Open, tokio_postgres::Error> {
+        // The errors of a connection are reported to its counts.
+        match &self.tls {
+            None => {
+                let (client, connection) = server.connect(NoTls).await?;
+                let task = self.handle.spawn(async { drop(connection.await) }).abort_handle();
+                Ok(Open { client, task })
+            }
+            Some(tls) => {
+                let tls = MakeRustlsConnect::new(ClientConfig::clone(tls));
+                let (client, connection) = server.connect(tls).await?;
+                let task = self.handle.spawn(async { drop(connection.await) }).abort_handle();
+                Ok(Open { client, task })
+            }
         }
     }
 }
