@@ -32,7 +32,7 @@ pub(super) struct Lines {
 }
 
 /// A connection that is in use. Dropped, it is closed, unless it is given back.
-pub(super) struct Line {
+pub(super) struct RowLine {
     lines: Arc<Lines>,
     open: Open,
     /// After the connection, so that there are never more than there are places.
@@ -57,11 +57,11 @@ impl Lines {
     }
 
     /// A connection for one count.
-    pub(super) async fn line(self: &Arc<Self>) -> Result<Line, RowsError> {
+    pub(super) async fn line(self: &Arc<Self>) -> Result<RowLine, RowsError> {
         let place = Arc::clone(&self.places).acquire_owned().await;
         let place = place.map_err(|_| RowsError::TimedOut)?;
         if let Some(open) = self.idle() {
-            return Ok(Line { lines: Arc::clone(self), open, _place: place });
+            return Ok(RowLine { lines: Arc::clone(self), open, _place: place });
         }
         if let Some((at, error)) = &*self.failed.lock()
             && at.elapsed() < BACK_OFF
@@ -75,11 +75,11 @@ impl Lines {
             let open = lines.connect().await;
             *lines.failed.lock() = open.as_ref().err().map(|error| (Instant::now(), error.clone()));
             if let Err(Ok((open, place))) = told.send(open.map(|open| (open, place))) {
-                Line { lines, open, _place: place }.give_back();
+                RowLine { lines, open, _place: place }.give_back();
             }
         });
         let connected = connected.await.unwrap_or(Err(RowsError::TimedOut));
-        connected.map(|(open, place)| Line { lines: Arc::clone(self), open, _place: place })
+        connected.map(|(open, place)| RowLine { lines: Arc::clone(self), open, _place: place })
     }
 
     fn idle(&self) -> Option<Open> {
@@ -126,7 +126,7 @@ impl Lines {
     }
 }
 
-impl Line {
+impl RowLine {
     pub(super) fn client(&self) -> &Client {
         &self.open.client
     }
