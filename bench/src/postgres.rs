@@ -132,7 +132,7 @@ fn log(server: &Postgres, mode: &Mode) {
         store.take(&charges, &mut Outcome::default()).await.expect("an answer");
     });
     server.sql(
-        "INSERT INTO tollgate.entry SELECT e.counter, n, e.at, n, 1 FROM tollgate.entry e \
+        "INSERT INTO tollgate.entry SELECT e.counter, 0, n, e.at, n, 1 FROM tollgate.entry e \
          JOIN tollgate.counter c ON c.id = e.counter, generate_series(2, 20000) n WHERE c.rule = 'full'; \
          UPDATE tollgate.entry e SET cost = 1 FROM tollgate.counter c WHERE c.id = e.counter AND c.rule = 'full'; \
          UPDATE tollgate.counter SET seq = 20001 WHERE rule = 'full'",

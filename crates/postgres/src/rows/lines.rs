@@ -31,7 +31,7 @@ pub(super) struct Lines {
 }
 
 /// A connection that is in use. Dropped, it is closed, unless it is given back.
-pub(super) struct Line {
+pub(super) struct RowLine {
     lines: Arc<Lines>,
     open: Connection,
     /// After the connection, so that there are never more than there are places.
@@ -51,11 +51,11 @@ impl Lines {
     }
 
     /// A connection for one count.
-    pub(super) async fn line(self: &Arc<Self>) -> Result<Line, RowsError> {
+    pub(super) async fn line(self: &Arc<Self>) -> Result<RowLine, RowsError> {
         let place = Arc::clone(&self.places).acquire_owned().await;
         let place = place.map_err(|_| RowsError::TimedOut)?;
         if let Some(open) = self.idle() {
-            return Ok(Line { lines: Arc::clone(self), open, _place: place });
+            return Ok(RowLine { lines: Arc::clone(self), open, _place: place });
         }
         if let Some((at, error)) = &*self.failed.lock()
             && at.elapsed() < BACK_OFF
@@ -69,11 +69,11 @@ impl Lines {
             let open = lines.connect().await;
             *lines.failed.lock() = open.as_ref().err().map(|error| (Instant::now(), error.clone()));
             if let Err(Ok((open, place))) = told.send(open.map(|open| (open, place))) {
-                Line { lines, open, _place: place }.give_back();
+                RowLine { lines, open, _place: place }.give_back();
             }
         });
         let connected = connected.await.unwrap_or(Err(RowsError::TimedOut));
-        connected.map(|(open, place)| Line { lines: Arc::clone(self), open, _place: place })
+        connected.map(|(open, place)| RowLine { lines: Arc::clone(self), open, _place: place })
     }
 
     fn idle(&self) -> Option<Connection> {
@@ -87,26 +87,24 @@ impl Lines {
         self.idle.lock().clear();
     }
 
+    /// A connection to the first host that accepts one. Each host has its own time.
     async fn connect(&self) -> Result<Connection, RowsError> {
-        let connecting = async {
-            let mut failure = None;
-            for server in self.settings.hosts() {
-                match Connection::open(&server, self.tls.as_deref(), &self.handle).await {
-                    Ok(connection) => return Ok(connection),
-                    Err(error) => failure = Some(meaning(&error)),
+        let mut failed = RowsError::Unreachable { reason: "the address names no host".into() };
+        for server in self.settings.hosts() {
+            let opening = Connection::open(&server, self.tls.as_deref(), &self.handle);
+            match timeout(self.settings.connect_timeout, opening).await {
+                Ok(Ok(connection)) => return Ok(connection),
+                Ok(Err(error)) => failed = meaning(&error),
+                Err(_) => {
+                    failed = RowsError::Unreachable { reason: "no connection within the time-out".into() };
                 }
             }
-            let nowhere = || RowsError::Unreachable { reason: "there is no host to connect to".into() };
-            Err(failure.unwrap_or_else(nowhere))
-        };
-        match timeout(self.settings.connect_timeout, connecting).await {
-            Ok(connected) => connected,
-            Err(_) => Err(RowsError::Unreachable { reason: "no connection within the time-out".into() }),
         }
+        Err(failed)
     }
 }
 
-impl Line {
+impl RowLine {
     pub(super) fn client(&self) -> &Client {
         &self.open.client
     }
