@@ -14,13 +14,13 @@ use axum::routing::{get, post};
 use tollgate_core::{Policies, Policy, Rule};
 use tollgate_engine::{Engine, Parts};
 use tollgate_store::{MemoryStore, SystemClock};
-use tollgate_tower::TollgateLayer;
+use tollgate_tower::{Statuses, TollgateLayer};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let client = Arc::new(Rule::new("client", &["ip"], vec!["10/s burst 30".parse()?])?);
     let mut login = Rule::new("login", &["ip"], vec!["5/min".parse()?])?;
-    login.count_when = Some("[401, 403]".parse()?);
+    login.count_when = Some("[401, 403]".parse::<Statuses>()?.classes());
     let login = Arc::new(login);
     let policies = Policies::new(
         true,

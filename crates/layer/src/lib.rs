@@ -54,3 +54,4 @@ pub use answering::Answering;
 pub use body::Held;
 pub use layer::TollgateLayer;
 pub use service::Tollgate;
+pub use tollgate_web::Statuses;
