@@ -45,8 +45,7 @@ pub(crate) fn request(bytes: &[u8]) -> Option<HyperMessage> {
             .serve_connection(TokioIo::new(own), service);
         let _ = server.await;
     });
-    let message = seen.lock().expect("one thread").take();
-    message
+    Arc::into_inner(seen).and_then(|seen| seen.into_inner().expect("one thread"))
 }
 
 /// The first response in these bytes to a request of this method; `None` if hyper refuses it.

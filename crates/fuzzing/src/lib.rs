@@ -11,8 +11,11 @@ pub use http1::{http_request, http_response};
 pub use mail::{smtp_data, smtp_session};
 pub use text::{configuration, limit_grammar, login_body, normal_forms, receipt, redis_reply};
 
+/// Takes any bytes, and panics if a law does not hold.
+pub type Target = fn(&[u8]);
+
 /// Every target, by the name of its corpus.
-pub const ALL: [(&str, fn(&[u8])); 10] = [
+pub const ALL: [(&str, Target); 10] = [
     ("http_request", http_request),
     ("http_response", http_response),
     ("normal_forms", normal_forms),

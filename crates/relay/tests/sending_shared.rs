@@ -246,10 +246,6 @@ impl Store for Panicking {
     fn forget<'a>(&'a self, what: Forget<'a>) -> Answer<'a, ()> {
         self.inner.forget(what)
     }
-
-    fn retract<'a>(&'a self, charges: &'a Charges<'_>) -> Answer<'a, ()> {
-        self.inner.retract(charges)
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -51,7 +51,8 @@ use std::net::SocketAddr;
 use std::path::Path as FilePath;
 use std::sync::Arc;
 
-use tollgate_core::{Policies, Span};
+use tollgate_core::key::Kinds;
+use tollgate_core::{Policies, Roster, Span};
 use tollgate_gateway::settings::Settings;
 use tollgate_postgres::Settings as PostgresSettings;
 use tollgate_web::Answers;
@@ -242,22 +243,18 @@ fn mean(
     let keys = keys::mean(&written.keys.unwrap_or_default(), environment, &mut findings);
     let listen = listen::mean(written.listen.as_ref(), &keys, &mut findings);
     let store = store::mean(written.store.as_ref(), environment, &mut findings);
-    let written_databases = written.databases.unwrap_or_default();
-    let databases = databases::mean(&written_databases, environment, &mut findings);
     let kinds = fields::mean(&written.fields.unwrap_or_default(), &mut findings);
     let written_policies = written.policies.unwrap_or_default();
     let written_guards = written.guards.unwrap_or_default();
     let guarded = guards::guarded(&written_guards, &written_policies);
     let on_outage = rules::default_on_outage(written.on_outage.as_deref(), &mut findings);
     let written_rules = written.rules.unwrap_or_default();
-    databases::check_named(&written_rules, &written_databases, &mut findings);
+    let databases = databases::mean(written.databases, &written_rules, environment, &mut findings);
     let mut rules = rules::mean(&written_rules, &kinds, &guarded, on_outage, &mut findings);
     let made = guards::make(&written_guards, &kinds, &written_policies, &mut rules, &mut findings);
     let written_relay = written.relay.as_ref();
     relay::prepare(written_relay, &written_policies, on_outage, &mut rules, &mut findings);
-    let (blocklist, allowlist) =
-        (written.blocklist.unwrap_or_default(), written.allowlist.unwrap_or_default());
-    let roster = Arc::new(lists::mean(&blocklist, &allowlist, &kinds, &rules, &mut findings));
+    let roster = roster(written.blocklist, written.allowlist, &kinds, &rules, &mut findings);
     let mut tags = hash_tags::mean(&written_policies, &mut findings);
     let mut policies = policies::mean(&written_policies, &rules, &mut findings);
     policies.extend(made);
@@ -281,13 +278,12 @@ fn mean(
         written_guards: &guard_names,
     };
     let gateway = written.gateway.as_ref().and_then(|written| gateway::mean(written, known, &mut findings));
-    let taken = taken(listen, gateway.as_ref());
     let known = relay::Known {
         policies: &policies,
         guards: &guards,
         written_policies: &policy_names,
         written_guards: &guard_names,
-        taken: &taken,
+        taken: &taken(listen, gateway.as_ref()),
         environment,
     };
     let relay = written_relay.map(|written| relay::mean(written, known, &mut findings));
@@ -312,6 +308,18 @@ fn mean(
         valkey: Vec::new(),
     });
     findings.conclude(made)
+}
+
+/// Who is blocked and who never is.
+fn roster(
+    blocked: Option<Vec<raw::BlockedForm>>,
+    allowed: Option<Vec<raw::AllowedForm>>,
+    kinds: &Kinds,
+    rules: &rules::Rules,
+    findings: &mut Findings<'_>,
+) -> Arc<Roster> {
+    let (blocked, allowed) = (blocked.unwrap_or_default(), allowed.unwrap_or_default());
+    Arc::new(lists::mean(&blocked, &allowed, kinds, rules, findings))
 }
 
 /// A configuration file as it is now.

@@ -1,5 +1,6 @@
 //! The relay's API through the real program: the requests of the other mail proxy as its manual prints them, the command
 //! line, keys with tenants, and what a restart keeps.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod program;
 
@@ -142,119 +143,87 @@ fn the_printed_requests_of_the_other_proxy_work() {
     assert_eq!(sink.count(), 1);
 }
 
+/// Runs a command that is written as people type it.
+fn run(home: &Home, server: &Server, command: &str) -> Output {
+    home.run(server, &command.split(' ').collect::<Vec<_>>())
+}
+
+/// The errors of a command that must fail.
+fn refused(output: &Output) -> String {
+    assert!(!output.status.success(), "{output:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+const ADD: &str = "accounts add --tenant acme --host 127.0.0.1 --port 587 --tls none --user sender@example.com \
+                   --password-file password --limit-minute 10 --limit-hour 100 --limit-day 1000";
+
 #[test]
-fn accounts_and_the_queue_are_managed_from_the_command_line() {
+fn accounts_are_managed_from_the_command_line() {
+    let home = home();
+    let server = home.start();
+    let run = |command: &str| run(&home, &server, command);
+    std::fs::write(home.path("password"), format!("{PASSWORD}\n")).unwrap();
+    let id = text(&run(ADD)).trim().to_owned();
+    assert!(id.starts_with("account-"), "{id}");
+    let shown = text(&run(&format!("accounts show --tenant acme {id} --json")));
+    let shown: Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!(shown["limits"], json!(["10/min sliding", "100/hour sliding", "1000/day sliding"]), "{shown}");
+    let preset = "accounts add --tenant acme --id ses --host ses.example --preset ses-production";
+    assert_eq!(text(&run(preset)), "ses\n");
+    let list = text(&run("accounts list"));
+    assert!(list.contains("14/min sliding, 840/hour sliding, 50000/day sliding"), "{list}");
+    assert!(list.contains("fixed") && !list.contains(PASSWORD), "{list}");
+    assert!(refused(&run(preset)).contains("already"));
+    assert!(refused(&run("accounts remove --tenant fixed main")).contains("configuration file"));
+    for id in [&*id, "ses"] {
+        assert!(text(&run(&format!("accounts remove --tenant acme {id}"))).contains("removed"));
+    }
+    assert_no_password(&home, &server.stop());
+}
+
+#[test]
+fn the_queue_is_managed_from_the_command_line_and_a_restart_keeps_it() {
     let home = home();
     let server = home.start();
     std::fs::write(home.path("password"), format!("{PASSWORD}\n")).unwrap();
-    let add = [
-        "accounts",
-        "add",
-        "--tenant",
-        "acme",
-        "--host",
-        "127.0.0.1",
-        "--port",
-        "587",
-        "--tls",
-        "none",
-        "--user",
-        "sender@example.com",
-        "--password-file",
-        "password",
-        "--limit-minute",
-        "10",
-        "--limit-hour",
-        "100",
-        "--limit-day",
-        "1000",
-    ];
-    let id = text(&home.run(&server, &add)).trim().to_owned();
-    assert!(id.starts_with("account-"), "{id}");
-    let shown: Value = serde_json::from_str(&text(
-        &home.run(&server, &["accounts", "show", "--tenant", "acme", &id, "--json"]),
-    ))
-    .unwrap();
-    assert_eq!(shown["limits"], json!(["10/min sliding", "100/hour sliding", "1000/day sliding"]), "{shown}");
-    let preset = [
-        "accounts",
-        "add",
-        "--tenant",
-        "acme",
-        "--id",
-        "ses",
-        "--host",
-        "ses.example",
-        "--preset",
-        "ses-production",
-    ];
-    assert_eq!(text(&home.run(&server, &preset)), "ses\n");
-    let list = text(&home.run(&server, &["accounts", "list"]));
-    assert!(list.contains("14/min sliding, 840/hour sliding, 50000/day sliding"), "{list}");
-    assert!(list.contains("fixed") && !list.contains(PASSWORD), "{list}");
-    let taken = home.run(&server, &preset);
-    assert!(
-        !taken.status.success() && String::from_utf8_lossy(&taken.stderr).contains("already"),
-        "{taken:?}"
-    );
-    let fixed = home.run(&server, &["accounts", "remove", "--tenant", "fixed", "main"]);
-    assert!(String::from_utf8_lossy(&fixed.stderr).contains("configuration file"), "{fixed:?}");
-    for id in [&*id, "ses"] {
-        assert!(
-            text(&home.run(&server, &["accounts", "remove", "--tenant", "acme", id])).contains("removed")
-        );
-    }
-
     // Without an account the message waits; a restart keeps it, its idempotency key, and the accounts.
     let (status, sent) = submit(&home, &server, "one", &message());
     assert_eq!(status, "202", "{sent}");
     let message_id = sent["id"].as_str().unwrap().to_owned();
-    wait_until("the lane sleeps", || text(&home.run(&server, &["queue", "lanes"])).contains("paused"));
-    let top = text(&home.run(&server, &["top", "--once", "--interval", "100ms"]));
+    wait_until("the lane sleeps", || text(&run(&home, &server, "queue lanes")).contains("paused"));
+    let top = text(&run(&home, &server, "top --once --interval 100ms"));
     assert!(top.contains("there.example"), "{top}");
-    let add = [
-        "accounts",
-        "add",
-        "--tenant",
-        "other",
-        "--id",
-        "kept",
-        "--host",
-        "127.0.0.1",
-        "--tls",
-        "none",
-        "--user",
-        "u",
-        "--password-file",
-        "password",
-    ];
-    text(&home.run(&server, &add));
-    assert_eq!(text(&home.run(&server, &["queue", "pause", "--tenant", "acme"])), "paused\n");
+    let kept =
+        "accounts add --tenant other --id kept --host 127.0.0.1 --tls none --user u --password-file password";
+    text(&run(&home, &server, kept));
+    assert_eq!(text(&run(&home, &server, "queue pause --tenant acme")), "paused\n");
     let log = server.stop();
     let server = home.start();
-    wait_until("the pause holds again", || {
-        text(&home.run(&server, &["queue", "lanes"])).contains("an operator paused it")
-    });
-    assert_eq!(text(&home.run(&server, &["queue", "resume", "--tenant", "acme"])), "resumed\n");
-    assert!(text(&home.run(&server, &["accounts", "list"])).contains("kept"));
+    let run = |command: &str| run(&home, &server, command);
+    wait_until("the pause holds again", || text(&run("queue lanes")).contains("an operator paused it"));
+    assert_eq!(text(&run("queue resume --tenant acme")), "resumed\n");
+    assert!(text(&run("accounts list")).contains("kept"));
     let (status, again) = submit(&home, &server, "one", &message());
     assert_eq!((&*status, &again), ("202", &sent), "the first result");
     let mut other = message();
     other["subject"] = json!("another");
     assert_eq!(submit(&home, &server, "one", &other).0, "422");
-
-    let list = text(&home.run(&server, &["queue", "list", "--tenant", "acme"]));
+    let list = text(&run("queue list --tenant acme"));
     assert!(list.contains(&message_id) && list.contains("bob@there.example"), "{list}");
     assert_eq!(list.matches("queued").count(), 1, "one message was queued: {list}");
-    assert!(text(&home.run(&server, &["queue", "retry", &message_id])).contains("tried now"));
-    assert!(text(&home.run(&server, &["queue", "cancel", &message_id])).contains("is cancelled"));
-    let shown = text(&home.run(&server, &["queue", "show", &message_id]));
+    assert!(text(&run(&format!("queue retry {message_id}"))).contains("tried now"));
+    assert!(text(&run(&format!("queue cancel {message_id}"))).contains("is cancelled"));
+    let shown = text(&run(&format!("queue show {message_id}")));
     assert!(shown.contains("cancelled") && shown.contains("accepted"), "{shown}");
-    let unknown = home.run(&server, &["queue", "show", "00000000000000000000000000000000"]);
-    assert!(!unknown.status.success());
+    refused(&run("queue show 00000000000000000000000000000000"));
     let log = log + &server.stop();
-    assert!(!log.contains(PASSWORD), "{log}");
     assert!(log.contains("account.create") && log.contains("message.cancel"), "{log}");
+    assert_no_password(&home, &log);
+}
+
+/// Neither the log nor a file has the password, but the file that it was read from.
+fn assert_no_password(home: &Home, log: &str) {
+    assert!(!log.contains(PASSWORD), "{log}");
     for entry in walk(home.directory()) {
         let bytes = std::fs::read(&entry).unwrap();
         let found = bytes.windows(PASSWORD.len()).any(|window| window == PASSWORD.as_bytes());

@@ -8,7 +8,9 @@ use tollgate_core::{Span, Timestamp};
 
 /// The latest counts by rule and key, each with its moment.
 #[derive(Default)]
-pub(super) struct Recent(Mutex<HashMap<(Arc<str>, Box<str>), (u64, Timestamp)>>);
+pub(super) struct Recent(Mutex<HashMap<RuleAndKey, (u64, Timestamp)>>);
+
+type RuleAndKey = (Arc<str>, Box<str>);
 
 /// How many counts are remembered.
 const MOST: usize = 10_000;

@@ -15,10 +15,13 @@ use super::tree::Path;
 const MOST: usize = 32;
 
 pub(super) fn mean(
-    written: &Named<raw::Database>,
+    written: Option<Named<raw::Database>>,
+    rules: &Named<raw::Rule>,
     environment: &HashMap<String, String>,
     findings: &mut Findings<'_>,
 ) -> BTreeMap<String, Settings> {
+    let written = written.unwrap_or_default();
+    check_named(rules, &written, findings);
     if written.0.len() > MOST {
         let message = format!("{} databases: at most {MOST} are allowed", written.0.len());
         findings.key(&Path::of(&["databases"]), message);
@@ -68,11 +71,7 @@ fn mean_one(
 }
 
 /// Reports rules that count rows in a database that was not written.
-pub(super) fn check_named(
-    rules: &Named<raw::Rule>,
-    databases: &Named<raw::Database>,
-    findings: &mut Findings<'_>,
-) {
+fn check_named(rules: &Named<raw::Rule>, databases: &Named<raw::Database>, findings: &mut Findings<'_>) {
     let names: Vec<&str> = databases.0.iter().map(|(name, _)| name.as_str()).collect();
     for (rule, written) in &rules.0 {
         let Some(rows) = &written.count_rows else { continue };
