@@ -122,9 +122,11 @@ fn a_signal_gives_the_terminal_back_too() {
 #[test]
 fn a_server_that_goes_away_is_said_and_asked_again() {
     let asked = AtomicUsize::new(0);
-    let server = Responder::start(move |_| match asked.fetch_add(1, Ordering::Relaxed) {
-        1 => Reply::Close,
-        _ => Reply::Json(200, TOP),
+    let server = Responder::start(move |request| match request.line.contains("/top") {
+        true if asked.fetch_add(1, Ordering::Relaxed) == 1 => Reply::Close,
+        true => Reply::Json(200, TOP),
+        // There is no relay.
+        false => Reply::Problem(404, DENIED),
     });
     let mut terminal = Terminal::open();
     let mut child = terminal.start(&server, &["top", "--interval", "50ms"], &[]);

@@ -91,7 +91,7 @@ fn check_config_reckons_with_the_memory_of_all_keys() {
     assert_eq!(data["memory"]["most_bytes"], 3_596_080);
     assert!(data["memory"]["machine_bytes"].as_u64().unwrap() > 1 << 20);
     assert_eq!(data["warnings"].as_array().unwrap().len(), 0);
-    for (limits, most) in [("5/s burst 9", 80), ("1000/day sliding by 1h", 696), ("3 at once for 1m", 628)] {
+    for (limits, most) in [("5/s burst 9", 80), ("1000/day sliding by 1h", 696), ("3 at once for 1m", 1288)] {
         assert_eq!(check(10, limits).1["memory"]["most_key_bytes"], most, "{limits}");
     }
     let (words, data) = check(100_000_000, "100000/day sliding");

@@ -124,7 +124,15 @@ impl Case<'_> {
         let pinned = admissions.pin();
         let wanted = admissions.engine.wanted();
         let listed = wanted.as_deref().map_or(&[][..], |wanted| wanted);
-        let Some(policy) = policy_of(&pinned, self.route()) else {
+        let mut policy = policy_of(&pinned, self.route());
+        if matches!(policy, Some(Err(_))) {
+            // A reload came between this request's plan and its policies: the same route of the new plan names a
+            // policy that is in force.
+            let renewed = self.visit.worker.local();
+            let same = renewed.plan.routes.iter().find(|route| route.name == self.route().name);
+            policy = same.map_or(policy, |route| policy_of(&pinned, route));
+        }
+        let Some(policy) = policy else {
             return self.admit_unlimited(listed, note).map(Asking::Unlimited);
         };
         let policy = policy.map_err(|mistake| self.mistaken(mistake))?;

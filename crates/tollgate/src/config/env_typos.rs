@@ -21,7 +21,7 @@ const PREFIX: &str = "TOLLGATE_";
 const NAMED: [&str; 4] = ["RULES", "POLICIES", "FIELDS", "GUARDS"];
 
 /// All other sections.
-const SECTIONS: [&str; 12] = [
+const SECTIONS: [&str; 13] = [
     "ENABLED",
     "LISTEN",
     "KEYS",
@@ -32,6 +32,7 @@ const SECTIONS: [&str; 12] = [
     "ANSWERS",
     "GATEWAY",
     "RELAY",
+    "DATABASES",
     "BLOCKLIST",
     "ALLOWLIST",
 ];

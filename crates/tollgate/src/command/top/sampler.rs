@@ -56,14 +56,17 @@ fn ask(
     samples: &SyncSender<Result<Sample, Fault>>,
     stopped: &Receiver<()>,
 ) {
-    let mut has_relay = true;
+    // The lanes are asked for after a sample was sent, and shown with the next one: they hold up none.
+    let mut known = Some(Vec::new());
     loop {
         let top = client.get(path).and_then(|answer| answer.read(client.server()));
-        let lanes = if has_relay { lanes(client) } else { None };
-        has_relay = lanes.is_some() || top.is_err();
-        let sample = top.map(|top| Sample { at: moment(), top, lanes: lanes.unwrap_or_default() });
-        if samples.send(sample).is_err() {
+        let answered = top.is_ok();
+        let lanes = known.clone().unwrap_or_default();
+        if samples.send(top.map(|top| Sample { at: moment(), top, lanes })).is_err() {
             return;
+        }
+        if answered && known.is_some() {
+            known = lanes_of(client);
         }
         if stopped.recv_timeout(interval) != Err(RecvTimeoutError::Timeout) {
             return;
@@ -72,7 +75,7 @@ fn ask(
 }
 
 /// The lanes of the mail relay; `None` if the server has no relay, or does not show them.
-fn lanes(client: &Client) -> Option<Vec<wire::Lane>> {
+fn lanes_of(client: &Client) -> Option<Vec<wire::Lane>> {
     let answer = client.get(&Path::new(&["lanes"]).at_most(MOST_LANES)).ok()?;
     answer.read::<wire::Lanes>(client.server()).ok().map(|lanes| lanes.lanes)
 }
