@@ -35,7 +35,7 @@ pub(super) async fn count(
          SET LOCAL lock_timeout = {millis}; SET LOCAL idle_in_transaction_session_timeout = {millis}"
     );
     // All three are sent before the first answer comes.
-    let steps = [Step::Plain(&begin), Step::Count(query, values), Step::Plain("ROLLBACK")];
+    let steps = [CountStep::Plain(&begin), CountStep::Count(query, values), CountStep::Plain("ROLLBACK")];
     let mut answers = join_all(steps.into_iter().map(|step| step.done(client))).await.into_iter();
     let (began, counted, ended) = (answers.next(), answers.next(), answers.next());
     let usable = matches!((&began, &ended), (Some(Ok(_)), Some(Ok(_))));
@@ -48,14 +48,14 @@ pub(super) async fn count(
     (answer, usable)
 }
 
-enum Step<'s> {
+enum CountStep<'s> {
     Plain(&'s str),
     Count(&'s str, &'s [Option<&'s str>]),
 }
 
 type Answered = Result<Result<u64, RowsError>, tokio_postgres::Error>;
 
-impl Step<'_> {
+impl CountStep<'_> {
     async fn done(self, client: &Client) -> Answered {
         match self {
             Self::Plain(sql) => client.batch_execute(sql).await.map(|()| Ok(0)),
