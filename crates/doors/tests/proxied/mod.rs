@@ -166,7 +166,11 @@ impl Site {
 
     /// Sends a `GET` as the client with this number.
     pub async fn get(&self, client: u8, target: &str, headers: &[(&str, &str)]) -> Reply {
-        self.try_get(client, target, headers).await.unwrap()
+        match self.try_get(client, target, headers).await {
+            Ok(reply) => reply,
+            // A proxy that has just started may reset its first connection.
+            Err(_) => self.try_get(client, target, headers).await.unwrap(),
+        }
     }
 
     /// As [`Site::get`], for a request on which the proxy may close the connection.
