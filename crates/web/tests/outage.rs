@@ -12,7 +12,7 @@ use support::{clock, policies, rule};
 use tollgate_core::{Attempt, OnOutage, Records, Rule, Span};
 use tollgate_engine::{Engine, Fallback, Parts};
 use tollgate_store::MemoryStore;
-use tollgate_store::faulty::{FaultyStore, Meeting};
+use tollgate_store::faulty::{Call, FaultyStore, Meeting};
 use tollgate_web::answer::Media;
 use tollgate_web::{AnswerSettings, Answers, Correlation};
 
@@ -22,7 +22,11 @@ fn whom_an_outage_denies_is_told_so_whatever_refusals_are_made_to_look_like() {
     let local = Arc::new(MemoryStore::new(Arc::clone(&clock) as _, 100));
     let fallback =
         Fallback { store: Arc::clone(&local) as _, clock: clock as _, probe_every: Span::from_secs(10) };
-    let gone = Arc::new(FaultyStore::over(Arc::clone(&local) as _, |_| Meeting::unreachable()));
+    // It fails after the start.
+    let gone = Arc::new(FaultyStore::over(Arc::clone(&local) as _, |call| match call {
+        Call::Probe => Meeting::Pass,
+        _ => Meeting::unreachable(),
+    }));
     let parts = Parts { store: gone, records: local as Arc<dyn Records>, fallback: Some(fallback) };
     let denying = Rule { on_outage: OnOutage::Deny, ..rule("login", &["user"], &["5/min"]) };
     let engine = block_on(Engine::start(policies(vec![denying]), parts)).unwrap();
