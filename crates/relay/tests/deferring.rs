@@ -139,8 +139,8 @@ async fn an_operator_pauses_and_resumes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_account_with_a_hold_delivers_one_after_another() {
-    let server = Scripted::start(with(&[(".", Act::Dribble("250 2.0.0 ok\r\n", 3))])).await;
+async fn an_account_with_a_hold_has_that_many_deliveries_at_once() {
+    let server = Scripted::start(with(&[("DATA", Act::Dribble("354 go on\r\n", 3))])).await;
     let limited = Limited { account: &["1 at once for 60s"], ..Limited::default() };
     let stand = Stand::start(limited, vec![account("main", server.port, 0)]).await;
     for id in 0..5 {
@@ -155,6 +155,7 @@ async fn an_account_with_a_hold_delivers_one_after_another() {
             .await;
     }
     stand.until("an empty queue", |stand| stand.queue.is_empty()).await;
+    assert_eq!(server.transactions.lock().most, 1, "one after another");
     stand.stop().await;
 }
 

@@ -38,8 +38,17 @@ pub(crate) struct Scripted {
     /// Every text that ended in a dot.
     pub(crate) texts: Arc<Mutex<Vec<String>>>,
     pub(crate) connections: Arc<Mutex<usize>>,
+    pub(crate) transactions: Arc<Mutex<Transactions>>,
     /// The authority of its certificate.
     pub(crate) roots: rustls::RootCertStore,
+}
+
+/// Transactions between their MAIL and their final dot.
+#[derive(Default)]
+pub(crate) struct Transactions {
+    open: usize,
+    /// The most that were open at once.
+    pub(crate) most: usize,
 }
 
 /// A script that takes everything.
@@ -90,8 +99,10 @@ impl Scripted {
         let heard: Arc<Mutex<Vec<String>>> = Arc::default();
         let texts: Arc<Mutex<Vec<String>>> = Arc::default();
         let connections: Arc<Mutex<usize>> = Arc::default();
+        let transactions: Arc<Mutex<Transactions>> = Arc::default();
         let server = Self {
             port,
+            transactions: Arc::clone(&transactions),
             heard: Arc::clone(&heard),
             texts: Arc::clone(&texts),
             connections: Arc::clone(&connections),
@@ -105,6 +116,7 @@ impl Scripted {
                     script: Arc::clone(&script),
                     heard: Arc::clone(&heard),
                     texts: Arc::clone(&texts),
+                    transactions: Arc::clone(&transactions),
                     carried: AtomicBool::new(false),
                 };
                 let acceptor = acceptor.clone();
@@ -131,6 +143,7 @@ struct Talk {
     script: Arc<Script>,
     heard: Arc<Mutex<Vec<String>>>,
     texts: Arc<Mutex<Vec<String>>>,
+    transactions: Arc<Mutex<Transactions>>,
     /// Whether this connection has carried a message.
     carried: AtomicBool,
 }
@@ -151,6 +164,7 @@ impl Talk {
             match &mut text {
                 Some(gathered) if line == ".\r\n" => {
                     self.texts.lock().push(std::mem::take(gathered));
+                    self.transactions.lock().open -= 1;
                     self.carried.store(true, Ordering::SeqCst);
                     text = None;
                 }
@@ -159,6 +173,11 @@ impl Talk {
                     continue;
                 }
                 None => self.heard.lock().push(line.trim_end().to_owned()),
+            }
+            if line.starts_with("MAIL") && text.is_none() {
+                let mut transactions = self.transactions.lock();
+                transactions.open += 1;
+                transactions.most = transactions.most.max(transactions.open);
             }
             if !self.act(&mut stream, &line, None).await {
                 return None;
