@@ -88,7 +88,7 @@ fn serve(stream: TcpStream, seen: &Mutex<Vec<Asked>>, answer: &Answer) {
     }
 }
 
-/// The next request, with its body if it states the length.
+/// The next request with its whole body. `None` if the connection ends before that.
 fn read(reader: &mut BufReader<TcpStream>) -> Option<Asked> {
     let mut line = String::new();
     reader.read_line(&mut line).ok().filter(|read| *read > 0)?;
@@ -102,8 +102,30 @@ fn read(reader: &mut BufReader<TcpStream>) -> Option<Asked> {
         headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
     }
     let mut asked = Asked { method, target, headers, body: Vec::new() };
-    let length = asked.header("content-length").map_or(0, |length| length.parse().unwrap());
-    asked.body.resize(length, 0);
-    reader.read_exact(&mut asked.body).ok()?;
+    asked.body = match asked.header("content-length") {
+        Some(length) => bytes(reader, length.parse().unwrap())?,
+        None if asked.header("transfer-encoding").is_some() => chunks(reader)?,
+        None => Vec::new(),
+    };
     Some(asked)
+}
+
+fn bytes(reader: &mut BufReader<TcpStream>, length: usize) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; length];
+    reader.read_exact(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+fn chunks(reader: &mut BufReader<TcpStream>) -> Option<Vec<u8>> {
+    let mut body = Vec::new();
+    loop {
+        let mut size = String::new();
+        reader.read_line(&mut size).ok().filter(|read| *read > 0)?;
+        let chunk = bytes(reader, usize::from_str_radix(size.trim_end(), 16).unwrap())?;
+        bytes(reader, 2)?;
+        if chunk.is_empty() {
+            return Some(body);
+        }
+        body.extend(chunk);
+    }
 }
