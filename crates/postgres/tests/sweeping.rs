@@ -139,7 +139,7 @@ fn long_logs_of_idle_keys_go_in_portions_and_keep_nobody_else() {
 
 #[test]
 fn a_counter_that_cannot_be_removed_keeps_no_other() {
-    let (clock, node) = node_at("stuck", HASTY);
+    let (clock, node) = node_at("stuck", PATIENT);
     let plan = plan("brief", "5/min, 5/min sliding");
     for key in 0..300 {
         node.take(&plan, &key.to_string()).unwrap();
