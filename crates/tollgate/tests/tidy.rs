@@ -19,12 +19,15 @@ const ARROWS: [(&str, &[&str]); 14] = [
     ("fuzzing", &["core", "engine", "gateway", "redis", "relay", "tollgate", "web"]),
     ("web", &["core", "engine"]),
     ("doors", &["core", "engine", "relay", "web"]),
-    ("gateway", &["core", "engine", "web"]),
+    ("gateway", &["core", "engine", "remote", "web"]),
     ("layer", &["core", "engine", "web"]),
-    ("relay", &["core", "engine"]),
+    ("relay", &["core", "engine", "remote"]),
     ("remote", &[]),
     ("testbed", &[]),
-    ("tollgate", &["core", "doors", "engine", "gateway", "postgres", "redis", "relay", "store", "web"]),
+    (
+        "tollgate",
+        &["core", "doors", "engine", "gateway", "postgres", "redis", "relay", "remote", "store", "web"],
+    ),
 ];
 
 fn root() -> PathBuf {
