@@ -9,7 +9,7 @@ use tollgate_core::{Clock, StoreError, Timestamp};
 
 use crate::connection::Connection;
 use crate::counter::{Counter, HoldsKnown, Loaded};
-use crate::lanes::Job;
+use crate::lanes::{Job, Locking};
 use crate::load::{LoadSql, Scene, Wants};
 use crate::pool::{Haste, Pool};
 use crate::settings::Settings;
@@ -56,40 +56,50 @@ impl Database {
         self.clock.read().as_ref().map(|clock| clock.now())
     }
 
-    /// Settles all jobs in one transaction, and answers each, at its deadline at the latest. The transaction
-    /// goes on for as long as one of them waits.
-    pub(crate) async fn transact(&self, jobs: Vec<Job>) {
+    /// Settles jobs in one transaction, and answers each, at its deadline at the latest. The transaction goes on
+    /// for as long as one of them waits. Returns the jobs that were left out, because other nodes have their
+    /// locks.
+    pub(crate) async fn transact(&self, jobs: Vec<Job>, locking: Locking) -> Vec<Job> {
         let callers = jobs.iter().map(|job| Some((job.deadline, job.work.caller()))).collect();
-        let works = jobs.into_iter().map(|job| job.work).collect();
         let waiting = Waiting { callers: parking_lot::Mutex::new(callers) };
-        let mut attempt = std::pin::pin!(self.attempt(works, &waiting));
-        while let Some(next) = waiting.next_deadline() {
-            tokio::select! {
-                () = &mut attempt => return,
-                () = sleep_until(next) => {
-                    // Before somebody asks again, on a connection that may be as silent.
-                    self.pool.distrust();
-                    waiting.expire(Instant::now());
+        let mut left_out = Vec::new();
+        {
+            let mut attempt = std::pin::pin!(self.attempt(jobs, locking, &waiting, &mut left_out));
+            while let Some(next) = waiting.next_deadline() {
+                tokio::select! {
+                    () = &mut attempt => break,
+                    () = sleep_until(next) => {
+                        // Before somebody asks again, on a connection that may be as silent.
+                        self.pool.distrust();
+                        waiting.expire(Instant::now());
+                    }
                 }
             }
+            // If nobody waits any more, dropping the attempt closes its connection, and nothing more is done.
         }
-        // Nobody waits any more: dropping the attempt closes its connection, and nothing more is done.
+        left_out
     }
 
-    async fn attempt(&self, works: Vec<Work>, waiting: &Waiting) {
+    async fn attempt(&self, jobs: Vec<Job>, locking: Locking, waiting: &Waiting, left_out: &mut Vec<Job>) {
         let line = match self.pool.line(Haste::FailFast).await {
             Ok(line) => line,
             Err(error) => return waiting.fail(&error),
         };
         let mut wants = Wants::default();
-        works.iter().for_each(|work| work.want(&mut wants));
-        let scene = match self.load.load(&line.client, &self.begin, &wants, self.own_time()).await {
+        jobs.iter().for_each(|job| job.work.want(&mut wants));
+        let loading = self.load.load(&line.client, &self.begin, &wants, locking, self.own_time());
+        let scene = match loading.await {
             Ok(scene) => scene,
             Err(error) => {
                 waiting.fail(&error);
                 return self.end(line, &error).await;
             }
         };
+        let is_left_out: Vec<bool> = jobs.iter().map(|job| job.needs(&scene.taken)).collect();
+        waiting.leave_out(&is_left_out);
+        let (left, settled) = jobs.into_iter().partition::<Vec<Job>, _>(|job| job.needs(&scene.taken));
+        *left_out = left;
+        let works: Vec<Work> = settled.into_iter().map(|job| job.work).collect();
         let (table, replies) = settle(wants, scene, &works);
         let edits = Edits {
             counters: table.counters.values().filter_map(Counter::edit).collect(),
@@ -153,9 +163,11 @@ impl Database {
 /// Callers that wait for a transaction, in the order of their work. Those that get no answer before it is
 /// dropped are told that none came in time.
 struct Waiting {
-    /// Each with its deadline.
-    callers: parking_lot::Mutex<Vec<Option<(Instant, Box<dyn Failing>)>>>,
+    callers: parking_lot::Mutex<Vec<Option<Deadline>>>,
 }
+
+/// Until when a caller waits.
+type Deadline = (Instant, Box<dyn Failing>);
 
 impl Waiting {
     fn answer(&self, replies: Replies) {
@@ -171,6 +183,12 @@ impl Waiting {
     fn fail(&self, error: &StoreError) {
         let count = self.callers.lock().len();
         self.answer((0..count).map(|_| Err(error.clone())).collect());
+    }
+
+    /// Those of jobs that are left out wait for another transaction.
+    fn leave_out(&self, is_left_out: &[bool]) {
+        let mut places = is_left_out.iter();
+        self.callers.lock().retain(|_| places.next() != Some(&true));
     }
 
     fn next_deadline(&self) -> Option<Instant> {

@@ -18,6 +18,7 @@ pub(crate) use wants::{Want, Wants};
 use crate::codec::{Kept, column};
 use crate::counter::HoldsKnown;
 use crate::counter::holds::FEW;
+use crate::lanes::Locking;
 use crate::name::escape;
 use crate::transaction::{Begin, Param, Statement, ask};
 
@@ -44,7 +45,7 @@ pub(crate) struct LoadSql {
 
 // No row of ours is longer than this. What somebody else wrote is cut, and so found to be damaged.
 const COUNTERS: &str = "SELECT now, id, left(limits, 65536), used[:1000], marks[:1000], logs[:1000], seq, holds, \
-    oldest, newest FROM @.lock_and_load($1, $2, $3, $4)";
+    oldest, newest FROM @.lock_and_load($1, $2, $3, $4, $5)";
 
 const ENTRIES: &str = "SELECT counter, place, part, seq, at, ticket, cost FROM ";
 
@@ -95,8 +96,10 @@ impl LoadSql {
         client: &Client,
         begin: &Begin,
         wants: &Wants,
+        locking: Locking,
         now: Option<Timestamp>,
     ) -> Result<Scene, StoreError> {
+        let waits = locking == Locking::Wait;
         let mut locks: Vec<i64> = wants.counters.values().map(|want| want.name.lock).collect();
         locks.sort_unstable();
         locks.dedup();
@@ -121,6 +124,7 @@ impl LoadSql {
             (&locks, Type::INT8_ARRAY),
             (&ids, Type::BYTEA_ARRAY),
             (&now, Type::INT8),
+            (&waits, Type::BOOL),
         ];
         let mut statements = vec![Statement { sql: &self.counters, params: counters }];
         let mut kinds = vec![Kind::Counters];

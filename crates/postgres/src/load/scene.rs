@@ -18,6 +18,8 @@ use crate::name::{CounterId, unescape};
 pub(crate) struct Scene {
     pub(crate) now: Timestamp,
     pub(crate) counters: HashMap<CounterId, Loaded>,
+    /// The locks that other nodes have.
+    pub(crate) taken: HashSet<i64>,
     /// The counters whose rows cannot be read.
     pub(crate) damaged: HashSet<CounterId>,
     /// The counters at which the ticket was given back before.
@@ -48,6 +50,7 @@ impl Scene {
         Self {
             now: Timestamp::ZERO,
             counters: HashMap::new(),
+            taken: HashSet::new(),
             damaged: HashSet::new(),
             spent: BTreeSet::new(),
             forgotten: HashMap::new(),
@@ -64,6 +67,9 @@ impl Scene {
             match kind {
                 Kind::Counters => {
                     self.now = cell(row, 0).and_then(moment_of).map_err(|_| damaged("the server's time"))?;
+                    if let (Ok(None), Ok(taken)) = (cell::<Option<&[u8]>>(row, 1), cell::<Vec<i64>>(row, 3)) {
+                        self.taken.extend(taken);
+                    }
                     self.read_counter_row(row, 1, |scene, id, row| scene.read_header(id, row, wants));
                 }
                 Kind::Entries => self.read_counter_row(row, 0, Self::read_entry),
