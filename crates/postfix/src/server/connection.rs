@@ -134,8 +134,9 @@ async fn answer(shared: &Shared, peer: Option<IpAddr>, request: &Request<'_>) ->
         let Request { instance, protocol_state, recipient, sender, .. } = request;
         shared.resent.hash_of((peer, &**policy, instance, protocol_state, recipient, sender))
     });
+    let now = shared.clock.now();
     if let Some(hash) = hash
-        && shared.resent.contains(hash, shared.clock.now())
+        && shared.resent.contains(hash, now)
     {
         shared.meters.repeated();
         shared.meters.answered(&Action::Dunno);
@@ -143,7 +144,7 @@ async fn answer(shared: &Shared, peer: Option<IpAddr>, request: &Request<'_>) ->
     }
     let action = asking::ask(shared, policy, request).await;
     if let (Some(hash), Action::Dunno) = (hash, &action) {
-        shared.resent.remember(hash, shared.clock.now());
+        shared.resent.remember(hash, now);
     }
     shared.meters.answered(&action);
     action
