@@ -4,22 +4,21 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 use tollgate_core::StoreError;
 
 use crate::database::Database;
-use crate::work::{Reply, Work};
+use crate::work::{Caller, Work};
 
 /// Work that waits or runs.
 pub(crate) struct Job {
     pub(crate) work: Work,
     locks: Vec<i64>,
     pub(crate) deadline: Instant,
-    pub(crate) answer: oneshot::Sender<Result<Reply, StoreError>>,
 }
 
 /// The most keys that one transaction locks.
@@ -28,6 +27,10 @@ const MOST_KEYS: usize = 64;
 const MOST_JOBS: usize = 256;
 /// The most that wait.
 const MOST_WAITING: usize = 10_000;
+/// How far from its front the queue is searched for what can run. A start must not cost more the more wait.
+const MOST_SEARCHED: usize = 1_024;
+/// How much time passes at least between two searches for jobs that have waited for too long.
+const EXPIRY_PAUSE: Duration = Duration::from_millis(5);
 
 /// The queue of a store.
 pub(crate) struct Lanes {
@@ -47,21 +50,19 @@ struct Queue {
     timed: bool,
 }
 
-impl Job {
-    pub(crate) fn answer(self, result: Result<Reply, StoreError>) {
-        // A caller that is gone needs no answer.
-        let _ = self.answer.send(result);
-    }
-}
-
 impl Lanes {
     pub(crate) fn new(database: Arc<Database>, handle: Handle, most_running: usize) -> Self {
         Self { database, handle, most_running, queue: Mutex::default() }
     }
 
     /// Does some work, alone or together with others. It is done even if the caller goes away.
-    pub(crate) async fn run(self: &Arc<Self>, work: Work, deadline: Instant) -> Result<Reply, StoreError> {
-        let (answer, answered) = oneshot::channel();
+    pub(crate) async fn run<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(Caller<T>) -> Work,
+        deadline: Instant,
+    ) -> Result<T, StoreError> {
+        let (caller, answered) = Caller::new();
+        let work = work(caller);
         let mut locks: Vec<i64> = work.names().map(|name| name.lock).collect();
         locks.sort_unstable();
         locks.dedup();
@@ -69,7 +70,7 @@ impl Lanes {
             let mut queue = self.queue.lock();
             let full = queue.waiting.len() >= MOST_WAITING;
             if !full {
-                queue.waiting.push_back(Job { work, locks, deadline, answer });
+                queue.waiting.push_back(Job { work, locks, deadline });
             }
             full
         };
@@ -104,7 +105,7 @@ impl Lanes {
             loop {
                 let next = lanes.queue.lock().expire(Instant::now());
                 let Some(next) = next else { return };
-                sleep_until(next).await;
+                sleep_until(next.max(Instant::now() + EXPIRY_PAUSE)).await;
             }
         });
     }
@@ -138,8 +139,9 @@ impl Queue {
         }
         let (mut jobs, mut locks) = (Vec::<Job>::new(), HashSet::new());
         let mut reserved: HashSet<i64> = HashSet::new();
-        let mut rest = VecDeque::with_capacity(self.waiting.len());
-        for job in self.waiting.drain(..) {
+        let mut rest = Vec::new();
+        let searched = self.waiting.len().min(MOST_SEARCHED);
+        for job in self.waiting.drain(..searched) {
             let is_kept = job.locks.iter().any(|lock| self.busy.contains(lock) || reserved.contains(lock));
             let joins = || match jobs.first() {
                 None => true,
@@ -157,10 +159,10 @@ impl Queue {
                 jobs.push(job);
             } else {
                 reserved.extend(job.locks.iter().copied());
-                rest.push_back(job);
+                rest.push(job);
             }
         }
-        self.waiting = rest;
+        rest.into_iter().rev().for_each(|job| self.waiting.push_front(job));
         if jobs.is_empty() {
             return None;
         }
@@ -177,8 +179,8 @@ impl Queue {
             let busy = job.locks.iter().any(|lock| wanted.contains(lock));
             wanted.extend(job.locks.iter().copied());
             match job.deadline <= now {
-                true if busy => job.answer(Err(StoreError::Busy)),
-                true => job.answer(Err(StoreError::TimedOut)),
+                true if busy => job.work.caller().fail(StoreError::Busy),
+                true => job.work.caller().fail(StoreError::TimedOut),
                 false => self.waiting.push_back(job),
             }
         }
@@ -190,28 +192,28 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use tollgate_core::{Charges, Plan, Ticket};
+    use tokio::sync::oneshot;
+    use tollgate_core::{Charges, Outcome, Plan, Ticket};
 
     use super::*;
     use crate::name::Names;
     use crate::settings::Settings;
     use crate::work::Attempt;
 
-    type Answer = oneshot::Receiver<Result<Reply, StoreError>>;
-    type Asked<'k> = (fn(Attempt) -> Work, &'k [&'k str]);
+    type Answer = oneshot::Receiver<Result<Outcome, StoreError>>;
+    type Kind = fn(Attempt, Caller<Outcome>) -> Work;
+    type Asked<'k> = (Kind, &'k [&'k str]);
 
     /// A job at keys, with its end of the answer.
-    fn job(kind: fn(Attempt) -> Work, keys: &[&str], deadline: Instant) -> (Job, Answer) {
+    fn job(kind: Kind, keys: &[&str], deadline: Instant) -> (Job, Answer) {
         let names = Names::new(&Settings::parse("postgres://a@localhost/b").unwrap());
         let plan = Arc::new(Plan::new("rule".into(), vec!["10/min".parse().unwrap()]).unwrap());
         let mut charges = Charges::new(Ticket(1), 1, None);
         keys.iter().for_each(|key| charges.push(&plan, key, true));
-        let work = kind(Attempt::new(&charges, &names).unwrap());
+        let (caller, answered) = Caller::new();
+        let work = kind(Attempt::new(&charges, &names).unwrap(), caller);
         let locks = work.names().map(|name| name.lock).collect();
-        let (answer, answered) = oneshot::channel();
-        (Job { work, locks, deadline, answer }, answered)
+        (Job { work, locks, deadline }, answered)
     }
 
     fn queue(jobs: &[Asked<'_>]) -> (Queue, Vec<Answer>) {
@@ -227,7 +229,7 @@ mod tests {
 
     #[test]
     fn attempts_at_one_key_start_together_and_others_beside_them() {
-        let take: fn(Attempt) -> Work = Work::Take;
+        let take: Kind = Work::Take;
         let (mut queue, _answers) = queue(&[
             (take, &["a"]),
             (take, &["b"]),
@@ -241,8 +243,8 @@ mod tests {
 
     #[test]
     fn nothing_overtakes_what_waits_for_the_same_key() {
-        let take: fn(Attempt) -> Work = Work::Take;
-        let retract: fn(Attempt) -> Work = Work::Retract;
+        let take: Kind = Work::Take;
+        let retract: Kind = |attempt, _| Work::Retract(attempt, Caller::new().0);
         let (mut queue, _answers) =
             queue(&[(take, &["a"]), (retract, &["a", "b"]), (take, &["b"]), (take, &["c"])]);
         assert_eq!(starts(&mut queue), [1, 1], "a and c: b is wanted by what waits for a");
@@ -255,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_transaction_has_no_more_jobs_and_keys_than_it_may() {
-        let take: fn(Attempt) -> Work = Work::Take;
+        let take: Kind = Work::Take;
         let many = vec![(take, &["hot"][..]); MOST_JOBS + 44];
         let (mut all, _answers) = queue(&many);
         assert_eq!(starts(&mut all), [MOST_JOBS], "the others wait for the key");
@@ -268,6 +270,25 @@ mod tests {
         assert!(all.next(8).is_none());
         let (mut full, _answers) = queue(&[(take, &["a"]), (take, &["b"])]);
         assert!(full.next(1).is_some() && full.next(1).is_none(), "no more transactions than connections");
+    }
+
+    #[test]
+    fn however_many_wait_a_start_looks_at_the_first_and_keeps_the_order() {
+        let take: fn(Attempt) -> Work = Work::Take;
+        let names: Vec<String> = (0..MOST_SEARCHED + 10).map(|key| format!("k{key}")).collect();
+        let keys: Vec<[&str; 1]> = names.iter().map(|name| [name.as_str()]).collect();
+        let asked: Vec<Asked<'_>> = keys.iter().map(|keys| (take, &keys[..])).collect();
+        let (mut all, _answers) = queue(&asked);
+        let order: Vec<i64> = all.waiting.iter().map(|job| job.locks[0]).collect();
+        all.busy.extend(&order[..MOST_SEARCHED]);
+        assert!(all.next(8).is_none(), "what can run is further back than anybody looks");
+        assert!(all.waiting.iter().map(|job| job.locks[0]).eq(order.iter().copied()));
+        all.busy.remove(&order[3]);
+        let (jobs, _) = all.next(8).unwrap();
+        assert_eq!(jobs[0].locks[0], order[3]);
+        all.busy.remove(&order[0]);
+        assert_eq!(all.next(8).unwrap().0[0].locks[0], order[0]);
+        assert_eq!(all.next(8).unwrap().0[0].locks[0], order[MOST_SEARCHED]);
     }
 
     #[test]

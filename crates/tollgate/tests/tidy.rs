@@ -19,15 +19,18 @@ const ARROWS: [(&str, &[&str]); 15] = [
     ("fuzzing", &["core", "engine", "gateway", "postfix", "redis", "relay", "tollgate", "web"]),
     ("web", &["core", "engine"]),
     ("doors", &["core", "engine", "relay", "web"]),
-    ("gateway", &["core", "engine", "web"]),
+    ("gateway", &["core", "engine", "remote", "web"]),
     ("layer", &["core", "engine", "web"]),
     ("postfix", &["core", "engine"]),
-    ("relay", &["core", "engine"]),
+    ("relay", &["core", "engine", "remote"]),
     ("remote", &[]),
     ("testbed", &[]),
     (
         "tollgate",
-        &["core", "doors", "engine", "gateway", "postfix", "postgres", "redis", "relay", "store", "web"],
+        &[
+            "core", "doors", "engine", "gateway", "postfix", "postgres", "redis", "relay", "remote", "store",
+            "web",
+        ],
     ),
 ];
 
