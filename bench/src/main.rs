@@ -15,6 +15,7 @@ mod lists;
 mod memory;
 mod nodes;
 mod pacer;
+mod policy;
 mod postgres;
 mod relay;
 mod rounds;
@@ -36,7 +37,7 @@ fn main() {
         return nodes::be_one(settings);
     }
     let only = arguments.first();
-    let sections: [(&str, fn()); 14] = [
+    let sections: [(&str, fn()); 15] = [
         ("decide", decide::run),
         ("ladder", ladder::run),
         ("lists", lists::run),
@@ -48,6 +49,7 @@ fn main() {
         ("redis", shared::run),
         ("postgres", postgres::run),
         ("pacer", pacer::run),
+        ("policy", policy::run),
         ("gateway", gateway::run),
         ("relay", relay::run),
         ("relay-million", relay::run_million),

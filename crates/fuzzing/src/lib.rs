@@ -5,17 +5,19 @@
 mod differential;
 mod http1;
 mod mail;
+mod policy;
 mod text;
 
 pub use http1::{http_request, http_response};
 pub use mail::{smtp_data, smtp_session};
+pub use policy::policy_request;
 pub use text::{configuration, limit_grammar, login_body, normal_forms, receipt, redis_reply};
 
 /// Takes any bytes, and panics if a law does not hold.
 pub type Target = fn(&[u8]);
 
 /// Every target, by the name of its corpus.
-pub const ALL: [(&str, Target); 10] = [
+pub const ALL: [(&str, Target); 11] = [
     ("http_request", http_request),
     ("http_response", http_response),
     ("normal_forms", normal_forms),
@@ -26,4 +28,5 @@ pub const ALL: [(&str, Target); 10] = [
     ("login_body", login_body),
     ("smtp_session", smtp_session),
     ("smtp_data", smtp_data),
+    ("policy_request", policy_request),
 ];

@@ -30,12 +30,14 @@ pub mod log;
 mod logins;
 pub mod memory;
 mod policies;
+pub mod postfix;
 pub mod problem;
 mod raw;
 pub mod relay;
 mod rules;
 mod secrets;
 pub mod slot_spread;
+mod stage;
 pub mod store;
 mod suspect;
 mod tree;
@@ -63,6 +65,7 @@ pub use guards::{Webhook, WebhookSecret, Webhooks};
 pub use keys::{ApiKey, KeyTenant, Role, TokenHash};
 pub use listen::Listen;
 pub use log::{Level, LogConfig, LogFormat};
+pub use postfix::PostfixConfig;
 pub use problem::{ConfigError, Problem};
 pub use relay::{RelayConfig, RelayListener};
 pub use slot_spread::SlotSpread;
@@ -114,6 +117,8 @@ pub struct Config {
     pub gateway: Option<Settings>,
     /// The mail relay, if there is one.
     pub relay: Option<RelayConfig>,
+    /// The policy door for Postfix, if there is one.
+    pub postfix: Option<PostfixConfig>,
     /// The webhooks that are notified of locks, by guard.
     pub webhooks: Webhooks,
     /// Warnings about values that are valid but may not be intended.
@@ -278,15 +283,10 @@ fn mean(
         written_guards: &guard_names,
     };
     let gateway = written.gateway.as_ref().and_then(|written| gateway::mean(written, known, &mut findings));
-    let known = relay::Known {
-        policies: &policies,
-        guards: &guards,
-        written_policies: &policy_names,
-        written_guards: &guard_names,
-        taken: &taken(listen, gateway.as_ref()),
-        environment,
-    };
-    let relay = written_relay.map(|written| relay::mean(written, known, &mut findings));
+    let taken = taken(listen, gateway.as_ref());
+    let known = relay::Known::beside(known, &taken, environment);
+    let written_postfix = (written.postfix.as_ref(), written.listen.as_ref());
+    let (relay, postfix) = mail(written_relay, written_postfix, known, &mut findings);
     let made = listen.zip(store).map(|(listen, store)| Config {
         listen,
         keys: keys.into_usable(),
@@ -302,12 +302,28 @@ fn mean(
         answers,
         gateway,
         relay,
+        postfix,
         webhooks,
         doubts: findings.warnings(),
         env_typos: env_typos::find(environment, tree),
         valkey: Vec::new(),
     });
     findings.conclude(made)
+}
+
+/// The relay, and the policy door for Postfix.
+fn mail(
+    relay: Option<&raw::relay::Relay>,
+    (postfix, listen): (Option<&raw::postfix::Postfix>, Option<&raw::Listen>),
+    known: relay::Known<'_>,
+    findings: &mut Findings<'_>,
+) -> (Option<RelayConfig>, Option<PostfixConfig>) {
+    let relay = relay.map(|written| relay::mean(written, known, findings));
+    let of_relay = relay.iter().flat_map(|relay| &relay.listeners);
+    let mut taken = known.taken.to_vec();
+    taken.extend(of_relay.map(|listener| (listener.address, "the relay")));
+    let postfix = postfix::mean(postfix, listen, relay::Known { taken: &taken, ..known }, findings);
+    (relay, postfix)
 }
 
 /// Who is blocked and who never is.

@@ -11,6 +11,7 @@ mod listener;
 pub mod log;
 mod metrics;
 mod notifying;
+mod postfix;
 mod process;
 mod relay;
 mod reload;
@@ -164,9 +165,10 @@ async fn serve(
     // With this handler, exceeding the limit on file sizes is a failed write, like a full disk. Without it,
     // the signal would end the process.
     let _file_too_large = signal(SignalKind::from_raw(FILE_TOO_LARGE))?;
-    let Assembly { admissions, databases, mut registry, flush, gateway, pacer, relay } =
+    let Assembly { admissions, databases, mut registry, flush, gateway, pacer, relay, postfix } =
         assemble::assemble(&config).await?;
     let (relay, relay_listeners) = relay.map(|running| (running.relay, running.listeners)).unzip();
+    let (postfix, postfix_address) = postfix.map(|running| (running.server, running.address)).unzip();
     let Admissions { engine, leases, .. } = admissions.clone();
     let webhook_meters = WebhookMeters::default();
     registry.register_collector(Box::new(webhook_meters.clone()));
@@ -180,6 +182,7 @@ async fn serve(
         forward_auth: Arc::clone(&forward_auth),
         gateway: gateway.clone(),
         relay: relay.clone(),
+        postfix: postfix.clone(),
         told,
         databases,
     };
@@ -204,11 +207,17 @@ async fn serve(
     // Standard output may be closed; the server serves anyway.
     let relay_listeners = relay_listeners.unwrap_or_default();
     let files = (file.as_deref(), &config);
-    let _ = greeting::greet(out, files, listener.local_addr()?, gateway.as_deref(), &relay_listeners);
+    let listening = greeting::Listening {
+        api: listener.local_addr()?,
+        gateway: gateway.as_deref(),
+        relay: &relay_listeners,
+        postfix: postfix_address.as_ref(),
+    };
+    let _ = greeting::greet(out, files, listening);
     let tending = Tending::start(&engine, &leases);
     let server = listener::Server::start(listener, router(parts));
     end_signals.next().await;
     following.end();
-    let ending = Ending { pacer, server, gateway, relay, tending, notifying, flush };
+    let ending = Ending { pacer, server, gateway, relay, postfix, tending, notifying, flush };
     ending.run(reloader.drain(), &mut end_signals).await
 }

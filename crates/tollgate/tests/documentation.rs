@@ -19,8 +19,8 @@ use serde_json::{Value, json};
 use server::{Server, root};
 
 /// Languages of blocks that are not run: responses, source, drawings.
-const SHOWN: [&str; 11] =
-    ["text", "json", "sh", "rust", "promql", "nginx", "caddy", "haproxy", "lua", "python", "sql"];
+const SHOWN: [&str; 12] =
+    ["text", "json", "sh", "rust", "promql", "nginx", "caddy", "haproxy", "lua", "postfix", "python", "sql"];
 
 /// The start of logging calls.
 const LEVELS: [&str; 3] = ["error!(", "warn!(", "info!("];

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use server::{Server, root};
 
 /// The examples. Each has a test below.
-const EXAMPLES: [&str; 19] = [
+const EXAMPLES: [&str; 20] = [
     "api-gateway.toml",
     "blocklist.yaml",
     "cluster-mail.toml",
@@ -26,6 +26,7 @@ const EXAMPLES: [&str; 19] = [
     "marketplace.yaml",
     "outbound-api.yaml",
     "outbound-telegram.yaml",
+    "postfix.yaml",
     "relay-and-sink.yaml",
     "relay-provider.yaml",
     "relay-small-host.yaml",
@@ -85,6 +86,7 @@ fn no_example_is_without_a_test() {
         include_str!("gateway_marketplace.rs"),
         include_str!("gateway_routes.rs"),
         include_str!("program_outbound.rs"),
+        include_str!("program_postfix.rs"),
         include_str!("program_relay.rs"),
     ]
     .concat();

@@ -1,5 +1,6 @@
 //! `tollgate check-config`: whether a configuration is valid, and what it limits.
 
+mod postfix;
 mod relay;
 
 use std::io::{self, Write};
@@ -127,6 +128,9 @@ fn print_words(config: &Config, rules: &[RuleInWords], out: &mut dyn Write) -> i
     }
     if let Some(relay) = &config.relay {
         relay::print(relay, out)?;
+    }
+    if let Some(postfix) = &config.postfix {
+        postfix::print(postfix, out)?;
     }
     for Warning { policy, message, remedy } in config.warnings() {
         let about = policy.map_or_else(String::new, |policy| format!("policy {policy}: "));
@@ -378,6 +382,7 @@ fn as_json(config: &Config, rules: &[RuleInWords]) -> Value {
         "guards": config.policies.guards().iter().map(|guard| guard_as_json(config, guard)).collect::<Vec<_>>(),
         "gateway": config.gateway.as_ref().map(gateway_as_json),
         "relay": config.relay.as_ref().map(relay::as_json),
+        "postfix": config.postfix.as_ref().map(postfix::as_json),
         "warnings": config.warnings().iter().map(warning_as_json).collect::<Vec<_>>(),
     })
 }

@@ -7,6 +7,7 @@ mod forms;
 pub(super) mod gateway;
 pub(super) mod guards;
 mod named;
+pub(super) mod postfix;
 pub(super) mod relay;
 
 use schemars::generate::SchemaSettings;
@@ -57,6 +58,8 @@ pub(super) struct Written {
     pub(super) gateway: Option<gateway::Gateway>,
     /// The mail relay.
     pub(super) relay: Option<relay::Relay>,
+    /// The policy door for Postfix. It needs `listen.postfix`.
+    pub(super) postfix: Option<postfix::Postfix>,
     /// What rules do while a shared store is down, unless they have their own `on_outage`: `local 50%`,
     /// `local 1/3`, `allow` or `deny`. It also applies to policies created over the API. By default `local 50%`.
     #[schemars(regex(pattern = ON_OUTAGE_PATTERN), default = "half", example = "local 100%")]
@@ -90,6 +93,9 @@ pub(super) struct Listen {
     /// The address and port of the HTTP interface. Beyond loopback it needs `keys`.
     #[schemars(default = "loopback", example = "127.0.0.1:8080", example = "[::1]:8080")]
     pub(super) http: Option<String>,
+    /// Where Postfix sends its policy requests: an address and a port, or a Unix socket. It needs `postfix`.
+    #[schemars(example = "127.0.0.1:10031", example = "unix:/run/tollgate/policy")]
+    pub(super) postfix: Option<String>,
 }
 
 /// An API key. Exactly one of `token_env`, `token_file` and `token_sha256` must be set.

@@ -5,7 +5,7 @@ mod accounts;
 mod doors;
 mod doubts;
 mod rules;
-mod size;
+pub(super) mod size;
 mod users;
 
 use std::collections::HashMap;
@@ -26,9 +26,10 @@ pub(super) use rules::{complete, prepare};
 
 use super::gateway::pem;
 use super::limits;
-use super::problem::{Findings, hint, listed, shown};
+use super::problem::{Findings, hint, shown};
 use super::raw::relay as raw;
 use super::secrets::{from_environment, from_file};
+use super::stage::{Stage, check_fields, policy_at};
 use super::tree::Path;
 
 /// The checked `relay` section.
@@ -72,6 +73,18 @@ pub(super) struct Known<'k> {
     pub(super) environment: &'k HashMap<String, String>,
 }
 
+impl<'k> Known<'k> {
+    /// What the gateway's section refers to, and more.
+    pub(super) fn beside(
+        gateway: super::gateway::Known<'k>,
+        taken: &'k [(SocketAddr, &'static str)],
+        environment: &'k HashMap<String, String>,
+    ) -> Self {
+        let super::gateway::Known { policies, guards, written_policies, written_guards, .. } = gateway;
+        Self { policies, guards, written_policies, written_guards, taken, environment }
+    }
+}
+
 /// The default directory of the queue.
 const DIRECTORY: &str = "./queue";
 /// The fields that are known at each stage.
@@ -92,12 +105,14 @@ pub(super) fn mean(written: &raw::Relay, known: Known<'_>, findings: &mut Findin
     let mut settings = RelaySettings::new(&hostname, directory);
     let listeners = doors::listeners(written, known, &path, findings);
     settings.server.tls = doors::tls(written, &path, findings);
-    settings.server.connect = policy(written.connect.as_deref(), Stage::CONNECT, known, &path, findings);
-    settings.accept.policy = policy(written.accept.as_deref(), Stage::ACCEPT, known, &path, findings);
+    settings.server.connect =
+        policy(written.connect.as_deref(), Stage::CONNECT, known, &path.key("connect"), findings);
+    settings.accept.policy =
+        policy(written.accept.as_deref(), Stage::ACCEPT, known, &path.key("accept"), findings);
     settings.server.guard = guard(written.guard.as_deref(), known, &path.key("guard"), findings);
     let deliver = written.deliver.as_deref().unwrap_or(rules::DELIVER);
-    settings.deliver =
-        policy(Some(deliver), Stage::DELIVER, known, &path, findings).unwrap_or_else(|| Arc::from(deliver));
+    settings.deliver = policy(Some(deliver), Stage::DELIVER, known, &path.key("deliver"), findings)
+        .unwrap_or_else(|| Arc::from(deliver));
     if let Some(policy) = known.policies.iter().find(|policy| policy.name == settings.deliver) {
         rules::check(written, policy, findings);
     }
@@ -113,19 +128,11 @@ pub(super) fn mean(written: &raw::Relay, known: Known<'_>, findings: &mut Findin
     RelayConfig { listeners, settings }
 }
 
-/// A stage of a message's path, and the fields known there.
-#[derive(Clone, Copy)]
-struct Stage {
-    setting: &'static str,
-    what: &'static str,
-    fields: &'static [&'static str],
-}
-
 impl Stage {
-    const CONNECT: Self = Self { setting: "connect", what: "connection", fields: AT_CONNECT };
-    const ACCEPT: Self = Self { setting: "accept", what: "message", fields: AT_ACCEPT };
-    const DELIVER: Self = Self { setting: "deliver", what: "delivery", fields: AT_DELIVER };
-    const LOGIN: Self = Self { setting: "guard", what: "login", fields: AT_LOGIN };
+    const CONNECT: Self = Self { what: "connection", fields: AT_CONNECT };
+    const ACCEPT: Self = Self { what: "message", fields: AT_ACCEPT };
+    const DELIVER: Self = Self { what: "delivery", fields: AT_DELIVER };
+    const LOGIN: Self = Self { what: "login", fields: AT_LOGIN };
 }
 
 /// The name of a policy that exists and whose fields are known at this stage.
@@ -136,36 +143,13 @@ fn policy(
     path: &Path,
     findings: &mut Findings<'_>,
 ) -> Option<Arc<str>> {
-    let (name, path) = (name?, path.key(stage.setting));
-    let Some(policy) = known.policies.iter().find(|policy| *policy.name == *name) else {
-        // An invalid definition is reported where it is written.
-        let written = || known.written_policies.iter().copied();
-        if !written().any(|written| written == name) && name != rules::DELIVER {
-            let near = hint(nearest(name, written()));
-            findings.value(&path, format!("there is no policy `{}`{near}", shown(name)));
-        }
+    let name = name?;
+    // The policy of this name is made if the file has none.
+    if name == rules::DELIVER && !known.policies.iter().any(|policy| *policy.name == *name) {
         return None;
-    };
-    check_fields(policy, stage, &path, findings);
-    Some(Arc::clone(&policy.name))
-}
-
-/// A rule whose field is never known would never apply.
-fn check_fields(policy: &Policy, stage: Stage, path: &Path, findings: &mut Findings<'_>) {
-    let derived: Vec<&str> = policy.derived().map(|(_, source)| source).collect();
-    let strange = policy.fields().find(|field| !stage.fields.contains(field) && !derived.contains(field));
-    if let Some(field) = strange {
-        let fields = listed(stage.fields.iter().copied().filter(|field| *field != "client_ip"));
-        findings.value(
-            path,
-            format!(
-                "policy `{}` uses the field `{}`, which no {} has: the fields here are {fields}",
-                policy.name,
-                shown(field),
-                stage.what
-            ),
-        );
     }
+    let policy = policy_at(name, stage, (known.policies, known.written_policies), path, findings)?;
+    Some(Arc::clone(&policy.name))
 }
 
 fn guard(name: Option<&str>, known: Known<'_>, path: &Path, findings: &mut Findings<'_>) -> Option<Arc<str>> {

@@ -17,6 +17,7 @@ use tollgate_store::file::{FileEvent, FileOptions, FileStore, OpenReport, Syncin
 use tollgate_store::{MemoryStore, SteadyClock, SystemClock};
 
 use super::metrics;
+use super::postfix::{self, RunningPostfix};
 use super::relay::{self, RunningRelay};
 use crate::config::memory::FALLBACK_KEYS;
 use crate::config::{ApiKey, Config, Role, StoreConfig, Sync};
@@ -36,6 +37,8 @@ pub(crate) struct Assembly {
     pub(crate) pacer: Pacer,
     /// The mail relay, which serves already.
     pub(crate) relay: Option<RunningRelay>,
+    /// The policy door for Postfix, which serves already.
+    pub(crate) postfix: Option<RunningPostfix>,
 }
 
 struct Kept {
@@ -82,16 +85,23 @@ pub(crate) async fn assemble(config: &Config) -> anyhow::Result<Assembly> {
         Some(relay) => Some(relay::start(relay, &admissions).await?),
         None => None,
     };
+    let postfix = match &config.postfix {
+        Some(postfix) => Some(postfix::start(postfix, &admissions).await?),
+        None => None,
+    };
     if let Some(gateway) = &gateway {
         registry.register_collector(Box::new(gateway.meters()));
     }
     if let Some(running) = &relay {
         registry.register_collector(Box::new(running.relay.meters().clone()));
     }
+    if let Some(running) = &postfix {
+        registry.register_collector(Box::new(running.server.meters().clone()));
+    }
     if gateway.is_some() || relay.is_some() {
         registry.register_collector(Box::new(admissions.leases.meters()));
     }
-    Ok(Assembly { admissions, databases, registry, flush: kept.flush, gateway, pacer, relay })
+    Ok(Assembly { admissions, databases, registry, flush: kept.flush, gateway, pacer, relay, postfix })
 }
 
 fn start_gateway(settings: &Settings, admissions: &Admissions) -> anyhow::Result<Arc<Gateway>> {

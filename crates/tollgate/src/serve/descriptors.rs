@@ -5,18 +5,20 @@ use tollgate_gateway::settings::Settings;
 
 use crate::config::{Config, RelayConfig};
 
-/// Raises the limit to its maximum, and logs a warning if the gateway and the relay may need more.
+/// Raises the limit to its maximum, and logs a warning if the gateway, the relay and Postfix may need more.
 pub(super) fn raise(config: &Config) {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let raised = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
     let limit = if raised.is_ok() { maximum } else { current };
-    let needed = config.gateway.as_ref().map_or(0, needed) + config.relay.as_ref().map_or(0, needed_by_relay);
+    let needed = config.gateway.as_ref().map_or(0, needed)
+        + config.relay.as_ref().map_or(0, needed_by_relay)
+        + config.postfix.as_ref().map_or(0, |postfix| postfix.settings.max_connections as u64);
     if let Some(limit) = limit.filter(|limit| *limit < needed) {
         tracing::warn!(
             component = "server",
             limit,
             needed,
-            "the limit of file descriptors is lower than connections may need: raise it, or lower `gateway.bounds.connections` or `relay.max_connections`"
+            "the limit of file descriptors is lower than connections may need: raise it, or lower `gateway.bounds.connections`, `relay.max_connections` or `postfix.max_connections`"
         );
     }
 }

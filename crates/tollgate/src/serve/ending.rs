@@ -1,5 +1,5 @@
-//! Shuts the program down in order. On a signal, waiting callers get a 503, the API, the gateway and the relay tell
-//! their clients to disconnect and finish what is in flight, and the counters are saved. A second signal
+//! Shuts the program down in order. On a signal, waiting callers get a 503, the API, the gateway, the relay and the
+//! policy door for Postfix tell their clients to disconnect and finish what is in flight, and the counters are saved. A second signal
 //! skips everything but the saving.
 
 use std::io;
@@ -11,6 +11,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::sleep;
 use tollgate_engine::Pacer;
 use tollgate_gateway::Gateway;
+use tollgate_postfix::PolicyServer;
 use tollgate_relay::Relay;
 
 use super::listener::Server;
@@ -32,6 +33,7 @@ pub(crate) struct Ending {
     pub(crate) server: Server,
     pub(crate) gateway: Option<Arc<Gateway>>,
     pub(crate) relay: Option<Arc<Relay>>,
+    pub(crate) postfix: Option<PolicyServer>,
     pub(crate) tending: Tending,
     pub(crate) notifying: Notifying,
     /// Saves the counters.
@@ -56,7 +58,7 @@ impl EndSignals {
 impl Ending {
     /// Shuts everything down. Requests in flight have `drain`, unless another signal arrives.
     pub(crate) async fn run(self, drain: Duration, signals: &mut EndSignals) -> anyhow::Result<()> {
-        let Self { pacer, server, gateway, relay, tending, notifying, flush } = self;
+        let Self { pacer, server, gateway, relay, postfix, tending, notifying, flush } = self;
         tracing::info!(
             component = "server",
             "shutting down: connections are closed after their next answer; a second signal ends at once"
@@ -74,7 +76,12 @@ impl Ending {
                     relay.end(drain).await;
                 }
             };
-            tokio::join!(server.end(drain), gateway_ends, relay_ends);
+            let postfix_ends = async {
+                if let Some(postfix) = &postfix {
+                    postfix.end(drain).await;
+                }
+            };
+            tokio::join!(server.end(drain), gateway_ends, relay_ends, postfix_ends);
             tending.end().await;
             notifying.end().await;
         };

@@ -8,19 +8,27 @@ use std::path::Path;
 use tollgate_core::Policy;
 use tollgate_core::key::FieldKind;
 use tollgate_gateway::Gateway;
+use tollgate_postfix::PolicyAddress;
 
 use crate::cli::store_in_words;
 use crate::command::plain;
 use crate::config::{Config, RelayListener};
 
+/// Where the server listens.
+pub(crate) struct Listening<'l> {
+    pub(crate) api: SocketAddr,
+    pub(crate) gateway: Option<&'l Gateway>,
+    pub(crate) relay: &'l [RelayListener],
+    pub(crate) postfix: Option<&'l PolicyAddress>,
+}
+
 /// Prints the configuration file, the store, the listeners and a first request to try.
 pub(crate) fn greet(
     out: &mut dyn Write,
     (file, config): (Option<&Path>, &Config),
-    address: SocketAddr,
-    gateway: Option<&Gateway>,
-    relay: &[RelayListener],
+    listening: Listening<'_>,
 ) -> io::Result<()> {
+    let Listening { api: address, gateway, relay, postfix } = listening;
     match file {
         Some(file) => writeln!(out, "reads the configuration {}", plain(&file.display().to_string()))?,
         None => writeln!(out, "reads the built-in starter configuration: there is no tollgate.yaml here")?,
@@ -33,6 +41,9 @@ pub(crate) fn greet(
     }
     for listener in relay {
         writeln!(out, "the relay listens on {listener}")?;
+    }
+    if let Some(address) = postfix {
+        writeln!(out, "the policy door for Postfix listens on {}", plain(&address.to_string()))?;
     }
     writeln!(out, "tollgate {} listens on http://{address}", env!("CARGO_PKG_VERSION"))?;
     if let Some(policy) = config.policies.iter().next() {

@@ -9,6 +9,7 @@ use tollgate_core::{Policies, Span};
 use tollgate_doors::{AccessKeys, ForwardAuth};
 use tollgate_engine::Engine;
 use tollgate_gateway::{Gateway, Settings};
+use tollgate_postfix::{PolicyAddress, PolicyServer};
 use tollgate_postgres::Databases;
 use tollgate_relay::Relay;
 
@@ -30,6 +31,7 @@ pub(crate) struct InForce {
     pub(crate) forward_auth: Arc<ForwardAuth>,
     pub(crate) gateway: Option<Arc<Gateway>>,
     pub(crate) relay: Option<Arc<Relay>>,
+    pub(crate) postfix: Option<PolicyServer>,
     pub(crate) told: Arc<Told>,
     pub(crate) databases: Arc<Databases>,
 }
@@ -61,7 +63,7 @@ impl Source {
 }
 
 impl InForce {
-    /// Puts other policies, routes and settings of the relay in force. They name policies, so each must find its own
+    /// Puts other policies, routes and settings of the relay and of Postfix in force. They name policies, so each must find its own
     /// at every moment: removed policies stay until nothing names them.
     fn replace(&self, config: Config, policies: &mut Policies) {
         let last = std::mem::replace(policies, config.policies.clone());
@@ -70,13 +72,16 @@ impl InForce {
         if let Err(error) = self.databases.replace(&config.databases) {
             tracing::error!(component = "rows", %error, "the old databases stay in use");
         }
-        if self.gateway.is_some() || self.relay.is_some() {
+        if self.gateway.is_some() || self.relay.is_some() || self.postfix.is_some() {
             self.engine.reload(config.policies.beside(&last));
         }
         if let (Some(relay), Some(new)) = (&self.relay, config.relay) {
             for setting in relay.reload(new.settings) {
                 tracing::warn!(component = "config", setting, "this setting has changed and needs a restart");
             }
+        }
+        if let (Some(postfix), Some(new)) = (&self.postfix, config.postfix) {
+            postfix.reload(new.settings);
         }
         if let (Some(gateway), Some(settings)) = (&self.gateway, config.gateway)
             && let Err(error) = gateway.replace(settings)
@@ -187,6 +192,7 @@ fn needing_a_restart(started: &Config, now: &Config) -> impl Iterator<Item = &'s
         ("gateway.listen", differ(started, now, |before, after| !before.listens_like(after))),
         ("relay", started.relay.is_some() != now.relay.is_some()),
         ("relay.listen", relay_moved(started, now)),
+        ("listen.postfix", address_of(started) != address_of(now)),
         ("gateway.workers", differ(started, now, |before, after| before.workers != after.workers)),
     ];
     changed.into_iter().filter_map(|(setting, changed)| changed.then_some(setting))
@@ -196,6 +202,11 @@ fn needing_a_restart(started: &Config, now: &Config) -> impl Iterator<Item = &'s
 fn differ(started: &Config, now: &Config, in_this: impl Fn(&Settings, &Settings) -> bool) -> bool {
     let both = started.gateway.as_ref().zip(now.gateway.as_ref());
     both.is_some_and(|(before, after)| in_this(before, after))
+}
+
+/// Where Postfix connects.
+fn address_of(config: &Config) -> Option<&PolicyAddress> {
+    config.postfix.as_ref().map(|postfix| &postfix.address)
 }
 
 /// Whether the relay is to listen elsewhere, if there is one before and after.

@@ -1,6 +1,6 @@
 //! Parses the pages of the documentation: fenced blocks, links, and instructions in comments.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+#![allow(dead_code, clippy::unwrap_used, reason = "shared by several tests, each of which uses a part")]
 
 use std::path::{Path, PathBuf};
 

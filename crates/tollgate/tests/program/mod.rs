@@ -45,6 +45,8 @@ pub struct Server {
     pub gateways: Vec<SocketAddr>,
     /// Where its relay listens, if it has one.
     pub relays: Vec<SocketAddr>,
+    /// Where its policy door for Postfix listens, if that is an address and a port.
+    pub policy_door: Option<SocketAddr>,
     log: Log,
     reading: Option<JoinHandle<()>>,
     out: Option<BufReader<ChildStdout>>,
@@ -126,15 +128,18 @@ impl Home {
         let reading = Some(thread::spawn(move || kept.follow(stderr)));
         let mut out = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
-        let (mut gateways, mut relays) = (Vec::new(), Vec::new());
+        let (mut gateways, mut relays, mut policy_door) = (Vec::new(), Vec::new(), None);
         out.read_line(&mut line).unwrap();
-        // Before the address are the configuration file, the store, and the addresses of gateway and relay.
-        let is_address =
-            |line: &str| line.starts_with("the gateway listens") || line.starts_with("the relay listens");
+        // Before the address are the configuration file, the store, and the addresses of gateway, relay and policy door.
+        let is_address = |line: &str| line.starts_with("the ") && line.contains(" listens on ");
         while line.starts_with("reads ") || line.starts_with("keeps ") || is_address(&line) {
             if let Some((who, address)) = line.trim_end().split_once(" listens on ") {
-                let all = if who == "the relay" { &mut relays } else { &mut gateways };
-                all.push(address.rsplit('/').next().unwrap().parse().unwrap());
+                let parsed = address.rsplit('/').next().unwrap().parse();
+                match who {
+                    "the relay" => relays.push(parsed.unwrap()),
+                    "the gateway" => gateways.push(parsed.unwrap()),
+                    _ => policy_door = parsed.ok(),
+                }
             }
             line.clear();
             out.read_line(&mut line).unwrap();
@@ -145,7 +150,7 @@ impl Home {
             panic!("the first line was {line:?}, {status:?}; the log: {}", log.text());
         };
         let address = address.parse().unwrap();
-        Server { child, address, gateways, relays, log, reading, out: Some(out) }
+        Server { child, address, gateways, relays, policy_door, log, reading, out: Some(out) }
     }
 
     /// Starts a server and closes both of its output pipes as soon as it listens.
@@ -163,6 +168,7 @@ impl Home {
             address,
             gateways: Vec::new(),
             relays: Vec::new(),
+            policy_door: None,
             log: Log::default(),
             reading: None,
             out: None,

@@ -25,7 +25,7 @@ const UNITS: [(&str, u64); 14] = [
 const MOST: u64 = 1 << 53;
 
 /// A size in bytes, as in `50MiB`.
-pub(super) fn bytes(text: &str, path: &Path, findings: &mut Findings<'_>) -> Option<u64> {
+pub(in crate::config) fn bytes(text: &str, path: &Path, findings: &mut Findings<'_>) -> Option<u64> {
     let trimmed = text.trim();
     let unit = UNITS.iter().find_map(|(unit, worth)| Some((trimmed.strip_suffix(unit)?, *worth)));
     let (digits, worth) = unit.unwrap_or((trimmed, 1));
@@ -38,7 +38,7 @@ pub(super) fn bytes(text: &str, path: &Path, findings: &mut Findings<'_>) -> Opt
 }
 
 /// A number of at least one, as in `1_000_000`.
-pub(super) fn count(text: &str, path: &Path, findings: &mut Findings<'_>) -> Option<u64> {
+pub(in crate::config) fn count(text: &str, path: &Path, findings: &mut Findings<'_>) -> Option<u64> {
     let count = number(text.trim()).filter(|count| (1..=MOST).contains(count));
     if count.is_none() {
         findings.value(path, format!("`{}` is not a number of at least 1, as in `1000000`", shown(text)));
@@ -53,7 +53,7 @@ fn number(text: &str) -> Option<u64> {
 }
 
 /// The configured number, if it is in this range.
-pub(super) fn between(
+pub(in crate::config) fn between(
     written: Option<u64>,
     (least, most): (u64, u64),
     path: &Path,
