@@ -16,8 +16,6 @@ mod escape;
 pub mod explain;
 mod fields;
 mod files;
-mod from_toml;
-mod from_yaml;
 mod gateway;
 pub mod guards;
 mod hash_tags;
@@ -38,7 +36,6 @@ mod secrets;
 pub mod slot_spread;
 pub mod store;
 mod suspect;
-mod tree;
 mod unleased_holds;
 mod unreachable_rules;
 pub mod valkey;
@@ -55,6 +52,7 @@ use tollgate_core::key::Kinds;
 use tollgate_core::{Policies, Roster, Span};
 use tollgate_gateway::settings::Settings;
 use tollgate_postgres::Settings as PostgresSettings;
+use tollgate_tree as tree;
 use tollgate_web::Answers;
 
 pub use clients::Clients;
@@ -212,8 +210,8 @@ pub fn load_str(
 fn read_tree(text: &str, format: Format, source: &str) -> Result<Node, ConfigError> {
     let source: Arc<str> = Arc::from(source);
     let mut tree = match format {
-        Format::Yaml => from_yaml::read(text, &source)?,
-        Format::Toml => from_toml::read(text, &source)?,
+        Format::Yaml => tree::yaml::read(text, &source, ELSEWHERE)?,
+        Format::Toml => tree::toml::read(text, &source)?,
     };
     if matches!(tree.value, Value::Null) {
         tree.value = Value::Table(Vec::new());
