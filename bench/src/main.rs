@@ -9,6 +9,7 @@ mod draws;
 mod flush;
 mod gateway;
 mod http;
+mod import;
 mod ladder;
 mod levels;
 mod lists;
@@ -36,7 +37,7 @@ fn main() {
         return nodes::be_one(settings);
     }
     let only = arguments.first();
-    let sections: [(&str, fn()); 14] = [
+    let sections: [(&str, fn()); 15] = [
         ("decide", decide::run),
         ("ladder", ladder::run),
         ("lists", lists::run),
@@ -49,6 +50,7 @@ fn main() {
         ("postgres", postgres::run),
         ("pacer", pacer::run),
         ("gateway", gateway::run),
+        ("import", import::run),
         ("relay", relay::run),
         ("relay-million", relay::run_million),
     ];

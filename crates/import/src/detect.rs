@@ -55,6 +55,9 @@ const SPLIT: &str = "import a part of them at a time";
 /// Parses a file, and finds the program that it belongs to.
 pub(crate) fn read(input: &Input<'_>) -> Result<Parsed, Vec<Problem>> {
     let source: Arc<str> = Arc::from(input.name);
+    if input.name.ends_with(".json") {
+        json(input.text, &source).map_err(|error| vec![error])?;
+    }
     let content = match language(input) {
         Language::Yaml => Content::Trees(documents(input.text, &source).map_err(|error| vec![error])?),
         Language::Toml => {
@@ -142,6 +145,16 @@ fn language(input: &Input<'_>) -> Language {
         _ => None,
     });
     found.unwrap_or(Language::Yaml)
+}
+
+/// Checks that a text is JSON. It is parsed as YAML, which has positions and allows more.
+fn json(text: &str, source: &Arc<str>) -> Result<(), Problem> {
+    let Err(error) = serde_json::from_str::<serde_json::Value>(text) else { return Ok(()) };
+    let source = Arc::clone(source);
+    let place = Place::At { source, line: error.line().max(1), column: error.column().max(1) };
+    let message = error.to_string();
+    let message = message.split(" at line ").next().unwrap_or_default();
+    Err(Problem { place: Some(place), message: format!("not valid JSON: {message}") })
 }
 
 /// The documents of a YAML file.

@@ -35,7 +35,10 @@ impl Address {
 
     /// Sets the store of the configuration. The password is expected in a variable.
     pub(crate) fn write(&self, key_prefix: Option<&str>, variable: &str, place: &Place, work: &mut Work<'_>) {
-        let mut settings = vec![format!("redis: {}", scalar(&self.url))];
+        let postgres = self.url.starts_with("postgres");
+        let kind = if postgres { "postgres" } else { "redis" };
+        let mut settings = vec![format!("{kind}: {}", scalar(&self.url))];
+        let key_prefix = key_prefix.filter(|_| !postgres);
         if let Some(prefix) = key_prefix.map(|prefix| prefix.trim_end_matches(':')).filter(|p| !p.is_empty())
         {
             settings.push(format!("key_prefix: {}", scalar(prefix)));
@@ -55,6 +58,25 @@ impl Address {
     }
 }
 
+/// The prefix of keys that the files name.
+fn prefix_of(store: &str) -> Option<&str> {
+    let (_, rest) = store.split_once("key_prefix: ")?;
+    rest.split([',', ' ']).next().map(|prefix| prefix.trim_matches('"'))
+}
+
+/// Sets the store that the operator names, instead of that of the files.
+pub(crate) fn answered(place: &Place, work: &mut Work<'_>) {
+    let Some(address) = work.answered_store() else { return };
+    let before = work.draft.store.take().unwrap_or_default();
+    work.draft.variables.retain(|variable| !before.contains(variable.as_str()));
+    if address.contains("://") {
+        let prefix = prefix_of(&before).map(ToOwned::to_owned);
+        Address::of(address).write(prefix.as_deref(), "STORE_PASSWORD", place, work);
+    } else {
+        work.draft.store = Some(scalar(address));
+    }
+}
+
 /// Sets a store on Redis whose address the files may not have.
 pub(crate) fn redis(
     found: Option<(String, &Place)>,
@@ -63,21 +85,20 @@ pub(crate) fn redis(
     work: &mut Work<'_>,
 ) {
     const ASSUMED: &str = "redis://localhost:6379";
-    if let Some(address) = work.answered_store() {
-        if address.contains("://") && !address.starts_with("postgres") {
-            Address::of(address).write(key_prefix, "REDIS_PASSWORD", place, work);
-        } else {
-            work.draft.store = Some(scalar(address));
+    match found {
+        Some((url, place)) => {
+            let address = Address::of(&url);
+            work.exact(place, format!("the store is {}", address.shown()));
+            address.write(key_prefix, "REDIS_PASSWORD", place, work);
         }
-    } else if let Some((url, place)) = found {
-        let address = Address::of(&url);
-        work.exact(place, format!("the store is {}", address.shown()));
-        address.write(key_prefix, "REDIS_PASSWORD", place, work);
-    } else {
-        let message = format!(
-            "the file does not have the address of Redis; assumed `{ASSUMED}`. Answer with `--store {ASSUMED}`, or another store"
-        );
-        work.asks(place, message);
-        Address::of(ASSUMED).write(key_prefix, "REDIS_PASSWORD", place, work);
+        None => {
+            if work.answered_store().is_none() {
+                let message = format!(
+                    "the file does not have the address of Redis; assumed `{ASSUMED}`. Answer with `--store {ASSUMED}`, or another store"
+                );
+                work.asks(place, message);
+            }
+            Address::of(ASSUMED).write(key_prefix, "REDIS_PASSWORD", place, work);
+        }
     }
 }

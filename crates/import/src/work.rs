@@ -144,8 +144,9 @@ impl<'a> Work<'a> {
     pub(crate) fn conclude(mut self, system: System, inputs: &[Input<'_>]) -> Result<Imported, ImportError> {
         self.unused("--by", self.answers.by.keys(), &self.asked_by.clone());
         self.unused("--limit", self.answers.limits.keys(), &self.asked_limits.clone());
-        if let (Some(address), None) = (&self.answers.store, &self.draft.store) {
-            self.draft.store = Some(crate::draft::scalar(address));
+        if let (Some(_), Some(input)) = (&self.answers.store, inputs.first()) {
+            let place = Place::Source { source: input.name.into() };
+            crate::store::answered(&place, &mut self);
         }
         if !self.problems.is_empty() {
             return Err(self.problems.into());

@@ -20,9 +20,9 @@ fn refusal(files: &[(&str, &str)]) -> String {
 fn what_is_not_of_its_language_is_refused_where_it_ends_being_that() {
     let table = [
         ("a.yaml", "rate_limit: [1, 2", "a.yaml:1:13: not valid YAML: unclosed bracket '['"),
-        ("a.yaml", "rate_limit:\n\tglobal: 1", "a.yaml:2:1: not valid YAML: a tab: indent with spaces"),
+        ("a.yaml", "rate_limit:\n\tglobal: 1", "a.yaml:2:2: not valid YAML: a tab: indent with spaces"),
         ("a.yaml", "domain: x\n---\nb: [", "a.yaml:3:4: not valid YAML: unclosed bracket '['"),
-        ("a.json", r#"{"id": "a", "host": }"#, ""),
+        ("a.json", r#"{"id": "a", "host": }"#, "a.json:1:21: not valid JSON: expected value"),
         (
             "a.toml",
             "[resources]\nmax_connections = \n",
@@ -40,11 +40,7 @@ fn what_is_not_of_its_language_is_refused_where_it_ends_being_that() {
         ("a.conf", "limit_req zone=a", "a.conf:1:1: not valid nginx: the directive does not end with `;`"),
     ];
     for (name, text, expected) in table {
-        let error = refusal(&[(name, text)]);
-        assert!(
-            if expected.is_empty() { error.starts_with("a.json:1:") } else { error == expected },
-            "{error}"
-        );
+        assert_eq!(refusal(&[(name, text)]), expected);
     }
 }
 
@@ -74,7 +70,7 @@ fn values_that_cannot_be_meant_are_refused_where_they_are() {
         (
             "a.yaml",
             "rate_limit: { global: { messages_per_hour: 99999999999999999 } }",
-            "a.yaml:1:44: `99999999999999999/hour` cannot be counted: the number is too big: at most 9007199254740991 can be counted exactly",
+            "a.yaml:1:44: `99999999999999999/hour` cannot be counted: the largest number that is exact everywhere is 9007199254740991",
         ),
         (
             "a.yaml",
@@ -130,7 +126,7 @@ fn values_that_cannot_be_meant_are_refused_where_they_are() {
         (
             "a.conf",
             "limit_req_zone $uri zone=a:1m rate=1r/h;\nserver { limit_req zone=a; }",
-            "a.conf:2:10: `1r/h` is not a rate that can be counted exactly",
+            "a.conf:1:1: `1r/h` is not a rate of nginx: they are written `10r/s` or `5r/m`",
         ),
         ("a.conf", "limit_conn_zone $uri zone=a:1m;\nserver { limit_conn a many; }", ""),
         (
@@ -226,7 +222,7 @@ fn hostile_files_are_refused_in_little_time_and_memory() {
         "a.conf:1:296: not valid nginx: blocks are nested more than 32 levels deep: no nginx needs that"
     );
     let json = format!("{}1{}", r#"{"a":"#.repeat(50_000), "}".repeat(50_000));
-    assert!(refusal(&[("a.json", &json)]).contains("nested more than 32 levels deep"));
+    assert_eq!(refusal(&[("a.json", &json)]), "a.json:1:636: not valid JSON: recursion limit exceeded");
     let many = "[{ max_value: 1, seconds: 1, namespace: a, conditions: [x], variables: [] }]";
     let many =
         many.replace("}]", &format!("}}{}]", ", { max_value: 1, seconds: 1, namespace: a }".repeat(16)));

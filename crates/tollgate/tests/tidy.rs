@@ -10,7 +10,7 @@ mod kinds;
 mod names;
 
 /// Each crate, and the crates of this workspace that it may use.
-const ARROWS: [(&str, &[&str]); 14] = [
+const ARROWS: [(&str, &[&str]); 16] = [
     ("core", &[]),
     ("store", &["core"]),
     ("redis", &["core", "remote"]),
@@ -20,11 +20,19 @@ const ARROWS: [(&str, &[&str]); 14] = [
     ("web", &["core", "engine"]),
     ("doors", &["core", "engine", "relay", "web"]),
     ("gateway", &["core", "engine", "web"]),
+    ("import", &["core", "tree"]),
     ("layer", &["core", "engine", "web"]),
     ("relay", &["core", "engine"]),
     ("remote", &[]),
     ("testbed", &[]),
-    ("tollgate", &["core", "doors", "engine", "gateway", "postgres", "redis", "relay", "store", "web"]),
+    (
+        "tollgate",
+        &[
+            "core", "doors", "engine", "gateway", "import", "postgres", "redis", "relay", "store", "tree",
+            "web",
+        ],
+    ),
+    ("tree", &[]),
 ];
 
 fn root() -> PathBuf {

@@ -102,6 +102,9 @@ fn message(mut error: &serde_saphyr::Error, remedy: &str) -> String {
         _ => {}
     }
     let message = UserMessageFormatter.format_message(error);
+    if message.contains("recursion limit") {
+        return beyond(&BudgetBreach::Depth { depth: MOST_DEPTH + 1 }, remedy);
+    }
     if message.contains("tabs disallowed") {
         return "a tab: indent with spaces".to_owned();
     }

@@ -132,6 +132,11 @@ impl Zones {
             );
             return;
         }
+        if kind == Kind::Requests && !rate.ends_with("r/s") && !rate.ends_with("r/m") {
+            let message =
+                format!("`{}` is not a rate of nginx: they are written `10r/s` or `5r/m`", shorten(rate));
+            work.wrong(&directive.place, message);
+        }
         let by = match work.answered_fields(zone) {
             Some(fields) => fields,
             None => fields(key).unwrap_or_else(|| {
