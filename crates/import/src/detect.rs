@@ -110,6 +110,11 @@ fn is_nginx(name: &str) -> bool {
     known.contains(&name) || name.starts_with("limit_req") || name.starts_with("limit_conn")
 }
 
+/// Whether a key of `[resources]` is one of Elemta's limits.
+fn is_elemta(key: &str) -> bool {
+    key.starts_with("max_connections") || key.starts_with("valkey_")
+}
+
 /// Whether it is a configuration of tollgate.
 fn is_ours(tree: &Node) -> bool {
     let has = |key| tree.entry(key).is_some_and(|entry| matches!(entry.node.value, Value::Table(_)));
@@ -242,13 +247,8 @@ fn of_table(entries: &[Entry], place: &Place) -> Vec<(System, Place)> {
                 sign(System::Limitador, key_place);
             }
             "accounts" if matches!(&node.value, Value::List(_)) => sign(System::MailProxy, key_place),
-            "resources" => {
-                if table(node)
-                    .iter()
-                    .any(|entry| entry.key.starts_with("max_connections") || entry.key.starts_with("valkey_"))
-                {
-                    sign(System::Elemta, key_place);
-                }
+            "resources" if table(node).iter().any(|entry| is_elemta(&entry.key)) => {
+                sign(System::Elemta, key_place);
             }
             "domains" if table(node).iter().any(|entry| entry.node.entry("rate_limit").is_some()) => {
                 sign(System::Sendry, key_place);

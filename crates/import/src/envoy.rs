@@ -66,7 +66,8 @@ impl Domain {
                 continue;
             };
             let value = descriptor.text("value", work).map(|(value, _)| value);
-            path.push(Step { key: names::field(&key), value });
+            let key = names::reported_field(&key, &node.place, work);
+            path.push(Step { key, value });
             let observed = descriptor.flag("shadow_mode", work).is_some_and(|(on, _)| on);
             let below = descriptor.take("descriptors");
             match descriptor.section("rate_limit", work) {

@@ -135,10 +135,6 @@ impl Limited<'_> {
         }
         work.differs(self.place, "every replica of the controller counts by itself, so N replicas admit N times as much. tollgate counts once; with `store: redis://…` over all nodes");
         work.differs(self.place, "a denied request gets 429 with Retry-After, not 503: 429 tells clients to slow down, and 5xx that the server fails");
-        work.differs(
-            self.place,
-            "IPv6 clients are counted by their /64 network, because a client owns all of it",
-        );
         let mut names = Vec::new();
         for rule in self.rules {
             let name = work.rule_names.free(&rule.name);

@@ -58,7 +58,8 @@ fn read_limit(node: &Node, index: usize, work: &mut Work<'_>) -> Option<Limit> {
         work.wrong(&node.place, "the limit needs `max_value` and `seconds`");
         return None;
     };
-    let by: Vec<String> = variables.iter().map(|variable| names::field(last_name(variable))).collect();
+    let by = variables.iter().map(|variable| names::reported_field(last_name(variable), &node.place, work));
+    let by: Vec<String> = by.collect();
     if by.len() > tollgate_core::Rule::MOST_FIELDS {
         work.wrong(&node.place, "the limit has more than four variables: a rule counts by up to four fields");
         return None;

@@ -2,6 +2,10 @@
 
 use std::collections::HashSet;
 
+use tollgate_tree::Place;
+
+use crate::work::{Work, shorten};
+
 /// The longest name.
 const MOST_BYTES: usize = 64;
 
@@ -47,6 +51,15 @@ pub(crate) fn field(text: &str) -> String {
     let kept = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
     let name: String = text.chars().map(|c| if kept(c) { c } else { '_' }).take(MOST_BYTES).collect();
     if name.is_empty() { "_".to_owned() } else { name }
+}
+
+/// As [`field`], with a report if the name is another one.
+pub(crate) fn reported_field(text: &str, place: &Place, work: &mut Work<'_>) -> String {
+    let name = field(text);
+    if name != text {
+        work.differs(place, format!("`{}` is the field `{name}` here", shorten(text)));
+    }
+    name
 }
 
 /// The text as the name of an environment variable.

@@ -95,7 +95,12 @@ fn read_levels(mut section: Section<'_>, rules: &mut Vec<RuleDraft>, work: &mut 
         }
     }
     for level in &ACCEPTANCE {
-        let limits = section.section(level.key, work).map(|section| windows(section, work));
+        let limits = section.section(level.key, work).map(|section| {
+            if level.rule == "sender" {
+                work.differs(section.place, "senders are the same whatever the case of their addresses");
+            }
+            windows(section, work)
+        });
         rules.extend(limits.filter(|limits| !limits.is_empty()).map(|limits| of_level(level, limits)));
     }
     let default = section.section(DELIVERY.key, work).map(|section| windows(section, work));

@@ -7,7 +7,7 @@ use tollgate_core::grammar::{self, Rewrite};
 use tollgate_tree::Place;
 
 use crate::answers::Answers;
-use crate::draft::Draft;
+use crate::draft::{Draft, RuleDraft};
 use crate::names::Names;
 use crate::report::{Finding, Verdict};
 use crate::system::System;
@@ -151,6 +151,10 @@ impl<'a> Work<'a> {
         if !self.problems.is_empty() {
             return Err(self.problems.into());
         }
+        let by_address = |rule: &RuleDraft| rule.by.iter().any(|field| field == "ip");
+        if let (true, Some(input)) = (self.draft.rules.iter().any(by_address), inputs.first()) {
+            self.differs(&Place::Source { source: input.name.into() }, NETWORKS);
+        }
         let order: HashMap<&str, usize> =
             inputs.iter().enumerate().map(|(index, input)| (input.name, index)).collect();
         self.findings.sort_by_key(|finding| match &finding.place {
@@ -182,6 +186,9 @@ impl<'a> Work<'a> {
         }
     }
 }
+
+/// How addresses are counted.
+const NETWORKS: &str = "IPv6 clients are counted by their /64 network, because a client owns all of it. `fields: { ip: { ip: { v6: 128 } } }` counts single addresses";
 
 /// How many attempts an exact log holds.
 const MOST_LOGGED: u64 = 100_000;

@@ -154,9 +154,6 @@ impl Zones {
             );
             return;
         }
-        if by.iter().any(|field| field == "ip") {
-            work.differs(&directive.place, format!("`{zone}`: IPv6 clients are counted by their /64 network, because a client owns all of it. `fields: {{ ip: {{ ip: {{ v6: 128 }} }} }}` counts single addresses"));
-        }
         if find("zone=").is_some_and(|zone: &str| zone.contains(':')) {
             work.differs(&directive.place, format!("`{zone}`: the size of the zone has no equivalent: `max_keys` of the store bounds all counters, and a blocked key is not forgotten to make room"));
         }
