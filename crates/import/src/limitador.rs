@@ -3,7 +3,7 @@
 //! Its windows start with the first hit, as ours do. Limits with the same conditions apply to the same requests: each set
 //! of conditions becomes a policy, which also has the limits without conditions.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use tollgate_tree::{Node, Path, Place, Value};
 
@@ -132,16 +132,11 @@ fn write(limits: &[Limit], work: &mut Work<'_>) {
             sets.push((&limit.namespace, &limit.conditions));
         }
     }
+    let index = Index::of(limits);
     for (namespace, conditions) in sets {
-        let applying = limits
-            .iter()
-            .filter(|limit| limit.namespace == namespace && limit.conditions.is_subset(conditions));
-        let applying: Vec<&Limit> = applying.collect();
-        let Some(place) =
-            applying.iter().find(|limit| limit.conditions == *conditions).map(|limit| &limit.place)
-        else {
-            continue;
-        };
+        let applying = index.applying(namespace, conditions);
+        let own = applying.iter().find(|limit| limit.conditions == *conditions);
+        let Some(place) = own.map(|limit| &limit.place) else { continue };
         if applying.len() > tollgate_core::Policies::MOST_RULES {
             work.wrong(
                 place,
@@ -176,6 +171,32 @@ fn write(limits: &[Limit], work: &mut Work<'_>) {
     }
     if let Some(first) = limits.first() {
         work.differs(&first.place, "all limits of a request are charged together or not at all; there, stacked limits may count a request that another limit denies");
+    }
+}
+
+/// A namespace, and the first condition if there is one.
+type Slot<'l> = (&'l str, Option<&'l str>);
+
+/// The limits by namespace and first condition, so that finding those of a set does not look at all.
+struct Index<'l>(HashMap<Slot<'l>, Vec<(usize, &'l Limit)>>);
+
+impl<'l> Index<'l> {
+    fn of(limits: &'l [Limit]) -> Self {
+        let mut index: HashMap<_, Vec<_>> = HashMap::new();
+        for (at, limit) in limits.iter().enumerate() {
+            let first = limit.conditions.first().map(String::as_str);
+            index.entry((&*limit.namespace, first)).or_default().push((at, limit));
+        }
+        Self(index)
+    }
+
+    /// The limits whose conditions are all among these, in the order of the files.
+    fn applying(&self, namespace: &str, conditions: &BTreeSet<String>) -> Vec<&'l Limit> {
+        let firsts = std::iter::once(None).chain(conditions.iter().map(|condition| Some(condition.as_str())));
+        let found = firsts.filter_map(|first| self.0.get(&(namespace, first))).flatten();
+        let mut found: Vec<_> = found.filter(|(_, limit)| limit.conditions.is_subset(conditions)).collect();
+        found.sort_by_key(|(at, _)| *at);
+        found.into_iter().map(|(_, limit)| *limit).collect()
     }
 }
 

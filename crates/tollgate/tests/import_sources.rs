@@ -1,7 +1,7 @@
 //! Every limiter configuration of the five systems that tollgate grew from, imported and proved by its decisions: what
 //! their documentation says happens.
 
-#![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
+#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod imported;
 

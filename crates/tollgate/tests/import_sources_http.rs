@@ -1,7 +1,7 @@
 //! The limiter configurations of the ad marketplace and of the API gateway, imported and proved by their decisions.
 //! `import_sources.rs` has those of the mail systems, and the list of all.
 
-#![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
+#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod imported;
 
