@@ -6,7 +6,9 @@
 //! after several probes in a row have succeeded: [`Breaker::PROBES`] of them after a clean outage. If it
 //! opens again within [`Breaker::FLAP_WITHIN`] of closing, the store flaps, and the next run of
 //! successful probes must last longer: [`Breaker::HOLD_OFF`], then twice that, up to
-//! [`Breaker::MOST_HOLD_OFF`]. So two closings are never closer together than `FLAP_WITHIN`.
+//! [`Breaker::MOST_HOLD_OFF`]. So two closings are never closer together than `FLAP_WITHIN`, and in any time t it
+//! opens and closes at most 3 + t / 5 s times. A smaller bound would delay an opening, and callers would wait for
+//! time-outs, or delay the first closing.
 
 use tollgate_core::{Reason, Span, Timestamp};
 

@@ -1,4 +1,5 @@
-//! What a cluster admits at most while the store goes up and down, over random schedules.
+//! What a cluster admits at most while the store goes up and down, over random schedules; and how often a node
+//! leaves the store and comes back to it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -8,6 +9,8 @@ use proptest::prelude::*;
 use support::cluster::{Centre, Mode, Node};
 use support::{decide, policies, rule};
 use tollgate_core::{Origin, Share, Span, Timestamp};
+use tollgate_engine::Health;
+use tollgate_engine::breaker::Breaker;
 
 #[derive(Clone, Debug)]
 enum Event {
@@ -98,5 +101,77 @@ proptest! {
         }
         let all = most(&admitted, |_| true);
         prop_assert!(all <= limit + nodes as u64 * share, "{all} of {limit} and {nodes} times {share}");
+    }
+}
+
+/// Attempts and probes every 50 ms, as `mode` has the store at each step. Returns when the node left the store or
+/// came back to it, in microseconds.
+fn changes(node: &Node, steps: u64, mut mode: impl FnMut(u64, Health) -> Mode) -> Vec<u64> {
+    let (mut changes, mut before) = (Vec::new(), node.engine.health());
+    for step in 0..steps {
+        node.link.set(mode(step, before));
+        let pinned = node.engine.pin();
+        decide(&node.engine, &pinned, "api", &[("ip", "192.0.2.1")]).unwrap();
+        let mut note = |now: Health| {
+            if (now == Health::Up) != (before == Health::Up) {
+                changes.push(step * 50_000);
+            }
+            before = now;
+        };
+        // An attempt may open the breaker, and a probe close it.
+        note(node.engine.health());
+        node.tend();
+        note(node.engine.health());
+        node.advance(Span::from_millis(50));
+    }
+    changes
+}
+
+/// In any time t at most 3 + t / 5 s changes: leaving the store, coming back within 3 s, and leaving it at once
+/// when it fails again are three. After that no two returns are closer together than ten seconds.
+fn check_changes(changes: &[u64]) {
+    for (first, start) in changes.iter().enumerate() {
+        for (count, end) in (1..).zip(&changes[first..]) {
+            let most = 3 + (end - start) / 5_000_000;
+            assert!(count <= most, "{count} changes in {} us: {changes:?}", end - start);
+        }
+    }
+}
+
+fn flapping_node() -> Node {
+    let rule = rule::without_store("ip", &["1000000/day"], "local 50%");
+    Centre::new().node(policies(vec![rule], &[("api", &["ip"])]))
+}
+
+/// The worst store: it fails as soon as it is used, and answers as soon as it is not.
+#[test]
+fn a_store_that_fails_whenever_it_is_used_is_left_and_found_again_once_in_five_seconds() {
+    for fault in [Mode::Unreachable, Mode::LosesQuestions, Mode::LosesAnswers] {
+        let node = flapping_node();
+        let changes = changes(&node, 3_000, |_, health| if health == Health::Up { fault } else { Mode::Up });
+        check_changes(&changes);
+        assert!(changes.len() >= 9, "it is tried again: {changes:?}");
+        assert!(changes[1] - changes[0] <= 3_000_000, "back within three seconds at first: {changes:?}");
+        let returns: Vec<u64> = changes.iter().skip(1).step_by(2).copied().collect();
+        let hold_off = Breaker::FLAP_WITHIN.as_micros();
+        assert!(returns.windows(2).all(|pair| pair[1] - pair[0] >= hold_off), "{returns:?}");
+    }
+}
+
+proptest! {
+    // Each case is about a minute of attempts.
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn a_store_that_comes_and_goes_changes_little(
+        spells in prop::collection::vec((1..150_u64, prop::bool::ANY), 1..25), fault in prop::sample::select(vec![Mode::Unreachable, Mode::LosesQuestions]),
+    ) {
+        let node = flapping_node();
+        let modes: Vec<Mode> = spells
+            .iter()
+            .flat_map(|(steps, up)| std::iter::repeat_n(if *up { Mode::Up } else { fault }, *steps as usize))
+            .collect();
+        let changes = changes(&node, modes.len() as u64, |step, _| modes[step as usize]);
+        check_changes(&changes);
     }
 }

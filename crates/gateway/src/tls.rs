@@ -5,8 +5,8 @@ use std::sync::Arc;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
-use rustls_platform_verifier::BuilderVerifierExt;
+use rustls::{ClientConfig, ServerConfig};
+use tollgate_remote::Trust;
 
 use crate::settings::{Protocol, TlsSettings, UpstreamTls};
 
@@ -40,23 +40,8 @@ pub(crate) fn server(tls: &TlsSettings, http2: bool) -> Result<Arc<ServerConfig>
 
 /// The TLS configuration for an upstream. The error text says what is wrong.
 pub(crate) fn client(tls: &UpstreamTls, protocol: Protocol) -> Result<Arc<ClientConfig>, String> {
-    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?;
-    let mut config = if let Some(authorities) = &tls.authorities {
-        let mut roots = RootCertStore::empty();
-        for certificate in CertificateDer::pem_slice_iter(authorities) {
-            let certificate =
-                certificate.map_err(|error| format!("the authorities cannot be read: {error}"))?;
-            roots.add(certificate).map_err(|error| format!("an authority cannot be used: {error}"))?;
-        }
-        if roots.is_empty() {
-            return Err("there is no certificate among the authorities".to_owned());
-        }
-        builder.with_root_certificates(roots).with_no_client_auth()
-    } else {
-        builder.with_platform_verifier().map_err(|error| error.to_string())?.with_no_client_auth()
-    };
+    let trust = tls.authorities.as_deref().map_or(Trust::System, Trust::Authorities);
+    let mut config = trust.configuration()?;
     config.alpn_protocols = match protocol {
         Protocol::Http1 => vec![b"http/1.1".to_vec()],
         Protocol::Http2 => vec![b"h2".to_vec()],

@@ -1,36 +1,150 @@
 //! One connection to one server.
 
+use std::error::Error as _;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use rustls::ClientConfig;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
+use tokio_postgres::config::{Host, TargetSessionAttrs};
+use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Client, Config, Error, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
+use tokio_util::either::Either;
+
+use crate::reply_bound::{Bounded, BoundedTls, ReplyBound};
+
+/// PostgreSQL's own port.
+const PORT: u16 = 5432;
 
 /// A connection. Dropped, it is closed.
 pub(crate) struct Connection {
     pub(crate) client: Client,
     task: AbortHandle,
+    exceeded: Arc<AtomicBool>,
 }
 
+/// Why there is no connection.
+#[derive(Debug)]
+pub(crate) enum OpenError {
+    /// The server cannot be reached, or is not the one to use.
+    Socket(io::Error),
+    /// It refuses the connection, or does not speak as it should.
+    Server(Error),
+}
+
+/// What a connection goes over.
+type Socket = Either<TcpStream, UnixStream>;
+
 impl Connection {
-    /// Connects. The connection lives in this runtime, whichever thread uses it.
+    /// Connects to the first host. The connection lives in this runtime, whichever thread uses it.
     pub(crate) async fn open(
         server: &Config,
         tls: Option<&ClientConfig>,
+        bound: ReplyBound,
         handle: &Handle,
-    ) -> Result<Self, Error> {
-        // What goes wrong with a connection is told to its statements.
-        match tls {
+    ) -> Result<Self, OpenError> {
+        let socket = socket(server).await.map_err(OpenError::Socket)?;
+        let exceeded = Arc::<AtomicBool>::default();
+        let (client, task) = match tls {
             None => {
-                let (client, connection) = server.connect(NoTls).await?;
-                let task = handle.spawn(async { drop(connection.await) }).abort_handle();
-                Ok(Self { client, task })
+                let stream = Bounded::new(socket, bound, Arc::clone(&exceeded));
+                let (client, connection) = server.connect_raw(stream, NoTls).await?;
+                (client, handle.spawn(run(connection)))
             }
             Some(tls) => {
-                let (client, connection) = server.connect(MakeRustlsConnect::new(tls.clone())).await?;
-                let task = handle.spawn(async { drop(connection.await) }).abort_handle();
-                Ok(Self { client, task })
+                let tls = MakeTlsConnect::<Socket>::make_tls_connect(
+                    &mut MakeRustlsConnect::new(tls.clone()),
+                    host_name(server),
+                );
+                let tls = tls.map_err(|error| OpenError::Socket(io::Error::other(error)))?;
+                let tls = BoundedTls { tls, bound, exceeded: Arc::clone(&exceeded) };
+                let (client, connection) = server.connect_raw(socket, tls).await?;
+                (client, handle.spawn(run(connection)))
             }
+        };
+        let connection = Self { client, task: task.abort_handle(), exceeded };
+        connection.check_writable(server).await?;
+        Ok(connection)
+    }
+
+    /// Whether it was closed because the server sent more than it may.
+    pub(crate) fn has_exceeded(&self) -> bool {
+        self.exceeded.load(Ordering::Acquire)
+    }
+
+    /// Refuses a replica where only a primary will do, or the reverse.
+    async fn check_writable(&self, server: &Config) -> Result<(), OpenError> {
+        let wanted = server.get_target_session_attrs();
+        if wanted == TargetSessionAttrs::Any {
+            return Ok(());
+        }
+        let rows = self.client.query_typed("SHOW transaction_read_only", &[]).await?;
+        let read_only = rows.first().map(|row| row.try_get::<_, &str>(0)).transpose()? == Some("on");
+        let fault = match (wanted, read_only) {
+            (TargetSessionAttrs::ReadWrite, true) => "database does not allow writes",
+            (TargetSessionAttrs::ReadOnly, false) => "database is not read only",
+            _ => return Ok(()),
+        };
+        Err(OpenError::Socket(io::Error::new(io::ErrorKind::PermissionDenied, fault)))
+    }
+}
+
+/// Runs a connection to its end.
+async fn run(connection: impl Future<Output = Result<(), Error>>) {
+    // Its statements fail with it. But they are not told that the server sent too much.
+    if let Err(error) = connection.await
+        && let Some(cause) = error.source()
+        && cause.downcast_ref::<io::Error>().is_some_and(|cause| cause.kind() == io::ErrorKind::InvalidData)
+    {
+        tracing::error!(component = "postgres", error = %cause, "a connection to PostgreSQL was closed");
+    }
+}
+
+fn host_name(server: &Config) -> &str {
+    match server.get_hosts().first() {
+        Some(Host::Tcp(name)) => name,
+        Some(Host::Unix(_)) | None => "",
+    }
+}
+
+async fn socket(server: &Config) -> io::Result<Socket> {
+    let port = server.get_ports().first().copied().unwrap_or(PORT);
+    if let Some(Host::Unix(directory)) = server.get_hosts().first() {
+        let path = directory.join(format!(".s.PGSQL.{port}"));
+        return Ok(Either::Right(UnixStream::connect(path).await?));
+    }
+    let stream = match server.get_hostaddrs().first() {
+        Some(address) => TcpStream::connect((*address, port)).await?,
+        None => TcpStream::connect((host_name(server).to_owned(), port)).await?,
+    };
+    stream.set_nodelay(true)?;
+    let options = SockRef::from(&stream);
+    if let Some(time) = server.get_tcp_user_timeout() {
+        options.set_tcp_user_timeout(Some(*time))?;
+    }
+    if server.get_keepalives() {
+        options.set_tcp_keepalive(&TcpKeepalive::new().with_time(server.get_keepalives_idle()))?;
+    }
+    Ok(Either::Left(stream))
+}
+
+impl From<Error> for OpenError {
+    fn from(error: Error) -> Self {
+        Self::Server(error)
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Socket(error) => write!(f, "error connecting to server: {error}"),
+            Self::Server(error) => error.fmt(f),
         }
     }
 }

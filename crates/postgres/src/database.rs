@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 use tollgate_core::{Clock, StoreError, Timestamp};
 
@@ -15,7 +14,7 @@ use crate::load::{LoadSql, Scene, Wants};
 use crate::pool::{Haste, Pool};
 use crate::settings::Settings;
 use crate::transaction::{Begin, roll_back};
-use crate::work::{Reply, Table, Work};
+use crate::work::{Failing, Reply, Table, Work};
 use crate::write::{Edits, WriteSql};
 
 /// The database as transactions use it.
@@ -60,8 +59,8 @@ impl Database {
     /// Settles all jobs in one transaction, and answers each, at its deadline at the latest. The transaction
     /// goes on for as long as one of them waits.
     pub(crate) async fn transact(&self, jobs: Vec<Job>) {
-        let (works, callers) =
-            jobs.into_iter().map(|job| (job.work, Some((job.deadline, job.answer)))).unzip();
+        let callers = jobs.iter().map(|job| Some((job.deadline, job.work.caller()))).collect();
+        let works = jobs.into_iter().map(|job| job.work).collect();
         let waiting = Waiting { callers: parking_lot::Mutex::new(callers) };
         let mut attempt = std::pin::pin!(self.attempt(works, &waiting));
         while let Some(next) = waiting.next_deadline() {
@@ -154,18 +153,17 @@ impl Database {
 /// Callers that wait for a transaction, in the order of their work. Those that get no answer before it is
 /// dropped are told that none came in time.
 struct Waiting {
-    callers: parking_lot::Mutex<Vec<Option<Caller>>>,
+    /// Each with its deadline.
+    callers: parking_lot::Mutex<Vec<Option<(Instant, Box<dyn Failing>)>>>,
 }
-
-/// Until when a caller waits, and how it is answered.
-type Caller = (Instant, oneshot::Sender<Result<Reply, StoreError>>);
 
 impl Waiting {
     fn answer(&self, replies: Replies) {
         for (caller, reply) in self.callers.lock().iter_mut().zip(replies) {
-            if let Some((_, answer)) = caller.take() {
-                // A caller that is gone needs no answer.
-                let _ = answer.send(reply);
+            match (caller.take(), reply) {
+                (Some(_), Ok(reply)) => reply(),
+                (Some((_, caller)), Err(error)) => caller.fail(error),
+                (None, _) => {}
             }
         }
     }
@@ -182,8 +180,8 @@ impl Waiting {
     /// Tells those whose time is up. What they asked may yet be done.
     fn expire(&self, now: Instant) {
         for caller in self.callers.lock().iter_mut() {
-            if let Some((_, answer)) = caller.take_if(|(deadline, _)| *deadline <= now) {
-                let _ = answer.send(Err(StoreError::TimedOut));
+            if let Some((_, caller)) = caller.take_if(|(deadline, _)| *deadline <= now) {
+                caller.fail(StoreError::TimedOut);
             }
         }
     }

@@ -3,6 +3,8 @@
 use tokio_postgres::error::SqlState;
 use tollgate_core::StoreError;
 
+use crate::connection::OpenError;
+
 /// The longest message of a server that is passed on.
 const MOST_SAID: usize = 300;
 
@@ -39,6 +41,14 @@ pub(crate) fn meaning(error: &tokio_postgres::Error, stage: Stage) -> StoreError
         Some("08" | "53" | "57" | "58") => StoreError::Unavailable { reason },
         _ if stage == Stage::Committing => StoreError::Unavailable { reason },
         _ => StoreError::Refused { reason },
+    }
+}
+
+/// What it means that there is no connection.
+pub(crate) fn of_opening(error: &OpenError) -> StoreError {
+    match error {
+        OpenError::Server(error) => meaning(error, Stage::Open),
+        OpenError::Socket(_) => StoreError::Unavailable { reason: clipped(&error.to_string()) },
     }
 }
 

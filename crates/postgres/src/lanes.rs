@@ -8,19 +8,17 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 use tollgate_core::StoreError;
 
 use crate::database::Database;
-use crate::work::{Reply, Work};
+use crate::work::{Caller, Work};
 
 /// Work that waits or runs.
 pub(crate) struct Job {
     pub(crate) work: Work,
     locks: Vec<i64>,
     pub(crate) deadline: Instant,
-    pub(crate) answer: oneshot::Sender<Result<Reply, StoreError>>,
 }
 
 /// The most keys that one transaction locks.
@@ -52,21 +50,19 @@ struct Queue {
     timed: bool,
 }
 
-impl Job {
-    pub(crate) fn answer(self, result: Result<Reply, StoreError>) {
-        // A caller that is gone needs no answer.
-        let _ = self.answer.send(result);
-    }
-}
-
 impl Lanes {
     pub(crate) fn new(database: Arc<Database>, handle: Handle, most_running: usize) -> Self {
         Self { database, handle, most_running, queue: Mutex::default() }
     }
 
     /// Does some work, alone or together with others. It is done even if the caller goes away.
-    pub(crate) async fn run(self: &Arc<Self>, work: Work, deadline: Instant) -> Result<Reply, StoreError> {
-        let (answer, answered) = oneshot::channel();
+    pub(crate) async fn run<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(Caller<T>) -> Work,
+        deadline: Instant,
+    ) -> Result<T, StoreError> {
+        let (caller, answered) = Caller::new();
+        let work = work(caller);
         let mut locks: Vec<i64> = work.names().map(|name| name.lock).collect();
         locks.sort_unstable();
         locks.dedup();
@@ -74,7 +70,7 @@ impl Lanes {
             let mut queue = self.queue.lock();
             let full = queue.waiting.len() >= MOST_WAITING;
             if !full {
-                queue.waiting.push_back(Job { work, locks, deadline, answer });
+                queue.waiting.push_back(Job { work, locks, deadline });
             }
             full
         };
@@ -183,8 +179,8 @@ impl Queue {
             let busy = job.locks.iter().any(|lock| wanted.contains(lock));
             wanted.extend(job.locks.iter().copied());
             match job.deadline <= now {
-                true if busy => job.answer(Err(StoreError::Busy)),
-                true => job.answer(Err(StoreError::TimedOut)),
+                true if busy => job.work.caller().fail(StoreError::Busy),
+                true => job.work.caller().fail(StoreError::TimedOut),
                 false => self.waiting.push_back(job),
             }
         }
@@ -196,26 +192,28 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
-    use tollgate_core::{Charges, Plan, Ticket};
+    use tokio::sync::oneshot;
+    use tollgate_core::{Charges, Outcome, Plan, Ticket};
 
     use super::*;
     use crate::name::Names;
     use crate::settings::Settings;
     use crate::work::Attempt;
 
-    type Answer = oneshot::Receiver<Result<Reply, StoreError>>;
-    type Asked<'k> = (fn(Attempt) -> Work, &'k [&'k str]);
+    type Answer = oneshot::Receiver<Result<Outcome, StoreError>>;
+    type Kind = fn(Attempt, Caller<Outcome>) -> Work;
+    type Asked<'k> = (Kind, &'k [&'k str]);
 
     /// A job at keys, with its end of the answer.
-    fn job(kind: fn(Attempt) -> Work, keys: &[&str], deadline: Instant) -> (Job, Answer) {
+    fn job(kind: Kind, keys: &[&str], deadline: Instant) -> (Job, Answer) {
         let names = Names::new(&Settings::parse("postgres://a@localhost/b").unwrap());
         let plan = Arc::new(Plan::new("rule".into(), vec!["10/min".parse().unwrap()]).unwrap());
         let mut charges = Charges::new(Ticket(1), 1, None);
         keys.iter().for_each(|key| charges.push(&plan, key, true));
-        let work = kind(Attempt::new(&charges, &names).unwrap());
+        let (caller, answered) = Caller::new();
+        let work = kind(Attempt::new(&charges, &names).unwrap(), caller);
         let locks = work.names().map(|name| name.lock).collect();
-        let (answer, answered) = oneshot::channel();
-        (Job { work, locks, deadline, answer }, answered)
+        (Job { work, locks, deadline }, answered)
     }
 
     fn queue(jobs: &[Asked<'_>]) -> (Queue, Vec<Answer>) {
@@ -231,7 +229,7 @@ mod tests {
 
     #[test]
     fn attempts_at_one_key_start_together_and_others_beside_them() {
-        let take: fn(Attempt) -> Work = Work::Take;
+        let take: Kind = Work::Take;
         let (mut queue, _answers) = queue(&[
             (take, &["a"]),
             (take, &["b"]),
@@ -245,8 +243,8 @@ mod tests {
 
     #[test]
     fn nothing_overtakes_what_waits_for_the_same_key() {
-        let take: fn(Attempt) -> Work = Work::Take;
-        let retract: fn(Attempt) -> Work = Work::Retract;
+        let take: Kind = Work::Take;
+        let retract: Kind = |attempt, _| Work::Retract(attempt, Caller::new().0);
         let (mut queue, _answers) =
             queue(&[(take, &["a"]), (retract, &["a", "b"]), (take, &["b"]), (take, &["c"])]);
         assert_eq!(starts(&mut queue), [1, 1], "a and c: b is wanted by what waits for a");
@@ -259,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_transaction_has_no_more_jobs_and_keys_than_it_may() {
-        let take: fn(Attempt) -> Work = Work::Take;
+        let take: Kind = Work::Take;
         let many = vec![(take, &["hot"][..]); MOST_JOBS + 44];
         let (mut all, _answers) = queue(&many);
         assert_eq!(starts(&mut all), [MOST_JOBS], "the others wait for the key");

@@ -14,6 +14,7 @@ mod load;
 mod name;
 mod pool;
 mod redial;
+mod reply_bound;
 pub mod rows;
 mod schema;
 mod settings;

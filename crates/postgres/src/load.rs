@@ -42,8 +42,9 @@ pub(crate) struct LoadSql {
     forgotten: String,
 }
 
-const COUNTERS: &str = "SELECT now, id, limits, used, marks, logs, seq, holds, oldest, newest \
-    FROM @.lock_and_load($1, $2, $3, $4)";
+// No row of ours is longer than this. What somebody else wrote is cut, and so found to be damaged.
+const COUNTERS: &str = "SELECT now, id, left(limits, 65536), used[:1000], marks[:1000], logs[:1000], seq, holds, \
+    oldest, newest FROM @.lock_and_load($1, $2, $3, $4)";
 
 const ENTRIES: &str = "SELECT counter, place, part, seq, at, ticket, cost FROM ";
 

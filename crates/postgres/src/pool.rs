@@ -14,8 +14,9 @@ use tokio_postgres::Config;
 use tollgate_core::StoreError;
 
 use crate::connection::Connection;
-use crate::fault::{Stage, meaning};
+use crate::fault::of_opening;
 use crate::redial::Redial;
+use crate::reply_bound::ReplyBound;
 use crate::schema;
 use crate::settings::Settings;
 
@@ -137,8 +138,9 @@ impl Pool {
                     let (server, tls, handle) =
                         (self.hosts[host].clone(), self.tls.clone(), self.handle.clone());
                     let dialing = async move {
-                        let opened = Connection::open(&server, tls.as_deref(), &handle).await;
-                        (host, opened.map_err(|error| meaning(&error, Stage::Open)))
+                        let opened =
+                            Connection::open(&server, tls.as_deref(), ReplyBound::STORE, &handle).await;
+                        (host, opened.map_err(|error| of_opening(&error)))
                     };
                     trying.spawn_on(dialing, &self.handle);
                 }

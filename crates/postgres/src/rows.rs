@@ -18,6 +18,7 @@ use tokio::time::{Instant, timeout_at};
 use tollgate_core::RowsError;
 use tollgate_core::rows::{Counting, RowCount, RowSource};
 
+use crate::reply_bound::ReplyBound;
 use crate::settings::Settings;
 use lines::Lines;
 
@@ -98,6 +99,10 @@ async fn count(
     let line = lines.line().await?;
     let values: Vec<Option<&str>> = values.iter().map(|value| Some(&**value)).collect();
     let (counted, usable) = query::count(line.client(), query, &values, deadline).await;
+    if line.has_exceeded() {
+        let answer = format!("more than {} bytes", ReplyBound::COUNT.reply);
+        return Err(RowsError::NotACount { answer });
+    }
     if usable {
         line.give_back();
     }

@@ -19,7 +19,7 @@ use crate::lanes::Lanes;
 use crate::name::Names;
 use crate::pool::{Haste, Pool};
 use crate::settings::{Settings, Tls};
-use crate::work::{Attempt, Order, Reply, Work};
+use crate::work::{Attempt, Caller, Order, Work};
 use sweeping::Sweeper;
 
 /// A store on PostgreSQL.
@@ -111,7 +111,7 @@ impl PostgresStore {
     async fn decide(
         &self,
         charges: &Charges<'_>,
-        work: fn(Attempt) -> Work,
+        work: fn(Attempt, Caller<Outcome>) -> Work,
         outcome: &mut Outcome,
     ) -> Result<(), StoreError> {
         if charges.is_empty() {
@@ -119,11 +119,8 @@ impl PostgresStore {
             return Ok(());
         }
         let deadline = self.deadline();
-        let work = work(self.attempt(charges).await?);
-        match self.lanes.run(work, deadline).await? {
-            Reply::Outcome(settled) => *outcome = *settled,
-            _ => unreachable!("an attempt is answered with an outcome"),
-        }
+        let attempt = self.attempt(charges).await?;
+        *outcome = self.lanes.run(|caller| work(attempt, caller), deadline).await?;
         Ok(())
     }
 
@@ -131,19 +128,16 @@ impl PostgresStore {
         if charges.is_empty() {
             return Ok(Refunded::TooOld);
         }
-        let work = Work::Refund(self.attempt(charges).await?, taken_at);
-        match self.lanes.run(work, self.deadline()).await? {
-            Reply::Refunded(refunded) => Ok(refunded),
-            _ => unreachable!("a refund is answered as one"),
-        }
+        let attempt = self.attempt(charges).await?;
+        self.lanes.run(|caller| Work::Refund(attempt, taken_at, caller), self.deadline()).await
     }
 
     async fn take_back(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
         if charges.is_empty() {
             return Ok(());
         }
-        let work = Work::Retract(self.attempt(charges).await?);
-        self.lanes.run(work, self.deadline()).await.map(|_| ())
+        let attempt = self.attempt(charges).await?;
+        self.lanes.run(|caller| Work::Retract(attempt, caller), self.deadline()).await
     }
 
     async fn order(&self, counter: &Counter<'_>, order: HoldsOrder<'_>) -> Result<HoldsReport, StoreError> {
@@ -153,11 +147,8 @@ impl PostgresStore {
         // No decision waits for an order about all, or about many.
         let deadline =
             if order.is_about_all() || order.ids().len() > 1 { self.patience() } else { self.deadline() };
-        let work = Work::Holds { plan: Arc::clone(counter.plan), name, order };
-        match self.lanes.run(work, deadline).await? {
-            Reply::Holds(report) => Ok(report),
-            _ => unreachable!("an order is answered with a report"),
-        }
+        let plan = Arc::clone(counter.plan);
+        self.lanes.run(|caller| Work::Holds { plan, name, order, caller }, deadline).await
     }
 }
 

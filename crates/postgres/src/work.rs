@@ -1,6 +1,7 @@
 //! What callers ask, in a form that outlives them, and how it is settled over loaded counters.
 
 mod attempt;
+mod caller;
 mod holding;
 
 use std::collections::HashMap;
@@ -12,6 +13,7 @@ use tollgate_core::store::{HoldsReport, Refunded};
 use tollgate_core::{Charges, Outcome, Plan, StoreError, Timestamp};
 
 pub(crate) use attempt::Attempt;
+pub(crate) use caller::{Caller, Failing};
 pub(crate) use holding::Order;
 
 use crate::counter::Counter;
@@ -20,22 +22,17 @@ use crate::load::{ALL_RULES, Scene, Want, Wants};
 use crate::name::{CounterId, Name, escape};
 use crate::write::Spent;
 
-/// What a caller asks.
+/// What a caller asks, and where it waits for the answer.
 pub(crate) enum Work {
-    Take(Attempt),
-    Peek(Attempt),
-    Refund(Attempt, Timestamp),
-    Retract(Attempt),
-    Holds { plan: Arc<Plan>, name: Name, order: Order },
+    Take(Attempt, Caller<Outcome>),
+    Peek(Attempt, Caller<Outcome>),
+    Refund(Attempt, Timestamp, Caller<Refunded>),
+    Retract(Attempt, Caller<()>),
+    Holds { plan: Arc<Plan>, name: Name, order: Order, caller: Caller<HoldsReport> },
 }
 
-/// What is answered.
-pub(crate) enum Reply {
-    Outcome(Box<Outcome>),
-    Refunded(Refunded),
-    Holds(HoldsReport),
-    Done,
-}
+/// Answers the caller of a work that was settled. It is called after the commit.
+pub(crate) type Reply = Box<dyn FnOnce() + Send>;
 
 /// The counters of a transaction, and what is written besides them.
 pub(crate) struct Table {
@@ -48,23 +45,34 @@ impl Work {
     /// The counters that it is about.
     pub(crate) fn names(&self) -> impl Iterator<Item = &Name> {
         let (attempt, one) = match self {
-            Self::Take(attempt) | Self::Peek(attempt) | Self::Refund(attempt, _) | Self::Retract(attempt) => {
-                (Some(attempt), None)
-            }
+            Self::Take(attempt, _)
+            | Self::Peek(attempt, _)
+            | Self::Refund(attempt, _, _)
+            | Self::Retract(attempt, _) => (Some(attempt), None),
             Self::Holds { name, .. } => (None, Some(name)),
         };
         attempt.into_iter().flat_map(Attempt::names).chain(one)
     }
 
+    /// Who waits for it.
+    pub(crate) fn caller(&self) -> Box<dyn Failing> {
+        match self {
+            Self::Take(_, caller) | Self::Peek(_, caller) => Box::new(caller.clone()),
+            Self::Refund(_, _, caller) => Box::new(caller.clone()),
+            Self::Retract(_, caller) => Box::new(caller.clone()),
+            Self::Holds { caller, .. } => Box::new(caller.clone()),
+        }
+    }
+
     /// Whether it may share a transaction with others.
     pub(crate) fn is_shareable(&self) -> bool {
-        matches!(self, Self::Take(_) | Self::Peek(_))
+        matches!(self, Self::Take(..) | Self::Peek(..))
     }
 
     /// Adds what it needs to be loaded.
     pub(crate) fn want(&self, wants: &mut Wants) {
         match self {
-            Self::Take(attempt) | Self::Peek(attempt) => {
+            Self::Take(attempt, _) | Self::Peek(attempt, _) => {
                 for part in &attempt.parts {
                     let want = wants.of(&part.name, &part.plan);
                     want.cost = want.cost.max(part.cost);
@@ -73,9 +81,9 @@ impl Work {
                     want.ids.extend(attempt.id.as_deref().map(escape));
                 }
             }
-            Self::Refund(attempt, taken_at) => attempt.want_own(wants, *taken_at),
-            Self::Retract(attempt) => attempt.want_own(wants, Timestamp::ZERO),
-            Self::Holds { plan, name, order } => {
+            Self::Refund(attempt, taken_at, _) => attempt.want_own(wants, *taken_at),
+            Self::Retract(attempt, _) => attempt.want_own(wants, Timestamp::ZERO),
+            Self::Holds { plan, name, order, .. } => {
                 let want = wants.of(name, plan);
                 want.all_holds |= order.is_about_all();
                 want.ends_holds |= order.ends_holds();
@@ -90,17 +98,23 @@ impl Work {
             return Err(damaged(&format!("{}:{}", name.rule, name.key)));
         }
         match self {
-            Self::Take(attempt) => table.take(attempt, |charges, states, now| charges.settle(states, now)),
-            Self::Peek(attempt) => table.take(attempt, |charges, states, now| charges.survey(states, now)),
-            Self::Refund(attempt, taken_at) => Ok(Reply::Refunded(table.refund(attempt, *taken_at, scene))),
-            Self::Retract(attempt) => {
-                table.retract(attempt);
-                Ok(Reply::Done)
+            Self::Take(attempt, caller) => table
+                .take(attempt, |charges, states, now| charges.settle(states, now))
+                .map(|outcome| caller.reply(outcome)),
+            Self::Peek(attempt, caller) => table
+                .take(attempt, |charges, states, now| charges.survey(states, now))
+                .map(|outcome| caller.reply(outcome)),
+            Self::Refund(attempt, taken_at, caller) => {
+                Ok(caller.reply(table.refund(attempt, *taken_at, scene)))
             }
-            Self::Holds { plan, name, order } => {
+            Self::Retract(attempt, caller) => {
+                table.retract(attempt);
+                Ok(caller.reply(()))
+            }
+            Self::Holds { plan, name, order, caller } => {
                 let now = table.now;
                 let Some(counter) = table.counters.get_mut(&name.id) else {
-                    return Ok(Reply::Holds(HoldsReport { found: false, now, holds: Vec::new() }));
+                    return Ok(caller.reply(HoldsReport { found: false, now, holds: Vec::new() }));
                 };
                 counter.stand_under(plan, now);
                 let mut states = counter.states();
@@ -110,7 +124,7 @@ impl Work {
                 } else {
                     counter.put_back(states)
                 }
-                Ok(Reply::Holds(report))
+                Ok(caller.reply(report))
             }
         }
     }
@@ -154,7 +168,7 @@ impl Table {
         &mut self,
         attempt: &Attempt,
         settle: impl FnOnce(&Charges<'_>, &mut [State], Timestamp) -> Result<Outcome, Stale>,
-    ) -> Result<Reply, StoreError> {
+    ) -> Result<Outcome, StoreError> {
         let all = vec![true; attempt.parts.len()];
         let (mut row, widths) = self.states(attempt, &all);
         let settled = settle(&attempt.charges(), &mut row, self.now);
@@ -170,9 +184,7 @@ impl Table {
                 Err(_) => counter.put_back(states),
             }
         }
-        settled
-            .map(|outcome| Reply::Outcome(Box::new(outcome)))
-            .map_err(|stale| StoreError::Stale { now: stale.now })
+        settled.map_err(|stale| StoreError::Stale { now: stale.now })
     }
 
     fn refund(&mut self, attempt: &Attempt, taken_at: Timestamp, scene: &Scene) -> Refunded {

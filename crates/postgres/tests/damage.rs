@@ -3,10 +3,12 @@
 
 mod stage;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use stage::{Node, PATIENT, charges, plan, runtime, shared, ticket};
-use tollgate_core::store::{Counter, Forget};
+use tollgate_core::store::{Counter, Forget, Records};
+use tollgate_core::versioned_map::{Edit, Namespace};
 use tollgate_core::{StoreError, Ticket};
 
 const LIMITS: &str = "5000/min, 5000/hour sliding, 5000/day sliding by 1h, ladder 400 lock 1m forget 1h, 3000 at once, 9000 in total";
@@ -29,6 +31,9 @@ fn a_damaged_row_is_told_hurts_no_other_key_and_a_reset_heals_it() {
         "UPDATE garbled.counter SET marks[1] = 9223372036854775807 WHERE key = 'bad'".to_owned(),
         "UPDATE garbled.counter SET logs[2] = NULL WHERE key = 'bad'".to_owned(),
         "UPDATE garbled.counter SET limits = 'nonsense' WHERE key = 'bad'".to_owned(),
+        "UPDATE garbled.counter SET limits = repeat('x', 100000000) WHERE key = 'bad'".to_owned(),
+        "UPDATE garbled.counter SET used = array_fill(1, ARRAY[10000000]) WHERE key = 'bad'".to_owned(),
+        "UPDATE garbled.counter SET marks = array_fill(1, ARRAY[100000]) WHERE key = 'bad'".to_owned(),
         "UPDATE garbled.counter SET holds = 100, used[5] = -1 WHERE key = 'bad'".to_owned(),
         "UPDATE garbled.counter SET oldest = -1 WHERE key = 'bad'".to_owned(),
         "UPDATE garbled.counter SET seq = -1 WHERE key = 'bad'".to_owned(),
@@ -61,6 +66,24 @@ fn a_damaged_row_is_told_hurts_no_other_key_and_a_reset_heals_it() {
         assert!(node.take(&plan, "bad").unwrap().allowed, "{damage}");
         node.forget(Forget::Key(bad)).unwrap();
     }
+}
+
+#[test]
+fn a_record_of_a_hundred_megabytes_is_cut_and_others_are_read() {
+    let node = Node::new(&shared().url(), "bulky", PATIENT);
+    let sound = [Edit::put("bulky", "sound"), Edit::put("other", "sound")];
+    runtime().block_on(async { node.store.change(Namespace::Config, &sound).await }).unwrap();
+    runtime().block_on(async { node.store.secret().await }).unwrap();
+    let bulky = "convert_to(repeat('x', 100000000), 'UTF8')";
+    shared().sql(&format!("UPDATE bulky.record SET bytes = {bulky} WHERE name = 'bulky'"));
+    let read = runtime().block_on(async { node.store.changes(Namespace::Config, None).await }).unwrap();
+    let length = |bytes: Option<Vec<u8>>| bytes.map_or(0, |bytes| bytes.len());
+    let lengths: BTreeMap<String, usize> =
+        read.entries.into_iter().map(|(name, bytes)| (name, length(bytes))).collect();
+    assert_eq!(lengths, BTreeMap::from([("bulky".into(), 8 << 20), ("other".into(), 5)]));
+    shared().sql(&format!("UPDATE bulky.secret SET bytes = {bulky}"));
+    let secret = runtime().block_on(async { node.store.secret().await });
+    assert!(matches!(secret, Err(StoreError::Damaged { .. })), "{secret:?}");
 }
 
 #[test]

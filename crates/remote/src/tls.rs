@@ -22,31 +22,70 @@ pub struct Tls {
 impl Tls {
     /// The configuration of connections. The error text says what is wrong.
     pub fn configuration(&self) -> Result<Arc<ClientConfig>, String> {
+        let config = match &self.authorities {
+            _ if self.unverified => Trust::AnyServer.configuration()?,
+            Some(path) => {
+                let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+                let pem = std::fs::read(path).map_err(|error| failed(&error))?;
+                Trust::Authorities(&pem).configuration().map_err(|error| failed(&error))?
+            }
+            None => Trust::System.configuration()?,
+        };
+        Ok(Arc::new(config))
+    }
+}
+
+/// Which servers a client accepts. Every client connection of the program begins with this.
+#[derive(Clone, Copy, Debug)]
+pub enum Trust<'t> {
+    /// Those with a certificate that the system's authorities have signed, a company's own among them.
+    System,
+    /// Those with a certificate that one of these authorities has signed, as PEM.
+    Authorities(&'t [u8]),
+    /// Every server. It must still have the key of its certificate.
+    AnyServer,
+}
+
+impl Trust<'_> {
+    /// The configuration of connections. The error text says what is wrong.
+    pub fn configuration(self) -> Result<ClientConfig, String> {
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .map_err(|error| error.to_string())?;
-        let config = if self.unverified {
-            builder
-                .dangerous()
-                .with_custom_certificate_verifier(Arc::new(AnyServer(provider)))
-                .with_no_client_auth()
-        } else if let Some(path) = &self.authorities {
-            let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-            let mut roots = RootCertStore::empty();
-            for certificate in CertificateDer::pem_file_iter(path).map_err(|error| failed(&error))? {
-                let certificate = certificate.map_err(|error| failed(&error))?;
-                roots.add(certificate).map_err(|error| failed(&error))?;
+        let pem = match self {
+            Self::System => {
+                let builder = builder.with_platform_verifier().map_err(|error| error.to_string())?;
+                return Ok(builder.with_no_client_auth());
             }
-            if roots.is_empty() {
-                return Err(failed(&"there is no certificate in it"));
+            Self::AnyServer => {
+                let verifier = Arc::new(AnyServer(provider));
+                return Ok(builder
+                    .dangerous()
+                    .with_custom_certificate_verifier(verifier)
+                    .with_no_client_auth());
             }
-            builder.with_root_certificates(roots).with_no_client_auth()
-        } else {
-            builder.with_platform_verifier().map_err(|error| error.to_string())?.with_no_client_auth()
+            Self::Authorities(pem) => pem,
         };
-        Ok(Arc::new(config))
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(pem) {
+            let certificate =
+                certificate.map_err(|error| format!("the authorities cannot be read: {error}"))?;
+            roots.add(certificate).map_err(|error| format!("an authority cannot be used: {error}"))?;
+        }
+        if roots.is_empty() {
+            return Err("there is no certificate among the authorities".to_owned());
+        }
+        Ok(builder.with_root_certificates(roots).with_no_client_auth())
     }
+}
+
+/// The same configuration, but for every server.
+pub fn accept_any_server(verified: &ClientConfig) -> ClientConfig {
+    let mut config = verified.clone();
+    let provider = Arc::clone(verified.crypto_provider());
+    config.dangerous().set_certificate_verifier(Arc::new(AnyServer(provider)));
+    config
 }
 
 /// Accepts any certificate, because the settings say so.

@@ -4,6 +4,7 @@
 //! so the token goes only to the named server.
 
 mod answer;
+mod dial;
 mod fault;
 mod server;
 mod token;
@@ -17,6 +18,7 @@ use ureq::http::{Method, Request};
 use ureq::tls::{RootCerts, TlsConfig};
 
 pub use answer::Answer;
+pub(crate) use dial::{dial, tls};
 pub use fault::Fault;
 pub(crate) use fault::in_words as fault_in_words;
 pub use server::{Path, Server, ServerError};

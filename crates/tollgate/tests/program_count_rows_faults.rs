@@ -13,14 +13,16 @@ use program::{PATIENCE, Server, now, pause, wait_until};
 use serde_json::{Value, json};
 
 /// Queries that do not count, and a word that the log says of each.
-const FAULTS: [(&str, &str, &str); 10] = [
+const FAULTS: [(&str, &str, &str); 12] = [
     ("missing", "SELECT count(*) FROM nothing WHERE a = $1", "42P01"),
     ("broken", "SELECT 1 / (length($1) - 3)::bigint", "22012"),
     ("hangs", "SELECT 1 FROM pg_sleep(600) WHERE $1 <> ''", "did not answer in time"),
     ("nothing", "SELECT NULL::bigint WHERE $1 <> ''", "selected NULL"),
     ("words", "SELECT 'many'::text WHERE $1 <> ''", "a value of type text"),
     ("none", "SELECT 1 WHERE $1 = ''", "selected no row"),
-    ("several", "SELECT generate_series(1, 100000)::bigint WHERE $1 <> ''", "more than one row"),
+    ("several", "SELECT generate_series(1, 100)::bigint WHERE $1 <> ''", "more than one row"),
+    ("table", "SELECT generate_series(1, 1000000)::bigint WHERE $1 <> ''", "more than 65536 bytes"),
+    ("flood", "SELECT repeat('x', 100000000) WHERE $1 <> ''", "more than 65536 bytes"),
     ("negative", "SELECT -1::bigint WHERE $1 <> ''", "the negative number -1"),
     ("writes", "WITH d AS (DELETE FROM deals RETURNING 1) SELECT count(*) FROM d WHERE $1 <> ''", "25006"),
     ("secret", "SELECT count(*) FROM secrets WHERE word = $1", "42501"),

@@ -1,5 +1,5 @@
-//! Logins that the account reader accepts are read by parsers of real services: Werkzeug, Django and PHP find
-//! the same account, or none. Every other login is refused.
+//! Logins that the account reader accepts are read by parsers of real services: Werkzeug, Django, PHP, Express,
+//! Rack, Rails and Tomcat find the same account, or none. Every other login is refused.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -21,9 +21,10 @@ use tollgate_web::Identity;
 use tollgate_web::facts::{Aliases, Body, BodyKind, Facts};
 
 /// The number of generated logins.
-const LOGINS: usize = 8_000;
-const FORM: &str = "application/x-www-form-urlencoded";
-const JSON: &str = "application/json";
+const LOGINS: usize = 20_000;
+const FORMS: [&str; 2] =
+    ["application/x-www-form-urlencoded", "application/x-www-form-urlencoded; charset=UTF-8"];
+const JSONS: [&str; 3] = ["application/json", "application/json; charset=utf-8", "application/vnd.api+json"];
 
 /// A login as a client sends it.
 #[derive(Clone, Debug)]
@@ -55,35 +56,62 @@ fn account(login: &Login, field: &str) -> Option<String> {
     asked.pairs().first().map(|(_, value)| (*value).to_owned())
 }
 
-/// Runs a program that reads logins, one on each line.
-fn read_by(program: &Path, script: &str, logins: &[Login]) -> Vec<Value> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/parsers").join(script);
-    let mut child = Command::new(program)
-        .arg(script)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap_or_else(|error| panic!("{} is not installed: run `./test`: {error}", program.display()));
-    let mut input = child.stdin.take().unwrap();
-    let lines: String = logins
-        .iter()
-        .map(|Login { kind, query, body }| {
-            let hex: String = body.iter().map(|byte| format!("{byte:02x}")).collect();
-            json!({ "type": kind, "query": query, "body": hex }).to_string() + "\n"
-        })
-        .collect();
-    let writing = std::thread::spawn(move || input.write_all(lines.as_bytes()));
-    let output = child.wait_with_output().unwrap();
-    writing.join().unwrap().unwrap();
-    assert!(output.status.success());
-    let text = String::from_utf8(output.stdout).unwrap();
-    let read: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(read.len(), logins.len());
-    read
+/// A program that reads logins with the parsers of one language, all of them in one process.
+struct Reader {
+    program: PathBuf,
+    arguments: &'static [&'static str],
+    parsers: &'static [&'static str],
 }
 
-fn python() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.venv/bin/python")
+fn readers() -> Vec<Reader> {
+    let reader = |program: &str, arguments, parsers| Reader { program: program.into(), arguments, parsers };
+    let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.venv/bin/python");
+    vec![
+        Reader { program: python, arguments: &["werkzeug_django.py"], parsers: &["Werkzeug", "Django"] },
+        reader("php", &["php.php"], &["PHP"]),
+        reader("node", &["express/express.js"], &["Express", "Express, extended names"]),
+        reader("ruby", &["rails.rb"], &["Rack", "Rails"]),
+        reader("java", &["-cp", "/usr/share/java/*", "Servlet.java"], &["Tomcat"]),
+    ]
+}
+
+impl Reader {
+    /// What the parsers find, for each login.
+    fn read(&self, lines: &str, logins: usize) -> Vec<Value> {
+        let mut child = Command::new(&self.program)
+            .args(self.arguments)
+            .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/parsers"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| {
+                panic!("{} is not installed: run `./test`: {error}", self.program.display())
+            });
+        let mut input = child.stdin.take().unwrap();
+        let output = std::thread::scope(|scope| {
+            scope.spawn(move || input.write_all(lines.as_bytes()));
+            child.wait_with_output().unwrap()
+        });
+        let found = format!(
+            "{} with {:?}: run `./test` to install its libraries",
+            self.program.display(),
+            self.arguments
+        );
+        assert!(output.status.success(), "{found}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        let read: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect(&found)).collect();
+        assert_eq!(read.len(), logins, "{found}");
+        read
+    }
+}
+
+/// Logins as the programs read them, one on each line.
+fn lines(logins: &[(Login, String)]) -> String {
+    let line = |Login { kind, query, body }: &Login| {
+        let hex: String = body.iter().map(|byte| format!("{byte:02x}")).collect();
+        json!({ "type": kind, "query": query, "body": hex }).to_string() + "\n"
+    };
+    logins.iter().map(|(login, _)| line(login)).collect()
 }
 
 /// Parts of logins. Most of them mean the account to some parser.
@@ -110,6 +138,13 @@ fn names() -> impl Strategy<Value = String> {
         "user;",
         "x;user",
         "%EF%BB%BFuser",
+        "user.name",
+        "user[user]",
+        "user[",
+        "user%5D",
+        " user",
+        "%20user",
+        "__proto__[user]",
         "",
     ]);
     let harmless =
@@ -140,6 +175,15 @@ fn values() -> impl Strategy<Value = String> {
         "ad\u{e9}",
         "{",
         "%u0061",
+        "ada,bob",
+        "ada%2Cbob",
+        "&#97;da",
+        "+ada",
+        "ada%20",
+        "%E2%9C%93",
+        "%ED%A0%80",
+        "%C0%AF",
+        "%E2%80%8Bada",
     ]);
     prop_oneof![4 => usual.prop_map(str::to_owned), 1 => "[a-z%+;=0-9]{0,6}"]
 }
@@ -162,6 +206,8 @@ fn objects() -> impl Strategy<Value = String> {
         " user",
         "a&user=b",
         "\u{feff}user",
+        "user[]",
+        "__proto__",
     ]);
     let value = prop::sample::select(vec![
         "\"ada\"",
@@ -180,6 +226,13 @@ fn objects() -> impl Strategy<Value = String> {
         "\"a&user=vic\"",
         "\"ada\\u0000\"",
         "NaN",
+        "-0",
+        "01",
+        "1E400",
+        "\"ad\u{e9}\"",
+        "\"\\ud83d\\ude00\"",
+        "\"ada\" /* note */",
+        "'ada'",
     ]);
     let member = (name, value).prop_map(|(name, value)| format!("\"{name}\":{value}"));
     prop::collection::vec(member, 0..4).prop_map(|members| format!("{{{}}}", members.join(",")))
@@ -187,39 +240,51 @@ fn objects() -> impl Strategy<Value = String> {
 
 fn logins() -> impl Strategy<Value = Login> {
     let query = || prop_oneof![2 => Just(String::new()), 1 => members(3)];
-    let ascii = |text: String| text.chars().filter(char::is_ascii).collect::<String>();
+    let login = |(kind, query, body): (&'static str, String, String)| {
+        let query = query.chars().filter(|c| c.is_ascii() && *c != ' ').collect();
+        Login { kind, query, body: body.into() }
+    };
     prop_oneof![
-        3 => (query(), members(4)).prop_map(move |(query, body)| Login { kind: FORM, query: ascii(query), body: body.into() }),
-        2 => (query(), objects()).prop_map(move |(query, body)| Login { kind: JSON, query: ascii(query), body: body.into() }),
+        3 => (prop::sample::select(&FORMS[..]), query(), members(4)).prop_map(login),
+        2 => (prop::sample::select(&JSONS[..]), query(), objects()).prop_map(login),
     ]
 }
 
 #[test]
 fn whatever_account_is_taken_is_the_one_that_real_parsers_find() {
     let mut runner = TestRunner::deterministic();
-    let logins: Vec<Login> = (0..LOGINS).map(|_| logins().new_tree(&mut runner).unwrap().current()).collect();
+    let strategy = logins();
+    let logins = (0..LOGINS).map(|_| strategy.new_tree(&mut runner).unwrap().current());
     let mut taken = Vec::new();
     for login in logins {
-        let field = if login.kind == FORM { "form.user" } else { "json.user" };
+        let field = if FORMS.contains(&login.kind) { "form.user" } else { "json.user" };
         for field in [field, "query.user"] {
-            if let Some(account) = account(&login, field) {
-                taken.push((login.clone(), account));
-            }
+            taken.extend(account(&login, field).map(|account| (login.clone(), account)));
         }
     }
     assert!(taken.len() > LOGINS / 40, "only {} of {LOGINS} logins are taken", taken.len());
-    let sent: Vec<Login> = taken.iter().map(|(login, _)| login.clone()).collect();
-    let (pythons, phps) =
-        (read_by(&python(), "werkzeug_django.py", &sent), read_by(Path::new("php"), "php.php", &sent));
-    for ((login, account), found) in taken.iter().zip(pythons).chain(taken.iter().zip(phps)) {
-        for (parser, values) in found.as_object().unwrap() {
-            let values = values.as_array().unwrap();
-            let same = values.iter().all(|value| value == account);
+    let (taken, lines) = (&taken, &lines(&taken));
+    std::thread::scope(|scope| {
+        for reader in readers() {
+            scope.spawn(move || compare(&reader, &reader.read(lines, taken.len()), taken));
+        }
+    });
+}
+
+/// Checks what the parsers of one language find in logins whose account is taken.
+fn compare(reader: &Reader, found: &[Value], taken: &[(Login, String)]) {
+    for parser in reader.parsers {
+        let mut same = 0;
+        for ((login, account), found) in taken.iter().zip(found) {
+            let values = found[parser].as_array().unwrap();
             let text = String::from_utf8_lossy(&login.body);
             assert!(
-                same && values.len() <= 1,
+                values.len() <= 1 && values.iter().all(|value| value == account),
                 "{parser} finds {values:?} and the guard {account:?} in {login:?}: {text}"
             );
+            same += values.len();
         }
+        // A parser that fails at everything would agree with everything.
+        assert!(same > taken.len() / 2, "{parser} finds only {same} of {} accounts", taken.len());
     }
 }

@@ -13,7 +13,8 @@ use tokio_postgres::Client;
 use tollgate_core::RowsError;
 
 use super::query::meaning;
-use crate::connection::Connection;
+use crate::connection::{Connection, OpenError};
+use crate::reply_bound::ReplyBound;
 use crate::settings::{Settings, Tls};
 
 /// How long a failed connection keeps others from being tried.
@@ -91,10 +92,13 @@ impl Lines {
     async fn connect(&self) -> Result<Connection, RowsError> {
         let mut failed = RowsError::Unreachable { reason: "the address names no host".into() };
         for server in self.settings.hosts() {
-            let opening = Connection::open(&server, self.tls.as_deref(), &self.handle);
+            let opening = Connection::open(&server, self.tls.as_deref(), ReplyBound::COUNT, &self.handle);
             match timeout(self.settings.connect_timeout, opening).await {
                 Ok(Ok(connection)) => return Ok(connection),
-                Ok(Err(error)) => failed = meaning(&error),
+                Ok(Err(OpenError::Server(error))) => failed = meaning(&error),
+                Ok(Err(error @ OpenError::Socket(_))) => {
+                    failed = RowsError::Unreachable { reason: error.to_string() };
+                }
                 Err(_) => {
                     failed = RowsError::Unreachable { reason: "no connection within the time-out".into() };
                 }
@@ -107,6 +111,11 @@ impl Lines {
 impl RowLine {
     pub(super) fn client(&self) -> &Client {
         &self.open.client
+    }
+
+    /// Whether it was closed because the server sent more than a count.
+    pub(super) fn has_exceeded(&self) -> bool {
+        self.open.has_exceeded()
     }
 
     /// Keeps a connection on which no transaction is open.

@@ -36,9 +36,10 @@ const LOCK: &str = "SELECT pg_advisory_xact_lock($1, hashtext($2))";
 const STATE: &str = "SELECT coalesce($2::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint), s.version, s.size \
     FROM (SELECT $1::text AS space) k LEFT JOIN @.record_space s ON s.space = k.space";
 
-const ENTRIES: &str = "SELECT name, bytes, until FROM @.record \
+// No record of ours is longer than 8 MiB. What somebody else wrote is cut, and so found to be damaged.
+const ENTRIES: &str = "SELECT name, substr(bytes, 1, 8388608), until FROM @.record \
     WHERE space = $1 AND name = ANY($2) AND bytes IS NOT NULL \
-    UNION SELECT name, bytes, until FROM @.record WHERE space = $1 AND bytes IS NOT NULL \
+    UNION SELECT name, substr(bytes, 1, 8388608), until FROM @.record WHERE space = $1 AND bytes IS NOT NULL \
     AND until <= coalesce($3::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)";
 
 const PUT: &str = "INSERT INTO @.record (space, name, bytes, until, version) \
@@ -59,7 +60,7 @@ const CHANGES: &str = "WITH h AS (SELECT \
     FROM (SELECT coalesce((SELECT size FROM @.record_space WHERE space = $1), 0) AS size) s) AS size), \
     k AS (SELECT h.*, coalesce($2 <= version AND version - $2 <= $4, false) AS known, \
     EXISTS (SELECT 1 FROM @.record WHERE space = $1 AND until <= h.now AND bytes IS NOT NULL) AS ended FROM h) \
-    SELECT k.now, k.version, k.size, k.known, k.ended, r.name, r.bytes FROM k LEFT JOIN LATERAL ( \
+    SELECT k.now, k.version, k.size, k.known, k.ended, r.name, substr(r.bytes, 1, 8388608) FROM k LEFT JOIN LATERAL ( \
     SELECT name, bytes FROM @.record WHERE k.known AND space = $1 AND version > $2 \
     UNION ALL SELECT name, bytes FROM @.record WHERE NOT k.known AND space = $1 AND bytes IS NOT NULL) r ON true";
 
@@ -161,7 +162,7 @@ impl PostgresStore {
     /// all nodes go on with that. Returns whether it was missing.
     async fn keep_secret(&self) -> Result<bool, StoreError> {
         let Some(known) = self.names.key_hash.stored() else { return Ok(false) };
-        let find = self.sql("SELECT bytes FROM @.secret");
+        let find = self.sql("SELECT substr(bytes, 1, 33) FROM @.secret");
         let found = self
             .errand_for(POLL_PATIENCE, Haste::FailFast, move |client| {
                 Box::pin(async move {

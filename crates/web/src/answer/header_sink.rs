@@ -6,7 +6,6 @@
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
 use super::headers::number;
-use crate::json::is_visible;
 
 /// The name of a header, in both forms.
 #[derive(Clone, Debug)]
@@ -27,6 +26,11 @@ impl Name {
 
 const fn header_fits(line: &[u8]) -> bool {
     line.len() > 2 && line[line.len() - 2] == b':' && line[line.len() - 1] == b' '
+}
+
+/// Whether all bytes are visible ASCII or blanks.
+fn is_visible(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| matches!(byte, b' '..=b'~'))
 }
 
 /// Headers that are being written. A value replaces an earlier one of the same name, except with `add`.

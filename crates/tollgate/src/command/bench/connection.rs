@@ -1,23 +1,15 @@
 //! One kept-alive connection to the server.
 
-use std::io;
-use std::sync::Arc;
-
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
-use rustls::ClientConfig;
-use rustls::pki_types::ServerName;
-use rustls_platform_verifier::BuilderVerifierExt;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use crate::client::{CONNECT_TIMEOUT, Client, Path, Server, fault_in_words};
+use crate::client::{CONNECT_TIMEOUT, Client, Path, Server, dial, fault_in_words, tls};
 
 /// Opens connections, and makes the requests.
 pub(super) struct Dialler {
@@ -42,13 +34,10 @@ pub(super) struct Reply {
 /// The largest response; a hundred decisions are far smaller.
 const MOST_REPLY_BYTES: usize = 16 * 1024 * 1024;
 
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
-
 impl Dialler {
     pub(super) fn new(client: &Client) -> anyhow::Result<Self> {
         let server = client.server().clone();
-        let tls = if server.is_encrypted() { Some(tls()?) } else { None };
+        let tls = if server.is_encrypted() { Some(tls().map_err(anyhow::Error::msg)?) } else { None };
         let target = server.target(&Path::new(&["check"]));
         let authorization = client.token().map(crate::client::Token::bearer);
         Ok(Self { server, tls, target, authorization })
@@ -56,24 +45,18 @@ impl Dialler {
 
     /// Opens a connection.
     pub(super) async fn dial(&self) -> Result<Connection, String> {
-        let stream = match timeout(CONNECT_TIMEOUT, self.stream()).await {
-            Ok(stream) => stream.map_err(|error| fault_in_words(&error))?,
-            Err(_) => return Err(format!("no connection within {}s", CONNECT_TIMEOUT.as_secs())),
-        };
+        let stream =
+            match timeout(CONNECT_TIMEOUT, dial(self.server.host(), self.server.port(), self.tls.as_ref()))
+                .await
+            {
+                Ok(stream) => stream.map_err(|error| fault_in_words(&error))?,
+                Err(_) => return Err(format!("no connection within {}s", CONNECT_TIMEOUT.as_secs())),
+            };
         let (sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
         // An error of the connection also fails the request on it, which counts it.
         let driver = tokio::spawn(async move { drop(connection.await) });
         Ok(Connection { sender, driver })
-    }
-
-    async fn stream(&self) -> io::Result<Box<dyn Stream>> {
-        let stream = TcpStream::connect((self.server.host(), self.server.port())).await?;
-        stream.set_nodelay(true)?;
-        let Some(tls) = &self.tls else { return Ok(Box::new(stream)) };
-        let name = ServerName::try_from(self.server.host().to_owned())
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-        Ok(Box::new(tls.connect(name, stream).await?))
     }
 
     /// A check with this body.
@@ -88,15 +71,6 @@ impl Dialler {
         }
         request.body(Full::from(body)).expect("the server and the token are checked")
     }
-}
-
-fn tls() -> anyhow::Result<TlsConnector> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_platform_verifier()?
-        .with_no_client_auth();
-    Ok(TlsConnector::from(Arc::new(config)))
 }
 
 impl Connection {

@@ -2,28 +2,20 @@
 //! data about accounts goes only to the configured address.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::sync::Arc;
 
 use http_body_util::Full;
 use hyper::Request;
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use rustls::ClientConfig;
-use rustls::pki_types::ServerName;
-use rustls_platform_verifier::BuilderVerifierExt;
 use serde::Serialize;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tokio_rustls::TlsConnector;
 use tollgate_core::Timestamp;
 use tollgate_engine::Notice;
 use tollgate_web::words::Moment;
 
 use super::signature;
-use crate::client::fault_in_words;
+use crate::client::{dial, fault_in_words, tls};
 use crate::config::Webhook;
 
 /// The body for a webhook, the same at every try.
@@ -42,9 +34,6 @@ struct Body<'n> {
     at: Moment,
     locked_until: Option<Moment>,
 }
-
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 impl Message {
     pub(super) fn of(notice: &Notice) -> Self {
@@ -75,7 +64,9 @@ pub(super) async fn post(webhook: &Webhook, message: &Message, now: Timestamp) -
 }
 
 async fn exchange(webhook: &Webhook, message: &Message, now: Timestamp) -> Result<u16, String> {
-    let stream = dial(webhook).await.map_err(|error| fault_in_words(&error))?;
+    let tls = if webhook.is_encrypted() { Some(tls()?) } else { None };
+    let stream = dial(webhook.host(), webhook.port(), tls.as_ref()).await;
+    let stream = stream.map_err(|error| fault_in_words(&error))?;
     let (mut sender, connection) =
         http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
     let asked = sender.send_request(request(webhook, message, now));
@@ -105,26 +96,4 @@ fn request(webhook: &Webhook, message: &Message, now: Timestamp) -> Request<Full
         .header("x-tollgate-signature", format!("sha256={signature}"))
         .body(Full::new(message.0.clone()))
         .expect("the address is checked")
-}
-
-async fn dial(webhook: &Webhook) -> io::Result<Box<dyn Stream>> {
-    let stream = TcpStream::connect((webhook.host(), webhook.port())).await?;
-    stream.set_nodelay(true)?;
-    if !webhook.is_encrypted() {
-        return Ok(Box::new(stream));
-    }
-    let name = ServerName::try_from(webhook.host().to_owned())
-        .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-    let tls = tls().map_err(io::Error::other)?;
-    Ok(Box::new(tls.connect(name, stream).await?))
-}
-
-/// Uses the system's certificates, so that a company's own authority is trusted too.
-fn tls() -> Result<TlsConnector, rustls::Error> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_platform_verifier()?
-        .with_no_client_auth();
-    Ok(TlsConnector::from(Arc::new(config)))
 }
