@@ -9,6 +9,7 @@ mod draws;
 mod flush;
 mod gateway;
 mod http;
+mod import;
 mod ladder;
 mod levels;
 mod lists;
@@ -51,6 +52,7 @@ fn main() {
         ("pacer", pacer::run),
         ("policy", policy::run),
         ("gateway", gateway::run),
+        ("import", import::run),
         ("relay", relay::run),
         ("relay-million", relay::run_million),
     ];

@@ -33,6 +33,7 @@ use crate::limit::{
 use crate::outage::{OnOutage, Share};
 use crate::time::Span;
 
+pub use foreign::{Rewrite, rewrite};
 pub(crate) use words::Words;
 
 /// A text that is not a limit: where the error is, and how to correct it.

@@ -31,6 +31,8 @@ fn a_limit_of_another_program_is_rewritten_exactly() {
         ("10r/s burst=20", &["10/s burst 1"]),
         ("rate=10r/s burst=20 nodelay", &["10/s burst 21"]),
         ("10/s burst=20 nodelay", &["10/s burst 21"]),
+        ("10r/s burst=20 delay=8", &["10/s burst 9"]),
+        ("10r/s burst=20 delay=20", &["10/s burst 21"]),
         ("10r/hour", &["10/hour"]),
         ("10/s burst=50", &["10/s burst 50"]),
         ("10/s, burst: 50", &["10/s burst 50"]),

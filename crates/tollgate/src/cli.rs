@@ -5,6 +5,7 @@
 
 mod check_config;
 mod doctor;
+mod import;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -92,6 +93,9 @@ pub enum Command {
     /// Check the configured store and report problems
     #[command(after_help = doctor::HELP)]
     Doctor(Checked),
+    /// Translate the configuration of another rate limiter
+    #[command(after_help = import::HELP)]
+    Import(import::Import),
     /// Print the JSON Schema of the configuration file
     Schema,
     /// What is asked of a running server.
@@ -147,6 +151,7 @@ pub fn run(
             doctor::run(file.find()?.as_deref(), environment, format, out, err)
         }
         Command::Serve(file) => crate::serve::run(file.find()?, environment, out).map(|()| ExitCode::SUCCESS),
+        Command::Import(import) => import.run(out, err),
         Command::Schema => print_schema(out).map_err(Into::into),
         Command::Remote(remote) => remote.run(&environment, out),
         Command::Completions(completions) => completions.run(Cli::command(), out).map_err(Into::into),

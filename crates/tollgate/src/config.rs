@@ -16,8 +16,7 @@ mod escape;
 pub mod explain;
 mod fields;
 mod files;
-mod from_toml;
-mod from_yaml;
+mod foreign_file;
 mod gateway;
 pub mod guards;
 mod hash_tags;
@@ -40,7 +39,6 @@ pub mod slot_spread;
 mod stage;
 pub mod store;
 mod suspect;
-mod tree;
 mod unleased_holds;
 mod unreachable_rules;
 pub mod valkey;
@@ -57,6 +55,7 @@ use tollgate_core::key::Kinds;
 use tollgate_core::{Policies, Roster, Span};
 use tollgate_gateway::settings::Settings;
 use tollgate_postgres::Settings as PostgresSettings;
+use tollgate_tree as tree;
 use tollgate_web::Answers;
 
 pub use clients::Clients;
@@ -185,18 +184,31 @@ pub fn load(
     };
     let source = path.display().to_string();
     let fail = |message: String| ConfigError::of_source(&source, message);
-    let format = Format::of(path).ok_or_else(|| {
-        fail("the name of a configuration file must end in `.yaml`, `.yml` or `.toml`".to_owned())
-    })?;
+    let Some(format) = Format::of(path) else {
+        let message = "the name of a configuration file must end in `.yaml`, `.yml` or `.toml`";
+        let text = read_file(path).unwrap_or_default();
+        return Err(foreign_file::or_explain(path, &text, fail(message.to_owned())));
+    };
     let text = read_file(path).map_err(fail)?;
-    let tree = read_tree(&text, format, &source)?;
+    load_file(path, &text, format, &environment).map_err(|error| foreign_file::or_explain(path, &text, error))
+}
+
+fn load_file(
+    path: &FilePath,
+    text: &str,
+    format: Format,
+    environment: &HashMap<String, String>,
+) -> Result<Config, ConfigError> {
+    let source = path.display().to_string();
+    let fail = |message: String| ConfigError::of_source(&source, message);
+    let tree = read_tree(text, format, &source)?;
     if matches!(&tree.value, Value::Table(entries) if entries.is_empty()) {
         return Err(fail(
             "the file is empty: add rules and policies, as in `rules: { client: { by: ip, limits: 10/s } }` and `policies: { api: [client] }`; without a file, tollgate serves its built-in starter"
                 .to_owned(),
         ));
     }
-    let config = load_tree(tree, &environment)?;
+    let config = load_tree(tree, environment)?;
     if config.store.is_in(path) {
         let message = "the store's file is this configuration itself: name another file in `store`";
         return Err(fail(message.to_owned()));
@@ -217,8 +229,8 @@ pub fn load_str(
 fn read_tree(text: &str, format: Format, source: &str) -> Result<Node, ConfigError> {
     let source: Arc<str> = Arc::from(source);
     let mut tree = match format {
-        Format::Yaml => from_yaml::read(text, &source)?,
-        Format::Toml => from_toml::read(text, &source)?,
+        Format::Yaml => tree::yaml::read(text, &source, ELSEWHERE)?,
+        Format::Toml => tree::toml::read(text, &source)?,
     };
     if matches!(tree.value, Value::Null) {
         tree.value = Value::Table(Vec::new());
@@ -350,7 +362,8 @@ fn taken(listen: Option<Listen>, gateway: Option<&Settings>) -> Vec<(SocketAddr,
     api.into_iter().chain(of_gateway.map(|listener| (listener.address, "the gateway"))).collect()
 }
 
-fn read_file(path: &FilePath) -> Result<String, String> {
+/// The text of a file, or why it cannot be read.
+pub(crate) fn read_file(path: &FilePath) -> Result<String, String> {
     let bytes = file_bytes(path).map_err(|error| match error.kind() {
         io::ErrorKind::FileTooLarge => format!("the file is larger than {MOST_FILE_MIB} MiB: {ELSEWHERE}"),
         _ => format!("cannot be read: {error}"),

@@ -542,7 +542,10 @@ fn nesting_that_never_ends_is_refused() {
             &format!("rules: {}", nested(32)),
             "t.yaml:1:39: not valid YAML: it is nested more than 32 levels deep: no setting is",
         ),
-        (&nested(100_000), "t.yaml:1:256: not valid YAML: recursion limit exceeded"),
+        (
+            &nested(100_000),
+            "t.yaml:1:256: not valid YAML: it is nested more than 32 levels deep: no setting is",
+        ),
         (
             &format!("{}x", "- ".repeat(100_000)),
             "t.yaml:1:65: not valid YAML: it is nested more than 32 levels deep: no setting is",

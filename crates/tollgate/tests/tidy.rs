@@ -10,7 +10,7 @@ mod kinds;
 mod names;
 
 /// Each crate, and the crates of this workspace that it may use.
-const ARROWS: [(&str, &[&str]); 15] = [
+const ARROWS: [(&str, &[&str]); 17] = [
     ("core", &[]),
     ("store", &["core"]),
     ("redis", &["core", "remote"]),
@@ -20,6 +20,7 @@ const ARROWS: [(&str, &[&str]); 15] = [
     ("web", &["core", "engine"]),
     ("doors", &["core", "engine", "relay", "web"]),
     ("gateway", &["core", "engine", "remote", "web"]),
+    ("import", &["core", "tree"]),
     ("layer", &["core", "engine", "web"]),
     ("postfix", &["core", "engine"]),
     ("relay", &["core", "engine", "remote"]),
@@ -28,10 +29,11 @@ const ARROWS: [(&str, &[&str]); 15] = [
     (
         "tollgate",
         &[
-            "core", "doors", "engine", "gateway", "postfix", "postgres", "redis", "relay", "remote", "store",
-            "web",
+            "core", "doors", "engine", "gateway", "import", "postfix", "postgres", "redis", "relay", "remote",
+            "store", "tree", "web",
         ],
     ),
+    ("tree", &[]),
 ];
 
 fn root() -> PathBuf {

@@ -2,7 +2,8 @@
 //!
 //! A rewrite is offered only if every character of the text was understood, and it never changes a number. An
 //! ambiguous text (`100/M`, `1.000/s`) gets no rewrite. nginx's own notation (`10r/s`, `nodelay`) is
-//! rewritten as nginx counts: it spaces requests evenly, and admits one more than its burst.
+//! rewritten as nginx counts: it spaces requests evenly, and admits one more than its burst. The importer of foreign
+//! files uses the same rewrites.
 
 mod tokens;
 
@@ -44,10 +45,12 @@ pub(super) fn explain(error: GrammarError) -> GrammarError {
 const LONE_BURST: &str = "a burst follows its rate in the same limit, as in `10/s burst 50`";
 
 /// A limit in this grammar, and a setting that must accompany it.
-struct Rewrite {
-    limit: String,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rewrite {
+    /// The limit.
+    pub limit: String,
     /// How long requests over the rate wait, if the other program queues them.
-    wait: Option<Span>,
+    pub wait: Option<Span>,
 }
 
 impl From<String> for Rewrite {
@@ -78,8 +81,9 @@ fn first_foreign(error: &GrammarError) -> usize {
     error.at
 }
 
-/// The limits of a text in this grammar, one for each of its parts.
-fn rewrite(text: &str) -> Option<Vec<Rewrite>> {
+/// Rewrites a text in another program's notation in this grammar: one limit for each of its parts. `None` if a part
+/// is not understood, is ambiguous, or limits nothing.
+pub fn rewrite(text: &str) -> Option<Vec<Rewrite>> {
     // A longer text is not a limit in any program, and an untrusted client may send it.
     if text.len() > 200 {
         return None;
@@ -244,18 +248,22 @@ impl Reader<'_> {
         }
         let burst = self.burst()?;
         let nodelay = self.takes(&["nodelay"]);
-        if !self.ends() {
+        let prompt = if self.takes(&["delay"]) { Some(self.counted_after_sign()?) } else { None };
+        if !self.ends() || nodelay && prompt.is_some() {
             return None;
         }
-        if nodelay {
+        // nginx passes `delay` requests above the first at once, and queues the others.
+        let prompt = if nodelay { burst } else { prompt.unwrap_or(0).min(burst) };
+        if nodelay || self.nginx && prompt == burst {
             return Some(format!("{rate} burst {}", burst.checked_add(1)?).into());
         }
         if self.nginx {
             // The last request in nginx's queue waits until those before it have gone.
-            let wait = every.as_micros().checked_mul(burst)?.checked_div(count)?;
-            return Some(Rewrite { limit: format!("{rate} burst 1"), wait: Some(Span::from_micros(wait)) });
+            let wait = every.as_micros().checked_mul(burst - prompt)?.checked_div(count)?;
+            let limit = format!("{rate} burst {}", prompt + 1);
+            return Some(Rewrite { limit, wait: Some(Span::from_micros(wait)) });
         }
-        Some(format!("{rate} burst {burst}").into())
+        (prompt == 0).then(|| format!("{rate} burst {burst}").into())
     }
 
     /// `burst=20`, `with a burst of 20`.
@@ -269,6 +277,12 @@ impl Reader<'_> {
         self.takes(&["size", "of"]);
         self.takes_sign(&['=', ':']);
         self.number()?.whole()
+    }
+
+    /// `=8`.
+    fn counted_after_sign(&mut self) -> Option<u64> {
+        self.takes_sign(&['=']);
+        self.plain_number()?.whole()
     }
 
     /// The rest of the text unchanged, from a word of this grammar on.

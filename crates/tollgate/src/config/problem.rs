@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tollgate_core::grammar::GrammarError;
 
 use super::Warning;
-use super::tree::{Node, Path, Place};
+use super::tree::{Node, Path, Place, SyntaxError};
 use crate::printable::{plain, plain_in_place};
 
 /// An invalid configuration. Its author's fault; nothing was started or changed.
@@ -150,6 +150,19 @@ pub(super) fn shown(text: &str) -> String {
         out.push('…');
     }
     out
+}
+
+impl From<SyntaxError> for ConfigError {
+    fn from(error: SyntaxError) -> Self {
+        vec![error].into()
+    }
+}
+
+impl From<Vec<SyntaxError>> for ConfigError {
+    fn from(errors: Vec<SyntaxError>) -> Self {
+        let problem = |error: SyntaxError| Problem::new(error.place, String::new(), error.message);
+        errors.into_iter().map(problem).collect::<Vec<_>>().into()
+    }
 }
 
 impl From<Problem> for ConfigError {

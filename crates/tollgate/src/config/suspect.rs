@@ -54,25 +54,3 @@ pub(super) fn empty_above<'n>(entries: &'n [Entry], entry: &Entry) -> Option<&'n
     let above = entries.iter().take_while(|above| !std::ptr::eq(*above, entry));
     above.filter(|above| matches!(above.node.value, Value::Null)).last().map(|above| &*above.key)
 }
-
-/// The error for an indentation between the levels of the lines above it, which is not valid YAML.
-pub(super) fn between_levels(text: &str, line: usize) -> Option<String> {
-    let indented =
-        |line: &str| (!line.trim().is_empty()).then(|| line.len() - line.trim_start_matches(' ').len());
-    let mut levels: Vec<usize> = Vec::new();
-    for line in text.lines().take(line.checked_sub(1)?).filter(|line| !line.trim_start().starts_with('#')) {
-        let Some(indent) = indented(line) else { continue };
-        levels.retain(|level| *level < indent);
-        levels.push(indent);
-    }
-    let indent = indented(text.lines().nth(line - 1)?)?;
-    if levels.contains(&indent) || levels.last().is_none_or(|deepest| *deepest < indent) {
-        return None;
-    }
-    let spaces = if indent == 1 { "space" } else { "spaces" };
-    let levels: Vec<String> = levels.iter().map(ToString::to_string).collect();
-    Some(format!(
-        "the line is indented by {indent} {spaces}, and those above it by {}: indent it like the ones that it belongs to",
-        levels.join(", ")
-    ))
-}

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use tollgate_core::policy::nearest;
 
-use super::from_yaml;
+use super::ELSEWHERE;
 use super::problem::{ConfigError, Problem, hint, shown};
-use super::tree::{Entry, Node, Path, Place, Value};
+use super::tree::{Entry, Node, Path, Place, Value, yaml};
 
 const PREFIX: &str = "TOLLGATE__";
 
@@ -32,8 +32,8 @@ pub(super) fn apply(tree: &mut Node, environment: &HashMap<String, String>) -> R
             problems.push(Problem::new(place, String::new(), message));
             continue;
         }
-        match from_yaml::read_variable(text, &Arc::from(name.as_str())) {
-            Err(error) => problems.extend(error.problems),
+        match yaml::read_variable(text, &Arc::from(name.as_str()), ELSEWHERE) {
+            Err(error) => problems.extend(ConfigError::from(error).problems),
             Ok(node) => {
                 let segments: Vec<&str> = name[PREFIX.len()..].split("__").collect();
                 if let Err((path, message)) = put(tree, &segments, node) {

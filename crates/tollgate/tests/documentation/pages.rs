@@ -70,11 +70,16 @@ impl Page {
     /// The server of its transcripts: `<!-- serve: FILE -->`, or `<!-- serve: FILE on redis -->`. `starter`
     /// means no file.
     pub(crate) fn served(&self) -> Option<Served> {
-        let (_, rest) = self.text.split_once("<!-- serve: ")?;
-        let (name, _) = rest.split_once(" -->")?;
+        let name = self.comment("serve")?;
         let (name, on_redis) = name.strip_suffix(" on redis").map_or((name, false), |name| (name, true));
         let config = (name != "starter").then(|| root().join(name));
         Some(Served { config, on_redis })
+    }
+
+    /// The text of an instruction: `<!-- NAME: TEXT -->`.
+    pub(crate) fn comment(&self, name: &str) -> Option<&str> {
+        let (_, rest) = self.text.split_once(&format!("<!-- {name}: "))?;
+        rest.split_once(" -->").map(|(text, _)| text)
     }
 
     pub(crate) fn blocks(&self) -> Vec<Block> {

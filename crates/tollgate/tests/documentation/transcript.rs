@@ -83,12 +83,14 @@ pub(crate) fn run(step: &Step, places: &Places, directory: &Path) -> Result<(), 
 /// A directory with the examples, in which a page's commands run one after the other.
 pub(crate) fn directory() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
-    let examples = directory.path().join("examples");
-    std::fs::create_dir(&examples).unwrap();
-    for entry in std::fs::read_dir(root().join("examples")).unwrap() {
-        let entry = entry.unwrap();
-        if entry.path().is_file() {
-            std::fs::copy(entry.path(), examples.join(entry.file_name())).unwrap();
+    for name in ["examples", "examples/import"] {
+        let copies = directory.path().join(name);
+        std::fs::create_dir(&copies).unwrap();
+        for entry in std::fs::read_dir(root().join(name)).unwrap() {
+            let entry = entry.unwrap();
+            if entry.path().is_file() {
+                std::fs::copy(entry.path(), copies.join(entry.file_name())).unwrap();
+            }
         }
     }
     directory

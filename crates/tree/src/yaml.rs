@@ -8,39 +8,42 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor}
 use serde_saphyr::budget::BudgetBreach;
 use serde_saphyr::{Location, MessageFormatter, Options, Spanned, UserMessageFormatter};
 
-use super::ELSEWHERE;
-use super::problem::{ConfigError, Problem, shown};
-use super::suspect;
-use super::tree::{Entry, Node, Place, Value};
+use crate::{Entry, Node, Place, SyntaxError, Value};
 
-/// Parses a file's text.
-pub(super) fn read(text: &str, source: &Arc<str>) -> Result<Node, ConfigError> {
-    parse(text, &|location: Location| place_at(location, source)).map_err(|mut error| {
-        for problem in &mut error.problems {
-            if let Place::At { line, .. } = &problem.place
-                && let Some(message) = suspect::between_levels(text, *line)
-            {
-                problem.message = format!("not valid YAML: {message}");
-            }
+/// Parses a file's text. `remedy` is what to do if it has too many values.
+pub fn read(text: &str, source: &Arc<str>, remedy: &str) -> Result<Node, SyntaxError> {
+    read_from(text, 1, source, remedy)
+}
+
+/// Parses a part of a file's text, which begins in this line of the file, counted from 1.
+pub fn read_from(
+    text: &str,
+    first_line: usize,
+    source: &Arc<str>,
+    remedy: &str,
+) -> Result<Node, SyntaxError> {
+    let place = |location: Location| place_at(location, source, first_line);
+    parse(text, &place, remedy).map_err(|mut error| {
+        if let Place::At { line, .. } = &error.place
+            && let Some(message) = between_levels(text, line + 1 - first_line)
+        {
+            error.message = format!("not valid YAML: {message}");
         }
         error
     })
 }
 
 /// Parses the value of an environment variable. Lines and columns would mean nothing there.
-pub(super) fn read_variable(text: &str, name: &Arc<str>) -> Result<Node, ConfigError> {
-    parse(text, &|_| Place::Variable { name: Arc::clone(name) })
+pub fn read_variable(text: &str, name: &Arc<str>, remedy: &str) -> Result<Node, SyntaxError> {
+    parse(text, &|_| Place::Variable { name: Arc::clone(name) }, remedy)
 }
 
-fn parse(text: &str, place: &dyn Fn(Location) -> Place) -> Result<Node, ConfigError> {
-    let spanned: Spanned<Parsed> = serde_saphyr::from_str_with_options(text, options()).map_err(|error| {
-        let message = message(&error);
-        Problem::new(
-            place(error.location().unwrap_or(Location::UNKNOWN)),
-            String::new(),
-            format!("not valid YAML: {message}"),
-        )
-    })?;
+fn parse(text: &str, place: &dyn Fn(Location) -> Place, remedy: &str) -> Result<Node, SyntaxError> {
+    let spanned: Spanned<Parsed> =
+        serde_saphyr::from_str_with_options(text, options()).map_err(|error| SyntaxError {
+            place: place(error.location().unwrap_or(Location::UNKNOWN)),
+            message: format!("not valid YAML: {}", message(&error, remedy)),
+        })?;
     Ok(node(spanned, place))
 }
 
@@ -70,25 +73,26 @@ fn options() -> Options {
     }
 }
 
-fn place_at(location: Location, source: &Arc<str>) -> Place {
+fn place_at(location: Location, source: &Arc<str>, first_line: usize) -> Place {
     let source = Arc::clone(source);
     if location == Location::UNKNOWN {
         return Place::Source { source };
     }
-    Place::At { source, line: number(location.line()), column: number(location.column()) }
+    let line = number(location.line()).saturating_add(first_line - 1);
+    Place::At { source, line, column: number(location.column()) }
 }
 
 fn number(count: impl TryInto<usize>) -> usize {
     count.try_into().unwrap_or(usize::MAX)
 }
 
-fn message(mut error: &serde_saphyr::Error) -> String {
+fn message(mut error: &serde_saphyr::Error, remedy: &str) -> String {
     use serde_saphyr::Error as E;
     while let E::AliasError { error: inner, .. } | E::WithSnippet { error: inner, .. } = error {
         error = inner;
     }
     match error {
-        E::Budget { breach, .. } => return beyond(breach),
+        E::Budget { breach, .. } => return beyond(breach, remedy),
         E::AliasReplayCounterOverflow { .. }
         | E::AliasReplayLimitExceeded { .. }
         | E::AliasExpansionLimitExceeded { .. }
@@ -98,6 +102,9 @@ fn message(mut error: &serde_saphyr::Error) -> String {
         _ => {}
     }
     let message = UserMessageFormatter.format_message(error);
+    if message.contains("recursion limit") {
+        return beyond(&BudgetBreach::Depth { depth: MOST_DEPTH + 1 }, remedy);
+    }
     if message.contains("tabs disallowed") {
         return "a tab: indent with spaces".to_owned();
     }
@@ -115,8 +122,30 @@ fn message(mut error: &serde_saphyr::Error) -> String {
     message.chars().map(|c| if c.is_control() { ' ' } else { c }).take(300).collect()
 }
 
+/// The error for an indentation between the levels of the lines above it, which is not valid YAML.
+fn between_levels(text: &str, line: usize) -> Option<String> {
+    let indented =
+        |line: &str| (!line.trim().is_empty()).then(|| line.len() - line.trim_start_matches(' ').len());
+    let mut levels: Vec<usize> = Vec::new();
+    for line in text.lines().take(line.checked_sub(1)?).filter(|line| !line.trim_start().starts_with('#')) {
+        let Some(indent) = indented(line) else { continue };
+        levels.retain(|level| *level < indent);
+        levels.push(indent);
+    }
+    let indent = indented(text.lines().nth(line - 1)?)?;
+    if levels.contains(&indent) || levels.last().is_none_or(|deepest| *deepest < indent) {
+        return None;
+    }
+    let spaces = if indent == 1 { "space" } else { "spaces" };
+    let levels: Vec<String> = levels.iter().map(ToString::to_string).collect();
+    Some(format!(
+        "the line is indented by {indent} {spaces}, and those above it by {}: indent it like the ones that it belongs to",
+        levels.join(", ")
+    ))
+}
+
 /// The bound that a text exceeded, and the remedy.
-fn beyond(breach: &BudgetBreach) -> String {
+fn beyond(breach: &BudgetBreach, remedy: &str) -> String {
     use BudgetBreach as B;
     match breach {
         B::Depth { .. } => format!("it is nested more than {MOST_DEPTH} levels deep: no setting is"),
@@ -129,7 +158,7 @@ fn beyond(breach: &BudgetBreach) -> String {
             )
         }
         B::Nodes { .. } | B::Events { .. } | B::ScalarBytes { .. } => {
-            format!("there are more than {MOST_NODES} values: {ELSEWHERE}")
+            format!("there are more than {MOST_NODES} values: {remedy}")
         }
         other => format!("it goes beyond a bound of the parser: {other:?}"),
     }
@@ -205,7 +234,7 @@ impl<'de> Visitor<'de> for AnyValue {
     }
 
     fn visit_u128<E: Error>(self, value: u128) -> Result<Parsed, E> {
-        let too_big = |_| E::custom(format!("the number {} is too big", shown(&value.to_string())));
+        let too_big = |_| E::custom(format!("the number {value} is too big"));
         i128::try_from(value).map(|value| Parsed::Leaf(Value::Integer(value))).map_err(too_big)
     }
 
@@ -240,11 +269,10 @@ mod tests {
 
     /// Two million values take an unoptimised build half a minute, so only the message is tested.
     #[test]
-    fn too_many_values_are_refused_with_the_bound_and_the_api() {
-        let message = beyond(&BudgetBreach::Nodes { nodes: MOST_NODES + 1 });
-        assert!(
-            message.starts_with("there are more than 2000000 values: set overrides with `tollgate set` or")
-        );
-        assert_eq!(message, beyond(&BudgetBreach::Events { events: 2 * MOST_NODES + 1 }));
+    fn too_many_values_are_refused_with_the_bound_and_the_remedy() {
+        let message = beyond(&BudgetBreach::Nodes { nodes: MOST_NODES + 1 }, "set overrides over the API");
+        assert_eq!(message, "there are more than 2000000 values: set overrides over the API");
+        let events = BudgetBreach::Events { events: 2 * MOST_NODES + 1 };
+        assert_eq!(message, beyond(&events, "set overrides over the API"));
     }
 }

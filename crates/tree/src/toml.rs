@@ -2,23 +2,22 @@
 
 use std::sync::Arc;
 
-use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use ::toml::Spanned;
+use ::toml::de::{DeTable, DeValue};
 
-use super::problem::{ConfigError, Problem};
-use super::tree::{Entry, Node, Place, Value};
+use crate::{Entry, Node, Place, SyntaxError, Value};
 
 /// Parses a file's text, and reports every syntax error.
-pub(super) fn read(text: &str, source: &Arc<str>) -> Result<Node, ConfigError> {
+pub fn read(text: &str, source: &Arc<str>) -> Result<Node, Vec<SyntaxError>> {
     let lines = Lines::new(text, source);
     let (table, mut errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
         errors.sort_by_key(|error| error.span().map(|span| span.start));
-        let problem = |error: toml::de::Error| {
+        let problem = |error: ::toml::de::Error| {
             let place = error.span().map_or_else(|| lines.whole(), |span| lines.place(span.start));
-            Problem::new(place, String::new(), format!("not valid TOML: {}", one_line(error.message())))
+            SyntaxError { place, message: format!("not valid TOML: {}", one_line(error.message())) }
         };
-        return Err(errors.into_iter().map(problem).take(MOST_ERRORS).collect::<Vec<_>>().into());
+        return Err(errors.into_iter().map(problem).take(MOST_ERRORS).collect());
     }
     let place = lines.place(table.span().start);
     Ok(Node { value: lines.table(table.into_inner()), place })

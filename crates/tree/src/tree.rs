@@ -1,25 +1,33 @@
-//! A parsed configuration before it is interpreted: values with their positions. YAML, TOML and environment
-//! variables all become this tree, so that everything after it is written once and can report positions.
+//! Values with their positions.
 
 use std::fmt;
 use std::sync::Arc;
 
 /// A value and its position.
 #[derive(Clone, Debug)]
-pub(super) struct Node {
-    pub(super) value: Value,
-    pub(super) place: Place,
+pub struct Node {
+    /// The value.
+    pub value: Value,
+    /// Its position.
+    pub place: Place,
 }
 
 /// The kinds of values.
 #[derive(Clone, Debug)]
-pub(super) enum Value {
+pub enum Value {
+    /// Nothing.
     Null,
+    /// True or false.
     Bool(bool),
+    /// A whole number.
     Integer(i128),
+    /// A number with a fraction.
     Float(f64),
+    /// A text.
     Text(String),
+    /// A list.
     List(Vec<Node>),
+    /// A table, in the written order.
     Table(Vec<Entry>),
     /// A wrong value that was reported and is skipped from then on.
     Reported,
@@ -27,10 +35,13 @@ pub(super) enum Value {
 
 /// One line of a table.
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
-    pub(super) key: String,
-    pub(super) key_place: Place,
-    pub(super) node: Node,
+pub struct Entry {
+    /// The key.
+    pub key: String,
+    /// The position of the key.
+    pub key_place: Place,
+    /// The value.
+    pub node: Node,
 }
 
 /// The position of a value.
@@ -59,7 +70,7 @@ pub enum Place {
 
 impl Place {
     /// Whether it is in YAML, as everything except a TOML file is.
-    pub(super) fn is_yaml(&self) -> bool {
+    pub fn is_yaml(&self) -> bool {
         match self {
             Self::Source { source } | Self::At { source, .. } => !source.ends_with(".toml"),
             Self::Variable { .. } => true,
@@ -69,7 +80,7 @@ impl Place {
 
 /// The path from the root of a tree to a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Path(Vec<Step>);
+pub struct Path(Vec<Step>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Step {
@@ -81,7 +92,7 @@ enum Step {
 
 impl Node {
     /// The position of the node at `path`, or of its nearest existing ancestor.
-    pub(super) fn place_at(&self, path: &Path) -> &Place {
+    pub fn place_at(&self, path: &Path) -> &Place {
         let mut node = self;
         for step in &path.0 {
             match node.child(step) {
@@ -93,7 +104,7 @@ impl Node {
     }
 
     /// The position of the last key of `path`; of the value if it is an element of a list.
-    pub(super) fn key_place_at(&self, path: &Path) -> &Place {
+    pub fn key_place_at(&self, path: &Path) -> &Place {
         let Some((Step::Key(key) | Step::Secret(key), above)) = path.0.split_last() else {
             return self.place_at(path);
         };
@@ -108,7 +119,7 @@ impl Node {
     }
 
     /// Hides the node at `path`, once it has been reported.
-    pub(super) fn hide(&mut self, path: &Path) {
+    pub fn hide(&mut self, path: &Path) {
         let mut node = self;
         for step in &path.0 {
             let child = match (step, &mut node.value) {
@@ -127,7 +138,7 @@ impl Node {
     }
 
     /// Whether something in the table at `path` was hidden.
-    pub(super) fn hides_something(&self, path: &Path) -> bool {
+    pub fn hides_something(&self, path: &Path) -> bool {
         let node = path.0.iter().try_fold(self, |node, step| node.child(step));
         match node.map(|node| &node.value) {
             Some(Value::Table(entries)) => {
@@ -137,7 +148,8 @@ impl Node {
         }
     }
 
-    fn entry(&self, key: &str) -> Option<&Entry> {
+    /// The entry of a table with this key.
+    pub fn entry(&self, key: &str) -> Option<&Entry> {
         match &self.value {
             Value::Table(entries) => entries.iter().find(|entry| entry.key == key),
             _ => None,
@@ -155,7 +167,7 @@ impl Node {
 
 impl Value {
     /// The kind of the value, as text.
-    pub(super) fn kind(&self) -> &'static str {
+    pub fn kind(&self) -> &'static str {
         match self {
             Self::Null | Self::Reported => "nothing",
             Self::Bool(_) => "true or false",
@@ -168,35 +180,39 @@ impl Value {
 }
 
 impl Path {
-    pub(super) fn of(keys: &[&str]) -> Self {
+    /// The path of these keys.
+    pub fn of(keys: &[&str]) -> Self {
         Self(keys.iter().map(|key| Step::Key((*key).to_owned())).collect())
     }
 
+    /// The path to a key below this one.
     #[must_use]
-    pub(super) fn key(&self, key: &str) -> Self {
+    pub fn key(&self, key: &str) -> Self {
         self.then(Step::Key(key.to_owned()))
     }
 
     /// As [`Path::key`], for a name that must not be shown.
     #[must_use]
-    pub(super) fn secret_key(&self, key: &str) -> Self {
+    pub fn secret_key(&self, key: &str) -> Self {
         self.then(Step::Secret(key.to_owned()))
     }
 
+    /// The path to an element of the list here.
     #[must_use]
-    pub(super) fn index(&self, index: usize) -> Self {
+    pub fn index(&self, index: usize) -> Self {
         self.then(Step::Index(index))
     }
 
     /// The names in the path, without the indices.
-    pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|step| match step {
             Step::Key(key) | Step::Secret(key) => Some(key.as_str()),
             Step::Index(_) => None,
         })
     }
 
-    pub(super) fn is_root(&self) -> bool {
+    /// Whether it is the root.
+    pub fn is_root(&self) -> bool {
         self.0.is_empty()
     }
 
