@@ -16,6 +16,7 @@ mod relay;
 mod reload;
 mod stalling;
 mod tending;
+mod uploading;
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
