@@ -22,6 +22,8 @@ use serde_json::Value;
 use tollgate_testbed::Sink;
 
 const CLIENTS: usize = 4;
+/// The longest wait for acknowledgements: each one waits for the disk, which others may keep busy.
+const MOST_WAITING: Duration = Duration::from_secs(120);
 
 /// The limit of the test that lasts for less than its window: exact.
 const IN_ALL: usize = 60;
@@ -105,7 +107,11 @@ fn kill_often(home: &Home, told: &Arc<Told>, mut is_enough: impl FnMut(usize) ->
         let clients = load(server.relays[0], told);
         // At another moment each time.
         let enough = told.count() + 25 + 7 * (round % 5);
-        wait_until("messages are acknowledged", || told.count() >= enough);
+        let deadline = now() + MOST_WAITING;
+        while told.count() < enough {
+            assert!(now() < deadline, "round {round}: nothing is acknowledged any more: {}", server.log());
+            pause(Duration::from_millis(10));
+        }
         while !is_enough(round) {
             pause(Duration::from_millis(20));
         }
