@@ -1,11 +1,12 @@
-//! What a relay of the real program tells senders and clients when something is in the way: delays, and a full disk.
+//! What a relay of the real program tells senders and clients when something is in the way: delays, a full disk,
+//! and a wrong password.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod mail;
 mod program;
 
-use mail::{Client, home, submit};
-use program::wait_until;
+use mail::{Client, home, relaying_to, submit};
+use program::{Home, wait_until};
 use serde_json::json;
 use tollgate_testbed::Sink;
 
@@ -64,4 +65,42 @@ fn a_full_disk_refuses_mail_for_now_and_charges_nothing() {
     submit(server.relays[0], "hi", &["b@there.test"]);
     wait_until("it arrives", || sink.count() == 1);
     server.stop();
+}
+
+#[test]
+fn an_account_with_a_wrong_password_is_paused_and_loses_no_mail() {
+    let (sink, keys) = (Sink::start(), rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap());
+    // The next hop is a relay too: it asks for TLS and a login.
+    let users = "  tls: { certificate: cert.pem, key: key.pem }\n  \
+                 users: [{ name: app, tenant: default, password_env: APP_PASSWORD }]";
+    let behind = home(sink.port(), "", users).variable("APP_PASSWORD", "correct-horse-battery");
+    let config = relaying_to(0, "", "  tls_ca: cert.pem\n  secret_env: RELAY_SECRET");
+    let config: String = config
+        .lines()
+        .filter(|line| !line.contains("accounts:"))
+        .fold(String::new(), |text, line| text + line + "\n");
+    let before = Home::with(&config).variable("RELAY_SECRET", "a-secret-that-all-nodes-know");
+    for home in [&behind, &before] {
+        std::fs::write(home.path("cert.pem"), keys.cert.pem()).unwrap();
+        std::fs::write(home.path("key.pem"), keys.signing_key.serialize_pem()).unwrap();
+    }
+    let (next_hop, server) = (behind.start(), before.start());
+    let account = |password: &str| {
+        let body = json!({
+            "id": "main", "tenant_id": "default", "host": "localhost", "port": next_hop.relays[0].port(),
+            "user": "app", "password": password, "use_tls": true,
+        });
+        let reply = server.post("/account", &body);
+        assert_eq!(reply.status, 200, "{}", reply.text());
+    };
+    account("wrong-horse-battery");
+    submit(server.relays[0], "hi", &["b@there.test"]);
+    server.wait_for_log("login failed: account paused");
+    let lanes = || server.get("/api/v1/lanes").ok()["lanes"][0]["cause"].clone();
+    wait_until("its lane waits for the account", || lanes() == "paused");
+    assert_eq!(sink.count(), 0);
+    account("correct-horse-battery");
+    wait_until("the message arrives", || sink.count() == 1);
+    let log = server.stop() + &next_hop.stop();
+    assert!(!log.contains("horse"), "a password is in the log: {log}");
 }

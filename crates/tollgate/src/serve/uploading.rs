@@ -21,15 +21,15 @@ use super::listener::REQUEST_TIMEOUT;
 const LONGEST_UPLOAD: Duration = Duration::from_secs(3_600);
 
 /// When the last piece of a body came.
-struct Progress(Mutex<Instant>);
+struct LastPiece(Mutex<Instant>);
 
 /// A body that notes when its pieces come.
 struct Watched<B> {
     body: B,
-    progress: Arc<Progress>,
+    last: Arc<LastPiece>,
 }
 
-impl Progress {
+impl LastPiece {
     /// When the request is given up, unless another piece comes before.
     fn deadline(&self, begun: Instant) -> Instant {
         (*self.0.lock() + REQUEST_TIMEOUT).min(begun + LONGEST_UPLOAD)
@@ -45,15 +45,15 @@ where
     B: HttpBody<Data = Bytes, Error: Into<axum::BoxError>> + Send + Unpin + 'static,
 {
     let begun = Instant::now();
-    let progress = Arc::new(Progress(Mutex::new(begun)));
-    let watched = Arc::clone(&progress);
-    let request = request.map(|body| Body::new(Watched { body, progress: watched }));
+    let last = Arc::new(LastPiece(Mutex::new(begun)));
+    let watched = Arc::clone(&last);
+    let request = request.map(|body| Body::new(Watched { body, last: watched }));
     let mut answering = Box::pin(router.oneshot(request));
     loop {
-        let deadline = progress.deadline(begun);
+        let deadline = last.deadline(begun);
         match timeout_at(deadline, &mut answering).await {
             Ok(answer) => return Some(answer),
-            Err(_) if progress.deadline(begun) == deadline => return None,
+            Err(_) if last.deadline(begun) == deadline => return None,
             Err(_) => {}
         }
     }
@@ -69,7 +69,7 @@ impl<B: HttpBody + Unpin> HttpBody for Watched<B> {
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
         let frame = Pin::new(&mut self.body).poll_frame(cx);
         if frame.is_ready() {
-            *self.progress.0.lock() = Instant::now();
+            *self.last.0.lock() = Instant::now();
         }
         frame
     }
