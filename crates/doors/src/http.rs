@@ -57,6 +57,7 @@ pub use incoming::{MOST_BODY_BYTES_IN_TOTAL, MOST_BODY_BYTES_PER_CONNECTION, Pee
 use problem::Problem;
 pub use problem::TooLate;
 pub use routes::{KnownRoutes, RouteInfo};
+pub use submit::is_upload;
 pub use waiting::{LONGEST_WAIT, Patience};
 
 /// The parts of the HTTP door.

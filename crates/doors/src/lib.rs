@@ -6,5 +6,5 @@ pub mod http;
 
 pub use http::{
     AccessKey, AccessKeys, ForwardAuth, ForwardAuthSettings, HttpParts, KnownRoutes, LONGEST_WAIT,
-    MailTenant, Patience, Peer, Role, RouteInfo, TooLate, router,
+    MailTenant, Patience, Peer, Role, RouteInfo, TooLate, is_upload, router,
 };

@@ -1,5 +1,5 @@
 //! Delivery reports (RFC 3464): what a sender is told about recipients that get no message, and, if it asked for that,
-//! about those whose message went to a server that reports nothing itself.
+//! about those that have waited for long, and those whose message went to a server that reports nothing itself.
 
 use std::fmt::Write;
 
@@ -26,6 +26,8 @@ pub struct ReportedRecipient<'a> {
 pub enum Action {
     /// It gets no message.
     Failed,
+    /// It has waited for long, and is still tried.
+    Delayed,
     /// The message went to a server that does not report whether it is delivered.
     Relayed,
 }
@@ -51,9 +53,17 @@ pub fn compose(
     let utf8 = !sender.is_ascii()
         || reported.iter().any(|one| !one.recipient.address.is_ascii())
         || envelope.needs.utf8;
-    let failed = reported.iter().any(|one| one.action == Action::Failed);
-    let returned = returned(original, envelope.report.full);
-    let mut text = head(envelope, sender, id, hostname, now, failed);
+    let is = |action: Action| reported.iter().any(|one| one.action == action);
+    let subject = if is(Action::Failed) {
+        "Undelivered mail returned to sender"
+    } else if is(Action::Delayed) {
+        "Delayed mail (still being sent)"
+    } else {
+        "Mail relayed"
+    };
+    // Only a message that comes back is returned as a whole (RFC 3461, 4.3).
+    let returned = returned(original, envelope.report.full && is(Action::Failed));
+    let mut text = head(envelope, sender, id, hostname, now, subject);
     let boundary = boundary(id);
     write_explanation(&mut text, &boundary, reported, hostname);
     write_status(&mut text, &boundary, envelope, reported, hostname, utf8);
@@ -119,9 +129,8 @@ fn head(
     id: MessageId,
     hostname: &str,
     now: Timestamp,
-    failed: bool,
+    subject: &str,
 ) -> String {
-    let subject = if failed { "Undelivered mail returned to sender" } else { "Mail relayed" };
     let mut head = String::with_capacity(4_096);
     let _ = write!(
         head,
@@ -152,6 +161,10 @@ fn write_explanation(text: &mut String, boundary: &str, reported: &[ReportedReci
     );
     for (action, words) in [
         (Action::Failed, "Your message could not be delivered to the following recipients:"),
+        (
+            Action::Delayed,
+            "Your message has not been delivered yet to the following recipients. It is still being sent:",
+        ),
         (Action::Relayed, "Your message went on to a server that sends no reports, for these recipients:"),
     ] {
         let about: Vec<_> = reported.iter().filter(|one| one.action == action).collect();
@@ -192,6 +205,7 @@ fn write_status(
         let address = value(&recipient.address);
         let action = match action {
             Action::Failed => "failed",
+            Action::Delayed => "delayed",
             Action::Relayed => "relayed",
         };
         let _ = write!(text, "Final-Recipient: {address_type}; {address}\r\nAction: {action}\r\n");

@@ -4,6 +4,7 @@
 //! writes, and commits together what waits together. A text that is a file is durable before the row that names it.
 
 mod codec;
+mod delays;
 mod directory;
 pub mod disk;
 mod fullness;
@@ -53,6 +54,8 @@ pub struct QueueOptions {
     pub max_messages: u64,
     /// How many bytes of the disk stay free.
     pub min_free: u64,
+    /// How long a message waits until its sender is told so, if it asked for that.
+    pub delay_report: Span,
     /// For how long finished messages can be looked at.
     pub history: Span,
     /// How many finished messages can be looked at.
@@ -84,6 +87,7 @@ impl Default for QueueOptions {
             hostname: "localhost".to_owned(),
             max_messages: 1_000_000,
             min_free: 1 << 30,
+            delay_report: Span::from_secs(4 * 3_600),
             history: Span::from_secs(86_400),
             history_messages: 10_000,
         }

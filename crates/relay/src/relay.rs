@@ -90,6 +90,8 @@ pub enum StartError {
 const MOST_TOLD: usize = 20;
 /// How long closing the queue may take: what it acknowledged is on disk already.
 const MOST_CLOSING: Duration = Duration::from_secs(5);
+/// How often the relay looks for messages that have waited for long.
+const LOOK_FOR_DELAYS: Duration = Duration::from_secs(10);
 
 impl Relay {
     /// Opens the queue and begins to send. It listens nowhere yet.
@@ -126,7 +128,7 @@ impl Relay {
         );
         let book = Arc::new(book);
         book.configure(settings.accounts.iter().cloned());
-        let sending = Mutex::new(Some(Sending::start(&sender, &book, opened)));
+        let sending = Mutex::new(Some(Sending::start(&sender, &book, &queue, opened)));
         let settings = Mutex::new(settings);
         Ok(Self { queue, acceptances, server, sender, accounts, book, meters, settings, sending })
     }
@@ -224,15 +226,16 @@ impl Relay {
 }
 
 impl Sending {
-    fn start(sender: &Arc<Sender>, book: &Arc<AccountBook>, opened: Opened) -> Self {
+    fn start(sender: &Arc<Sender>, book: &Arc<AccountBook>, queue: &Queue, opened: Opened) -> Self {
         let (stop, stopped) = oneshot::channel::<()>();
-        let (sender, book) = (Arc::clone(sender), Arc::clone(book));
+        let (sender, book, queue) = (Arc::clone(sender), Arc::clone(book), queue.clone());
         let run = async move {
             // A relay that is dropped stops, too.
             let sending = sender.run(opened, async move { drop(stopped.await) });
             tokio::select! {
                 () = sending => {}
                 () = book.run(std::future::pending()) => {}
+                () = report_delays(queue) => {}
             }
         };
         Self { stop, task: tokio::spawn(run) }
@@ -255,6 +258,15 @@ impl Sending {
                 let _ = task.await;
             }
         }
+    }
+}
+
+/// Reports on messages that have waited for long, and never ends.
+async fn report_delays(queue: Queue) {
+    loop {
+        tokio::time::sleep(LOOK_FOR_DELAYS).await;
+        // If the disk fails, the queue says so itself.
+        let _ = queue.report_delays().await;
     }
 }
 

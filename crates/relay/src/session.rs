@@ -315,15 +315,15 @@ impl Session {
         }
     }
 
-    /// Takes what came of [`Step::Admit`]. An error is the reply to a message that may not come.
-    pub fn admitted(&mut self, admitted: Result<(), Reply>) -> Step {
-        match admitted {
-            Ok(()) => Step::Receive(Reply::plain(354, ["End data with <CR><LF>.<CR><LF>"])),
-            Err(reply) => {
-                self.transaction = None;
-                Step::Reply(reply)
-            }
-        }
+    /// The message of [`Step::Admit`] may come. Send this reply, receive the text, and call [`Session::received`].
+    pub fn admitted(&self) -> Reply {
+        Reply::plain(354, ["End data with <CR><LF>.<CR><LF>"])
+    }
+
+    /// The message of [`Step::Admit`] may not come; this is the reply to it.
+    pub fn refused(&mut self, reply: Reply) -> Step {
+        self.transaction = None;
+        Step::Reply(reply)
     }
 
     /// Closes the session of a client that sent more before it heard whether its message may come: that is text which
@@ -348,7 +348,7 @@ impl Session {
         }
     }
 
-    /// Takes what came of [`Step::Receive`]: the reply to the message.
+    /// Takes the reply to a message whose text has come.
     pub fn received(&mut self, reply: Reply) -> Step {
         self.transaction = None;
         self.idle = 0;

@@ -64,11 +64,7 @@ impl Player {
                 self.take(step);
             }
             Step::Admit => {
-                let step = self.session.admitted(Ok(()));
-                self.take(step);
-            }
-            Step::Receive(reply) => {
-                reply.write(&mut self.sent);
+                self.session.admitted().write(&mut self.sent);
                 self.receiving = Some(DataReceiver::new(50));
             }
         }

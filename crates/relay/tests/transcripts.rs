@@ -127,22 +127,21 @@ impl Player {
                 self.take(step);
             }
             Step::Admit => {
-                let step = if self.lines.unread().is_empty() {
-                    let refusal = self.answer("deny").map(|words| {
-                        let (code, rest) = words.split_once(' ').unwrap();
-                        let (status, text) = rest.split_once(' ').unwrap();
-                        let status: &'static str = String::leak(status.to_owned());
-                        Reply::new(code.parse().unwrap(), status, text.to_owned())
-                    });
-                    self.session.admitted(refusal.map_or(Ok(()), Err))
+                if !self.lines.unread().is_empty() {
+                    let step = self.session.out_of_step();
+                    self.take(step);
+                } else if let Some(words) = self.answer("deny") {
+                    let (code, rest) = words.split_once(' ').unwrap();
+                    let (status, text) = rest.split_once(' ').unwrap();
+                    let status: &'static str = String::leak(status.to_owned());
+                    let reply = Reply::new(code.parse().unwrap(), status, text.to_owned());
+                    let step = self.session.refused(reply);
+                    self.take(step);
                 } else {
-                    self.session.out_of_step()
-                };
-                self.take(step);
-            }
-            Step::Receive(reply) => {
-                self.send(&reply);
-                self.receiving = Some(DataReceiver::new(self.size));
+                    let reply = self.session.admitted();
+                    self.send(&reply);
+                    self.receiving = Some(DataReceiver::new(self.size));
+                }
             }
         }
     }

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rustix::process::Signal;
 use tempfile::TempDir;
@@ -33,6 +33,8 @@ pub struct Sunk {
     pub recipients: Vec<String>,
     /// The text, with LF as line end.
     pub text: String,
+    /// When the last byte of it was written.
+    pub arrived: SystemTime,
 }
 
 /// A Postfix that relays everything from loopback to a sink. Dropping it stops it.
@@ -98,8 +100,12 @@ impl Sink {
     #[must_use]
     pub fn messages(&self) -> Vec<Sunk> {
         let entries = fs::read_dir(self.directory.path().join("mail")).expect("the sink's directory");
-        let texts = entries.filter_map(|entry| fs::read(entry.ok()?.path()).ok());
-        texts.filter_map(|text| Sunk::parse(&String::from_utf8_lossy(&text))).collect()
+        let files = entries.filter_map(|entry| {
+            let path = entry.ok()?.path();
+            let text = fs::read(&path).ok()?;
+            Some((text, fs::metadata(&path).and_then(|file| file.modified()).ok()?))
+        });
+        files.filter_map(|(text, at)| Sunk::parse(&String::from_utf8_lossy(&text), at)).collect()
     }
 
     /// Pauses it: connections are accepted, but nothing is answered.
@@ -115,7 +121,7 @@ impl Sink {
 
 impl Sunk {
     /// Parses a file of the sink; `None` if it is incomplete. The sink ends each one with an empty line.
-    fn parse(file: &str) -> Option<Self> {
+    fn parse(file: &str, arrived: SystemTime) -> Option<Self> {
         let (mut sender, mut recipients) = (None, Vec::new());
         let mut rest = file;
         while let Some((line, more)) = rest.split_once('\n') {
@@ -128,7 +134,7 @@ impl Sunk {
                 let text = more.split_inclusive('\n').skip_while(|line| line.starts_with('\t'));
                 let text: String = text.collect();
                 let text = text.strip_suffix('\n')?.to_owned();
-                return Some(Self { sender: sender?, recipients, text });
+                return Some(Self { sender: sender?, recipients, text, arrived });
             }
             rest = more;
         }

@@ -17,6 +17,7 @@ mod relay;
 mod reload;
 mod stalling;
 mod tending;
+mod uploading;
 
 use std::io::{self, Write};
 use std::net::SocketAddr;

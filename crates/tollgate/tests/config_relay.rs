@@ -54,7 +54,7 @@ fn warnings(relay: &str) -> Vec<String> {
 fn the_example_of_the_guide_means_what_it_says() {
     let config = load(
         "{ hostname: Relay.Example.com, listen: [{ smtp: 127.0.0.1:0 }], connect: smtp.connect, accept: mail.accept,
-           deliver: mail.deliver, guard: smtp.login, queue: { dir: /tmp/q, max_messages: 1_000, min_free: 2GiB, lifetime: 2d },
+           deliver: mail.deliver, guard: smtp.login, queue: { dir: /tmp/q, max_messages: 1_000, min_free: 2GiB, lifetime: 2d, delay_report: 1h },
            networks: [127.0.0.0/8, '::1'], network_tenant: acme, max_size: 10MB, max_recipients: 50,
            users: [{ name: app, tenant: acme, password_env: APP_PASSWORD, senders: [acme.example] }],
            accounts: { acme/primary: { host: smtp.example.com, user: u, password_env: SMTP_PASSWORD, priority: 2,
@@ -70,6 +70,7 @@ fn the_example_of_the_guide_means_what_it_says() {
     assert_eq!((settings.accept.max_size, settings.accept.max_recipients), (10_000_000, 50));
     assert_eq!((&settings.directory, settings.queue.max_messages), (&PathBuf::from("/tmp/q"), 1_000));
     assert_eq!((settings.queue.min_free, settings.retry.lifetime), (2 << 30, Span::from_secs(2 * 86_400)));
+    assert_eq!(settings.queue.delay_report, Span::from_secs(3_600));
     assert_eq!((settings.retry.schedule.len(), settings.per_destination), (2, 3));
     assert!(server.users.identify("app", "correct horse").is_some() && settings.secret_key.is_some());
     let [primary, second] = &settings.accounts[..] else { panic!("two accounts") };
@@ -175,6 +176,10 @@ const MISTAKES: &[(&str, &str)] = &[
     (
         "{ queue: { lifetime: 5w } }",
         "t.yaml:10:29: relay.queue.lifetime: `5w` is too long: at most `4w` is allowed",
+    ),
+    (
+        "{ queue: { delay_report: 30s } }",
+        "t.yaml:10:33: relay.queue.delay_report: `30s` is too short: write at least `1m`",
     ),
     (
         "{ secret_env: SHORT_PASSWORD }",

@@ -2,9 +2,10 @@
 //! line, keys with tenants, and what a restart keeps.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod mail;
 mod program;
 
-use std::process::{Command, Output};
+use std::process::Output;
 
 use program::{Home, Server, wait_until};
 use serde_json::{Value, json};
@@ -37,17 +38,9 @@ relay:
     home.variable("RELAY_SECRET", "a-secret-that-all-nodes-know").variable("TOLLGATE_TOKEN", ADMIN)
 }
 
-/// Runs a command of a shell, with the address of the printed one replaced by the server's.
+/// Runs a command of the manual.
 fn printed(home: &Home, server: &Server, command: &str) -> String {
-    let command = command.replace("http://localhost:8000", &server.url());
-    let output = Command::new("sh")
-        .current_dir(home.directory())
-        .args(["-c", &command])
-        .env("TOKEN", ADMIN)
-        .output()
-        .expect("sh is there");
-    assert!(output.status.success(), "{command}: {output:?}");
-    String::from_utf8(output.stdout).unwrap()
+    mail::printed(home, server, ADMIN, command)
 }
 
 fn text(output: &Output) -> String {
@@ -141,6 +134,121 @@ fn the_printed_requests_of_the_other_proxy_work() {
         (&json!("account acme,sink"), &json!("deferred"))
     );
     assert_eq!(sink.count(), 1);
+}
+
+/// Makes accounts with Python as the manual does, each with the limits of its example.
+const THREE_ACCOUNTS: &str = r#"
+import json, os, sys, urllib.request
+accounts = [
+    {"id": "smtp-1", "limit_per_minute": 10, "limit_per_hour": 500},
+    {"id": "smtp-2", "limit_per_minute": 10, "limit_per_hour": 500},
+    {"id": "smtp-3", "limit_per_minute": 10, "limit_per_hour": 500},
+]
+for account in accounts:
+    account.update(tenant_id="acme", host="127.0.0.1", port=int(sys.argv[2]), use_tls=False)
+    headers = {"X-API-Token": os.environ["TOKEN"], "Content-Type": "application/json"}
+    request = urllib.request.Request(sys.argv[1] + "/account", json.dumps(account).encode(), headers)
+    assert json.load(urllib.request.urlopen(request))["ok"]
+"#;
+
+#[test]
+fn three_accounts_send_three_times_as_much_and_metrics_tell_what_waits() {
+    let (sink, home) = (Sink::start(), home());
+    let server = home.start();
+    std::fs::write(home.path("accounts.py"), THREE_ACCOUNTS).unwrap();
+    printed(&home, &server, &format!("python3 accounts.py http://localhost:8000 {}", sink.port()));
+    for number in 0..40 {
+        assert_eq!(submit(&home, &server, &number.to_string(), &message()).0, "202");
+    }
+    wait_until("each account sends its ten", || sink.count() == 30);
+    let metric = |start: &str| -> u64 {
+        let page = server.ask_as(ADMIN, "GET", "/metrics", None);
+        let lines = page.text().lines().filter(|line| line.starts_with(start));
+        lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum()
+    };
+    wait_until("the others wait for a limit", || metric("tollgate_relay_deferred{tenant=\"acme\"") == 10);
+    for id in ["smtp-1", "smtp-2", "smtp-3"] {
+        let sent = format!("tollgate_relay_sent_total{{tenant=\"acme\",account=\"{id}\"}}");
+        assert_eq!(metric(&sent), 10, "{id}");
+        assert_eq!(
+            server.ask_as(ADMIN, "GET", &format!("/api/v1/counters/account/acme,{id}"), None).ok()["limits"]
+                [0]["remaining"],
+            0
+        );
+    }
+    assert!(metric("tollgate_relay_rate_limited_total{tenant=\"acme\"") >= 1);
+    assert_eq!(sink.count(), 30);
+    server.stop();
+}
+
+#[test]
+fn an_account_may_return_what_exceeds_its_limits() {
+    let (sink, home) = (Sink::start(), home());
+    let server = home.start();
+    let account = format!(
+        r#"curl -s -X POST http://localhost:8000/account -H "X-API-Token: $TOKEN" -d '{{
+       "id": "strict", "tenant_id": "acme", "host": "127.0.0.1", "port": {}, "use_tls": false,
+       "limit_per_minute": 0, "limit_per_hour": 1, "limit_per_day": null, "limit_behavior": "reject"
+     }}'"#,
+        sink.port()
+    );
+    let made: Value = serde_json::from_str(&printed(&home, &server, &account)).unwrap();
+    assert_eq!(
+        (&made["limits"], &made["limit_behavior"]),
+        (&json!(["1/hour sliding"]), &json!("reject")),
+        "{made}"
+    );
+    let (_, first) = submit(&home, &server, "1", &message());
+    let status = |id: &Value| {
+        let path = format!("/api/v1/messages/{}", id["id"].as_str().unwrap());
+        server.ask_as(ADMIN, "GET", &path, None).ok()["status"].clone()
+    };
+    wait_until("the first is sent", || status(&first) == "sent");
+    let (_, second) = submit(&home, &server, "2", &message());
+    wait_until("the second is returned", || status(&second) == "bounced");
+    server.stop();
+}
+
+#[test]
+fn lists_by_status_have_full_pages() {
+    let (sink, home) = (Sink::start(), home());
+    let server = home.start();
+    let account = format!(
+        "accounts add --tenant acme --id main --host 127.0.0.1 --port {} --tls none --limit-hour 1",
+        sink.port()
+    );
+    text(&run(&home, &server, &account));
+    submit(&home, &server, "first", &message());
+    wait_until("the limit is used up", || sink.count() == 1);
+    // Messages that wait for an account and messages that wait for a limit, in turn.
+    let mut deferred = Vec::new();
+    for number in 0..12 {
+        let mut message = message();
+        if number % 2 == 0 {
+            message["account"] = json!("not-there-yet");
+        }
+        let (status, sent) = submit(&home, &server, &number.to_string(), &message);
+        assert_eq!(status, "202", "{sent}");
+        if number % 2 == 1 {
+            deferred.push(sent["id"].as_str().unwrap().to_owned());
+        }
+    }
+    let lanes = || text(&run(&home, &server, "queue lanes"));
+    wait_until("both lanes sleep", || lanes().contains("limit") && lanes().contains("paused"));
+    let (mut found, mut sizes, mut after) = (Vec::new(), Vec::new(), String::new());
+    loop {
+        let path = format!("/api/v1/messages?status=deferred&limit=2{after}");
+        let page = server.ask_as(ADMIN, "GET", &path, None).ok();
+        let messages = page["messages"].as_array().unwrap();
+        sizes.push(messages.len());
+        found.extend(messages.iter().map(|message| message["id"].as_str().unwrap().to_owned()));
+        match page["next"].as_str() {
+            Some(next) => after = format!("&after={next}"),
+            None => break,
+        }
+    }
+    assert_eq!((found, sizes), (deferred, vec![2, 2, 2]));
+    server.stop();
 }
 
 /// Runs a command that is written as people type it.

@@ -34,16 +34,18 @@ const LANES: &str = "/api/v1/lanes";
 const PAUSE: &str = "/api/v1/lanes/pause";
 const RESUME: &str = "/api/v1/lanes/resume";
 
-/// How many pages of the queue one request reads, to find messages in the state that is asked for.
-const MOST_PAGES: usize = 200;
+/// How many messages are read from the queue in one go, and how often one request does that, to find messages in the
+/// state that is asked for.
+const READ_TOGETHER: usize = 100;
+const MOST_READS: usize = 200;
 
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "MessagePage")]
 struct PageShown {
     /// Messages in the order in which they were accepted.
     messages: Vec<RowShown>,
-    /// The value of `after` for the next page; null on the last one. A page may have fewer messages than asked for,
-    /// and still have a next one.
+    /// The value of `after` for the next page; null on the last one. A page with a next one
+    /// has fewer messages than asked for only if very many do not fit the filter.
     next: Option<String>,
 }
 
@@ -267,16 +269,25 @@ fn find(
     limit: usize,
 ) -> Result<(Vec<RowShown>, Option<MessageId>), Problem> {
     let lanes = LaneIndex::of(relay);
-    let mut found = Vec::new();
-    for _ in 0..MOST_PAGES {
-        let most = limit - found.len();
-        let page = relay.queue().find(&filter.wanted, after, most).map_err(failed)?;
-        // The queue looked at as many messages as it does in one call.
-        let is_cut = page.messages.len() < most;
-        let rows = page.messages.iter().map(|shown| RowShown::of(shown, &lanes));
-        found.extend(rows.filter(|row| filter.status.is_none_or(|status| status == row.status())));
+    let (mut found, mut last) = (Vec::new(), None);
+    for _ in 0..MOST_READS {
+        let page = relay.queue().find(&filter.wanted, after, READ_TOGETHER).map_err(failed)?;
+        for shown in &page.messages {
+            let row = RowShown::of(shown, &lanes);
+            if filter.status.is_some_and(|status| status != row.status()) {
+                continue;
+            }
+            // There is another page, because there is another message.
+            if found.len() == limit {
+                return Ok((found, last));
+            }
+            found.push(row);
+            last = Some(shown.kept.envelope.id);
+        }
+        // If it is cut, the queue has looked at as many messages as it does in one call.
+        let is_cut = page.messages.len() < READ_TOGETHER;
         after = page.next;
-        if is_cut || after.is_none() || found.len() == limit {
+        if is_cut || after.is_none() {
             break;
         }
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
 use axum::http::header::CONTENT_TYPE;
-use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
+use axum::http::{HeaderName, HeaderValue, Method, Request, StatusCode};
 use axum::response::Response;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -55,6 +55,12 @@ struct AcceptedShown {
     id: String,
     /// Always `queued`.
     status: &'static str,
+}
+
+/// Whether a request brings a message. Its body may be long: the server of the router bounds its progress, not only its
+/// whole time.
+pub fn is_upload<B>(request: &Request<B>) -> bool {
+    request.method() == Method::POST && request.uri().path() == PATH
 }
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {

@@ -20,6 +20,9 @@ pub(super) struct Reporting<'a> {
     pub(super) hostname: &'a str,
 }
 
+/// A report, and its text.
+pub(super) type Report = (Envelope, Vec<u8>);
+
 impl Tables<'_> {
     /// Notes the result of an attempt. Answers the item if recipients still wait.
     pub(super) fn finish(
@@ -114,14 +117,10 @@ impl Tables<'_> {
             return self.put_message(kept);
         }
         let id = kept.envelope.id;
-        if let Some((report, text)) = self.report(kept, now, reporting)? {
-            let about = format!("{:032x}", report.id.0);
-            self.add(report, Stored::Held(text))?;
-            if let Some(arrived) = self.arrived.last_mut() {
-                arrived.reports_on = Some(Box::new(id));
-            }
-            self.tell(id, Event { text: about, ..Event::new(now, EventKind::Reported) })?;
+        if let Some(report) = self.report(kept, now, reporting)? {
+            self.add_report(id, report, now)?;
         }
+        self.expect_no_delay(&kept.envelope)?;
         match kept.place {
             Place::Table => drop(self.texts.remove(id.0)?),
             Place::File => self.remove.push(file_name(id)),
@@ -134,13 +133,28 @@ impl Tables<'_> {
         self.put_message(kept)
     }
 
+    /// Adds a report on a message, and tells so in the message's timeline.
+    pub(super) fn add_report(
+        &mut self,
+        on: MessageId,
+        (report, text): Report,
+        now: Timestamp,
+    ) -> Result<(), redb::Error> {
+        let id = format!("{:032x}", report.id.0);
+        self.add(report, Stored::Held(text))?;
+        if let Some(arrived) = self.arrived.last_mut() {
+            arrived.reports_on = Some(Box::new(on));
+        }
+        self.tell(on, Event { text: id, ..Event::new(now, EventKind::Reported) })
+    }
+
     /// The report about a finished message, if one is due.
     fn report(
         &self,
         kept: &Kept,
         now: Timestamp,
         reporting: &Reporting<'_>,
-    ) -> Result<Option<(Envelope, Vec<u8>)>, redb::Error> {
+    ) -> Result<Option<Report>, redb::Error> {
         let items = self.items_of(kept.envelope.id)?;
         let reported: Vec<ReportedRecipient<'_>> =
             items.iter().flat_map(|(_, item)| reported_of(item, &kept.envelope)).collect();
@@ -152,7 +166,7 @@ impl Tables<'_> {
     }
 
     /// The beginning of a message's text.
-    fn original(&self, kept: &Kept, disk: &dyn Disk) -> Result<Vec<u8>, redb::Error> {
+    pub(super) fn original(&self, kept: &Kept, disk: &dyn Disk) -> Result<Vec<u8>, redb::Error> {
         let id = kept.envelope.id;
         let mut original = Vec::new();
         match kept.place {

@@ -29,6 +29,8 @@ pub(super) const USED: TableDefinition<'_, (&str, &str), Bytes> = TableDefinitio
 pub(super) const USED_UNTIL: TableDefinition<'_, (u64, &str, &str), ()> = TableDefinition::new("used_until");
 /// Finished messages by the time at which they finished.
 pub(super) const FINISHED: TableDefinition<'_, (u64, u128), ()> = TableDefinition::new("finished");
+/// Messages whose senders want to know of a delay, by the time at which they were accepted.
+pub(super) const DELAYS: TableDefinition<'_, (u64, u128), ()> = TableDefinition::new("delays");
 /// Messages by the value of their `Message-ID`, without its `<>`.
 pub(super) const MESSAGE_IDS: TableDefinition<'_, (&str, u128), ()> = TableDefinition::new("message_ids");
 /// Damaged rows as they were found, by table and key.
@@ -81,10 +83,11 @@ pub(super) struct Tables<'t> {
     pub(super) texts: Table<'t, u128, Bytes>,
     pub(super) items: Table<'t, Key, Bytes>,
     pub(super) attempts: Table<'t, Key, Bytes>,
-    events: Table<'t, Key, Bytes>,
+    pub(super) events: Table<'t, Key, Bytes>,
     used: Table<'t, (&'static str, &'static str), Bytes>,
     used_until: Table<'t, (u64, &'static str, &'static str), ()>,
     pub(super) finished: Table<'t, (u64, u128), ()>,
+    pub(super) delays: Table<'t, (u64, u128), ()>,
     message_ids: Table<'t, (&'static str, u128), ()>,
     quarantine: Table<'t, (&'static str, u128, u32), Bytes>,
     /// How many messages wait, with what this transaction changes.
@@ -115,6 +118,7 @@ impl<'t> Tables<'t> {
             used: transaction.open_table(USED)?,
             used_until: transaction.open_table(USED_UNTIL)?,
             finished: transaction.open_table(FINISHED)?,
+            delays: transaction.open_table(DELAYS)?,
             message_ids: transaction.open_table(MESSAGE_IDS)?,
             quarantine: transaction.open_table(QUARANTINE)?,
             live,
@@ -198,6 +202,7 @@ impl<'t> Tables<'t> {
         if let Some(message_id) = &envelope.message_id {
             self.message_ids.insert((bare_message_id(message_id), id.0), ())?;
         }
+        self.expect_delay(&envelope)?;
         let recipients = u32::try_from(envelope.recipients.len()).unwrap_or(u32::MAX);
         let open_items = u32::try_from(items.len()).unwrap_or(u32::MAX);
         let kept = Kept { envelope, place, size, checksum, open_items, finished: None };
@@ -338,8 +343,11 @@ impl<'t> Tables<'t> {
     /// Removes every row of a message but quarantined ones.
     pub(super) fn forget(&mut self, id: u128) -> Result<(), redb::Error> {
         let kept = self.messages.remove(id)?.and_then(|row| Kept::decode(row.value()));
-        if let Some(message_id) = kept.and_then(|kept| kept.envelope.message_id) {
-            self.message_ids.remove((bare_message_id(&message_id), id))?;
+        if let Some(kept) = kept {
+            self.expect_no_delay(&kept.envelope)?;
+            if let Some(message_id) = kept.envelope.message_id {
+                self.message_ids.remove((bare_message_id(&message_id), id))?;
+            }
         }
         self.texts.remove(id)?;
         self.items.retain_in((id, 0)..=(id, u32::MAX), |_, _| false)?;

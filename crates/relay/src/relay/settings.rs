@@ -90,8 +90,9 @@ impl RelaySettings {
             (timeouts, per_destination, per_connection, idle, lanes, most_recipients)
         };
         let queue = |settings: &Self| {
-            let QueueOptions { max_messages, min_free, history, history_messages, .. } = settings.queue;
-            (settings.directory.clone(), max_messages, min_free, history, history_messages)
+            let QueueOptions { max_messages, min_free, delay_report, history, history_messages, .. } =
+                settings.queue;
+            (settings.directory.clone(), max_messages, min_free, delay_report, history, history_messages)
         };
         let changed = [
             ("relay.hostname", self.accept.hostname != other.accept.hostname),

@@ -162,7 +162,6 @@ impl Connection<'_> {
                 Step::Admit if !self.wire.lines.unread().is_empty() => self.session.out_of_step(),
                 // Boxed, since few of many open connections receive a message at the same time.
                 Step::Admit => Box::pin(receiving::admit(self)).await?,
-                Step::Receive(_) => unreachable!("a message is received where it was admitted"),
             };
         }
     }

@@ -31,12 +31,12 @@ pub(super) async fn admit(connection: &mut Connection<'_>) -> Result<Step, Over>
         Ok(acceptance) => acceptance,
         Err(refusal) => {
             let reply = admission::message_refused(&connection.session, &refusal);
-            return Ok(connection.session.admitted(Err(reply)));
+            return Ok(connection.session.refused(reply));
         }
     };
     let receiver = DataReceiver::new(connection.session.terms().max_size);
     let arrival = Arrival { acceptance: Some(acceptance), refused: None, receiver };
-    let Step::Receive(reply) = connection.session.admitted(Ok(())) else { return Err(Over::Gone) };
+    let reply = connection.session.admitted();
     connection.wire.reply(&reply).await?;
     arrival.receive(connection).await
 }

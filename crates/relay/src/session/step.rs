@@ -59,10 +59,8 @@ pub enum Step {
     /// Find out how many recipients a message of the transaction's sender may have, and call
     /// [`super::Session::sender_known`].
     Sender,
-    /// Find out whether the message may come, and call [`super::Session::admitted`].
+    /// Find out whether the message may come, and call [`super::Session::admitted`] or [`super::Session::refused`].
     Admit,
-    /// Send the reply, receive the text, and call [`super::Session::received`].
-    Receive(Reply),
 }
 
 /// The outcome of a login.

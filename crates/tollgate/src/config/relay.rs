@@ -208,6 +208,13 @@ fn queue(written: &raw::Relay, settings: &mut RelaySettings, path: &Path, findin
         }
         settings.retry.lifetime = lifetime;
     }
+    if let Some(wait) = time(table.delay_report.as_deref(), &path.key("delay_report"), findings) {
+        if wait < least {
+            findings
+                .value(&path.key("delay_report"), format!("`{wait}` is too short: write at least `{least}`"));
+        }
+        settings.queue.delay_report = wait;
+    }
     if let Some(history) = time(table.history.as_deref(), &path.key("history"), findings) {
         settings.queue.history = history;
     }

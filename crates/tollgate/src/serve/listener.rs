@@ -20,7 +20,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 use tollgate_core::{Clock, Span};
-use tollgate_doors::{LONGEST_WAIT, Patience, Peer, TooLate};
+use tollgate_doors::{LONGEST_WAIT, Patience, Peer, TooLate, is_upload};
 use tollgate_engine::PacedLog;
 use tollgate_store::SystemClock;
 use tower::ServiceExt;
@@ -28,6 +28,7 @@ use tower::ServiceExt;
 use super::frames::WatchedFrames;
 use super::line::{Heard, Line};
 use super::stalling::Impatient;
+use super::uploading::answer_upload;
 
 /// How many connections may be open at once; further ones wait to be accepted.
 const MOST_CONNECTIONS: usize = 10_000;
@@ -46,8 +47,9 @@ const FAREWELL: Duration = Duration::from_secs(1);
 const FAREWELL_LOOK: Duration = Duration::from_millis(20);
 /// How often it is logged that connections cannot be accepted.
 const COMPLAIN_EVERY: Span = Span::from_secs(10);
-/// How long a whole request may take, its body included, unless it waits for its turn.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a whole request may take, its body included, unless it waits for its turn. An upload may make no progress
+/// for so long.
+pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) struct Server {
     /// How long to go on accepting after the shutdown began.
@@ -234,9 +236,12 @@ async fn answer<B>(
     heard: Option<&Heard>,
 ) -> Result<Response<Body>, Infallible>
 where
-    B: hyper::body::Body<Data = Bytes, Error: Into<axum::BoxError>> + Send + 'static,
+    B: hyper::body::Body<Data = Bytes, Error: Into<axum::BoxError>> + Send + Unpin + 'static,
 {
     let late = TooLate::for_request(request.headers());
+    if is_upload(&request) {
+        return answer_upload(router, request).await.unwrap_or_else(|| Ok(too_late(&late)));
+    }
     let Some(patience) = Patience::of(&mut request) else {
         let answered = timeout(REQUEST_TIMEOUT, router.oneshot(request.map(Body::new))).await;
         return answered.unwrap_or_else(|_| Ok(too_late(&late)));

@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 
-use crate::program::{Home, PATIENCE};
+use crate::program::{Home, PATIENCE, Server};
 
 /// A relay for loopback that hands everything on to one port, with more settings of the file and of `relay`.
 pub fn relaying_to(port: u16, file: &str, relay: &str) -> String {
@@ -24,6 +24,29 @@ pub fn relaying_to(port: u16, file: &str, relay: &str) -> String {
 /// A home for such a relay.
 pub fn home(port: u16, file: &str, relay: &str) -> Home {
     Home::with(&relaying_to(port, file, relay))
+}
+
+/// The configuration of an example with a relay before its policies, which hands everything on to one port.
+pub fn example_with_relay(name: &str, port: u16, policies: &[&str]) -> Home {
+    let path = format!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/{}"), name);
+    let example = std::fs::read_to_string(path).unwrap();
+    let policies: String = policies.iter().map(|of| format!("  {of}: mail.{of}\n")).collect();
+    Home::with(&(example + &relaying_to(port, "", &policies)))
+}
+
+/// Runs a command line of a manual in a shell, with its address replaced by the server's.
+pub fn printed(home: &Home, server: &Server, token: &str, command: &str) -> String {
+    let address = server.url();
+    let command =
+        command.replace("http://localhost:8000", &address).replace("http://localhost:8080", &address);
+    let output = Command::new("sh")
+        .current_dir(home.directory())
+        .args(["-c", &command])
+        .env("TOKEN", token)
+        .output()
+        .expect("sh is there");
+    assert!(output.status.success(), "{command}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
 }
 
 /// A client that says what it is told.
@@ -54,6 +77,16 @@ impl Client {
         Some(client)
     }
 
+    /// A client whose address a trusted proxy names.
+    pub fn from_ip(address: SocketAddr, ip: &str) -> Self {
+        let mut client = Self::try_connect(address).unwrap();
+        let header = format!("PROXY TCP4 {ip} 127.0.0.1 4000 25\r\n");
+        client.reader.get_mut().write_all(header.as_bytes()).unwrap();
+        assert!(client.reply().expect("a greeting").starts_with("220 "));
+        client.ask("EHLO client.test").unwrap();
+        client
+    }
+
     /// Sends a line, and returns the last line of its reply; `None` if the server is gone.
     pub fn ask(&mut self, line: &str) -> Option<String> {
         self.reader.get_mut().write_all(format!("{line}\r\n").as_bytes()).ok()?;
@@ -74,7 +107,12 @@ impl Client {
 
     /// Sends a message with this subject. Returns the reply to it, or the reply that refused it.
     pub fn send(&mut self, subject: &str, recipients: &[&str]) -> Option<String> {
-        self.ask("MAIL FROM:<app@here.test>")?;
+        self.send_as("app@here.test", subject, recipients)
+    }
+
+    /// As [`Client::send`], from this sender.
+    pub fn send_as(&mut self, sender: &str, subject: &str, recipients: &[&str]) -> Option<String> {
+        self.ask(&format!("MAIL FROM:<{sender}>"))?;
         for recipient in recipients {
             self.ask(&format!("RCPT TO:<{recipient}>"))?;
         }

@@ -110,6 +110,10 @@ pub(in crate::config) struct QueueTable {
     /// a limit does not count.
     #[schemars(example = "5d")]
     pub(in crate::config) lifetime: Option<String>,
+    /// How long a message waits until its sender gets a report of the delay, if it asked for one (`NOTIFY=DELAY`), from
+    /// `1m` to `4w`; by default `4h`.
+    #[schemars(example = "4h")]
+    pub(in crate::config) delay_report: Option<String>,
     /// For how long finished messages can be looked at, up to `4w`; by default `1d`.
     #[schemars(example = "1d")]
     pub(in crate::config) history: Option<String>,
