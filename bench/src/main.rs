@@ -16,6 +16,7 @@ mod memory;
 mod nodes;
 mod pacer;
 mod postgres;
+mod python;
 mod relay;
 mod rounds;
 mod shared;
@@ -36,7 +37,7 @@ fn main() {
         return nodes::be_one(settings);
     }
     let only = arguments.first();
-    let sections: [(&str, fn()); 14] = [
+    let sections: [(&str, fn()); 15] = [
         ("decide", decide::run),
         ("ladder", ladder::run),
         ("lists", lists::run),
@@ -45,6 +46,7 @@ fn main() {
         ("memory", memory::run),
         ("flush", flush::run),
         ("http", http::run),
+        ("python", python::run),
         ("redis", shared::run),
         ("postgres", postgres::run),
         ("pacer", pacer::run),

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import os
 import socket
 import subprocess
 import threading
 from pathlib import Path
-from typing import Callable, Iterator, List, Optional
+from typing import Any, Callable, Iterator, List, Optional
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
+#: A time-out, in seconds, that a busy machine does not reach.
+PATIENCE = 60.0
 PROGRAM = Path(os.environ.get("TOLLGATE_PROGRAM", ROOT / "target/debug/tollgate"))
 
 CONFIG = """
@@ -19,9 +23,10 @@ rules:
   ip: { by: ip, limits: 5/hour }
   user: { by: user, limits: 100/min, on_exceed: wait 1m }
   slots: { by: user, limits: 2 at once for 30s }
-  brief: { by: user, limits: 1 at once for 1s }
+  brief: { by: user, limits: 1 at once for 6s }
   deals: { code: MAX_DEALS, by: user, limits: 2 at once }
   pace: { by: api, limits: 20/s burst 1, on_exceed: wait 1m }
+  hourly: { by: api, limits: 1/hour burst 1, on_exceed: wait 1m }
   strict: { by: api, limits: 10/s burst 1 }
   recipients: { by: user, count: recipients, limits: 10/hour }
   quiet: { by: user, limits: 1 at once, secret: true }
@@ -32,6 +37,7 @@ policies:
   short: [brief]
   deals.create: [user, deals]
   paced: [pace]
+  hourly: [hourly]
   strict: [strict]
   mail: [recipients]
   secret: [quiet]
@@ -62,6 +68,16 @@ class Server:
     def port(self) -> int:
         return int(self.url.rsplit(":", 1)[1])
 
+    def get(self, method: str, path: str) -> Any:
+        """An answer of the API, asked for without the client."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        connection.request(method, path)
+        response = connection.getresponse()
+        text = response.read()
+        connection.close()
+        assert response.status == 200, text
+        return json.loads(text)
+
     def stop(self) -> None:
         self._process.kill()
         self._process.wait()
@@ -86,9 +102,18 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
         server.stop()
 
 
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = Server(tmp_path_factory.mktemp("shared"), CONFIG)
+    yield server
+    server.stop()
+
+
 @pytest.fixture
-def server(serve: Callable[..., Server]) -> Server:
-    return serve()
+def server(shared: Server) -> Server:
+    """A server without counts. Tests that stop theirs start one with ``serve``."""
+    shared.get("DELETE", "/api/v1/counters")
+    return shared
 
 
 class Proxy:

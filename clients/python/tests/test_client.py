@@ -10,7 +10,7 @@ from typing import Callable
 
 import pytest
 
-from conftest import CONFIG, OneAnswer, Proxy, Server
+from conftest import CONFIG, PATIENCE, OneAnswer, Proxy, Server
 from tollgate import (
     BadRequest,
     Client,
@@ -21,12 +21,13 @@ from tollgate import (
     NotFound,
     TimedOut,
     Unauthorized,
+    Unavailable,
 )
 
 
 @pytest.fixture
 def client(server: Server) -> Client:
-    return Client(server.url)
+    return Client(server.url, timeout=PATIENCE)
 
 
 def held(client: Client, rule: str, key: str) -> int:
@@ -84,10 +85,10 @@ def test_mistakes_are_errors_with_the_explanation(client: Client) -> None:
 def test_a_wrong_token_is_refused_and_the_right_one_is_not(serve: Callable[..., Server]) -> None:
     keys = "keys: [{ name: a, role: check, token_env: CHECK }]\n"
     server = serve(keys + CONFIG, CHECK="a-token-of-a-checker")
-    assert Client(server.url, token="a-token-of-a-checker").check("api", ip="192.0.2.7").allowed
+    assert Client(server.url, token="a-token-of-a-checker", timeout=PATIENCE).check("api", ip="192.0.2.7").allowed
     for token in (None, "another-token-of-anybody"):
         with pytest.raises(Unauthorized):
-            Client(server.url, token=token).check("api", ip="192.0.2.7")
+            Client(server.url, token=token, timeout=PATIENCE).check("api", ip="192.0.2.7")
 
 
 @pytest.mark.parametrize("token", ["a\r\nX-Injected: 1", "a\nb", "ключ", "a\0b"])
@@ -112,7 +113,7 @@ def test_odd_keys_and_ids_reach_the_server_unchanged(client: Client) -> None:
 
 
 def test_one_connection_is_reused_and_one_that_the_server_closed_is_not(proxy: Proxy) -> None:
-    client = Client(proxy.url)
+    client = Client(proxy.url, timeout=PATIENCE)
     for _ in range(3):
         client.check("api", ip="192.0.2.7")
     assert proxy.accepted == 1
@@ -132,7 +133,7 @@ def test_many_threads_share_a_client(client: Client) -> None:
 
 
 def test_a_check_whose_answer_is_lost_is_not_repeated(proxy: Proxy) -> None:
-    client = Client(proxy.url)
+    client = Client(proxy.url, timeout=PATIENCE)
     proxy.lose = 1
     with pytest.raises(ConnectionLost):
         client.check("api", ip="192.0.2.7")
@@ -140,7 +141,7 @@ def test_a_check_whose_answer_is_lost_is_not_repeated(proxy: Proxy) -> None:
 
 
 def test_calls_that_carry_an_id_are_repeated_and_executed_once(proxy: Proxy) -> None:
-    client = Client(proxy.url)
+    client = Client(proxy.url, timeout=PATIENCE)
     proxy.lose = 1
     hold = client.hold("deals.create", id="d1", user="ada")
     assert hold.decision.repeated and held(client, "deals", "ada") == 1
@@ -158,7 +159,8 @@ def test_calls_that_carry_an_id_are_repeated_and_executed_once(proxy: Proxy) -> 
         client.guards.finish(attempt, "failure")
 
 
-def test_a_server_that_is_not_there_is_asked_again_and_then_given_up(server: Server) -> None:
+def test_a_server_that_is_not_there_is_asked_again_and_then_given_up(serve: Callable[..., Server]) -> None:
+    server = serve()
     client = Client(server.url, retries=2)
     server.stop()
     begun = time.monotonic()
@@ -190,21 +192,35 @@ def test_the_time_that_the_server_states_is_waited_for(answering: Callable[..., 
     assert len(busy.requests) == 4
 
 
+def test_an_outage_is_not_a_denial(answering: Callable[..., OneAnswer]) -> None:
+    body = b'{"allowed":false,"verdict":"deny","origin":"outage","error":"store unavailable"}'
+    head = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+    down = Client(answering(head % len(body) + body).url)
+    decision = down.check("api", ip="192.0.2.7")
+    assert (decision.allowed, decision.status, decision.origin) == (False, 503, "outage")
+    with pytest.raises(Unavailable, match="store unavailable"):
+        down.hold("work", user="ada")
+    with pytest.raises(Unavailable):
+        down.acquire("paced", api="a")
+
+
 def test_acquire_waits_for_its_turn(client: Client) -> None:
     waited = [client.acquire("paced", api="a").waited for _ in range(3)]
     assert waited[0] == 0 and waited[2] > 0
+    client.acquire("hourly", api="a")
     with pytest.raises(Denied) as caught:
-        for _ in range(50):
-            client.acquire("paced", max_wait=0, api="a")
+        client.acquire("hourly", max_wait=0, api="a")
     assert caught.value.retry_after is not None and caught.value.decision.status == 429
 
 
 def test_acquire_waits_at_the_client_where_the_server_does_not(client: Client) -> None:
     for _ in range(3):
-        assert client.acquire("strict", max_wait=5, api="a").allowed
-    with pytest.raises(Denied):
-        for _ in range(20):
-            client.acquire("strict", api="a")
+        assert client.acquire("strict", max_wait=PATIENCE, api="a").allowed
+    # Without a wait, and with a wait that is too short.
+    client.acquire("api", cost=5, ip="192.0.2.7")
+    for wait in (None, 1.0):
+        with pytest.raises(Denied):
+            client.acquire("api", max_wait=wait, ip="192.0.2.7")
 
 
 def test_a_pause_of_the_upstream_is_reported(client: Client) -> None:
@@ -241,18 +257,20 @@ def test_a_refunded_hold_gives_back_everything(client: Client) -> None:
     assert [one.remaining for one in rules] == [100, 2]
 
 
-def test_a_hold_is_renewed_while_its_block_runs(client: Client) -> None:
-    with client.hold("short", id="a", user="ada") as hold:
-        # Longer than the lease of a second: without renewals the place would be free.
-        time.sleep(1.6)
-        assert held(client, "brief", "ada") == 1 and not hold.lost
+def test_a_hold_is_renewed_while_its_block_runs(client: Client, server: Server) -> None:
+    with client.hold("short", id="a", user="ada"):
+        first = held_now = server.get("GET", "/api/v1/holds/brief/ada")["holds"]
+        while held_now == first:
+            time.sleep(0.1)
+            held_now = server.get("GET", "/api/v1/holds/brief/ada")["holds"]
+        assert held_now and held_now[0]["expires"] > first[0]["expires"]
 
 
 def test_a_hold_that_ended_earlier_is_reported(client: Client) -> None:
     with pytest.raises(HoldLost):
         with client.hold("short", id="a", user="ada") as hold:
             client.release("brief", "ada", "a")
-            deadline = time.monotonic() + 5
+            deadline = time.monotonic() + PATIENCE
             while not hold.lost and time.monotonic() < deadline:
                 time.sleep(0.02)
 

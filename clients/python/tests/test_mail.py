@@ -9,7 +9,7 @@ from typing import Callable
 
 import pytest
 
-from conftest import Proxy, Server
+from conftest import PATIENCE, Proxy, Server
 from tollgate import AsyncClient, Attachment, Client, Conflict, Denied, NotFound
 
 CONFIG = """
@@ -34,7 +34,7 @@ def relay(serve: Callable[..., Server]) -> Server:
 
 
 def test_an_account_is_created_with_the_arguments_of_genro_mail_proxy(relay: Server) -> None:
-    client = Client(relay.url, token=TOKEN)
+    client = Client(relay.url, token=TOKEN, timeout=PATIENCE)
     account = client.accounts.create(
         id="primary-smtp",
         tenant_id="acme",
@@ -78,7 +78,7 @@ def silent_mail_server() -> socket.socket:
 
 def test_a_message_is_sent_once_however_often_its_answer_is_lost(relay: Server) -> None:
     proxy, target = Proxy(relay.port), silent_mail_server()
-    client = Client(proxy.url, token=TOKEN)
+    client = Client(proxy.url, token=TOKEN, timeout=PATIENCE)
     client.accounts.create(id="a", tenant_id="acme", host="127.0.0.1", port=target.getsockname()[1], tls="none")
     proxy.lose = 2
     id = client.messages.send(
@@ -101,7 +101,7 @@ def test_a_message_is_sent_once_however_often_its_answer_is_lost(relay: Server) 
 
 
 def test_a_denied_message_is_given_up_if_the_stated_time_is_too_long(relay: Server) -> None:
-    client = Client(relay.url, token=TOKEN)
+    client = Client(relay.url, token=TOKEN, timeout=PATIENCE)
     for _ in range(3):
         client.messages.send(sender="ada@acme.example", to="bob@there.example", text="Hi", tenant="acme")
     with pytest.raises(Denied) as caught:
@@ -112,7 +112,7 @@ def test_a_denied_message_is_given_up_if_the_stated_time_is_too_long(relay: Serv
 
 def test_mail_with_asyncio(relay: Server) -> None:
     async def scene() -> None:
-        async with AsyncClient(relay.url, token=TOKEN) as client:
+        async with AsyncClient(relay.url, token=TOKEN, timeout=PATIENCE) as client:
             made = await client.accounts.create(id="a", tenant_id="acme", host="127.0.0.1", port=1, tls="none")
             assert (await client.accounts.show("acme", "a")).port == made.port == 1
             id = await client.messages.send(sender="ada@acme.example", to="bob@there.example", text="Hi", tenant="acme")

@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 import pytest
 
-from conftest import Server
+from conftest import PATIENCE, Server
 from tollgate import AsyncClient, BadRequest, Client
 from tollgate import asgi, wsgi
 
@@ -31,7 +31,7 @@ Answer = Tuple[int, Dict[str, str], Any]
 
 
 def ask(port: int, method: str, path: str, **headers: str) -> Answer:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
     connection.request(method, path, headers=headers)
     response = connection.getresponse()
     body = response.read()
@@ -103,7 +103,8 @@ def plain(environ: Any, start: Any) -> List[bytes]:
     return [b"ok"]
 
 
-def test_an_outage_denies_if_the_application_says_so(server: Server) -> None:
+def test_an_outage_denies_if_the_application_says_so(serve: Callable[..., Server]) -> None:
+    server = serve()
     client = Client(server.url, retries=0)
     server.stop()
     allowing, denying = wsgi.RateLimit(plain, client, "api"), wsgi.RateLimit(plain, client, "api", on_outage="deny")
@@ -116,11 +117,11 @@ def test_an_outage_denies_if_the_application_says_so(server: Server) -> None:
 
 def test_a_mistake_is_not_an_outage(server: Server) -> None:
     with pytest.raises(BadRequest):
-        call_wsgi(wsgi.RateLimit(plain, Client(server.url), "nosuch"))
+        call_wsgi(wsgi.RateLimit(plain, Client(server.url, timeout=PATIENCE), "nosuch"))
 
 
 def test_policies_and_fields_can_depend_on_the_request(server: Server) -> None:
-    client = Client(server.url)
+    client = Client(server.url, timeout=PATIENCE)
     none = wsgi.RateLimit(plain, client, lambda environ: None)
     assert call_wsgi(none) == ("200 OK", {})
     by_path = wsgi.RateLimit(plain, client, lambda environ: "work", lambda environ: {"user": str(environ["PATH_INFO"])})
@@ -140,7 +141,7 @@ def test_websockets_are_limited_when_they_open(server: Server) -> None:
         async def receive() -> Any:
             raise AssertionError("nothing is received")
 
-        async with AsyncClient(server.url) as client:
+        async with AsyncClient(server.url, timeout=PATIENCE) as client:
             limited = asgi.RateLimit(app, client, "api")
             for _ in range(6):
                 await limited({"type": "websocket", "client": ("192.0.2.7", 1)}, receive, send)

@@ -15,7 +15,7 @@ from ._http import Address, Head
 from ._streams import Streams
 from ._version import AGENT
 from .answers import Account, AccountPage, Decision, GuardAttempt, Message, MessagePage
-from .errors import Denied
+from .errors import of_refusal
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -108,7 +108,7 @@ class AsyncClient:
         async def take() -> AsyncHold:
             decision = await self._call(call)
             if not decision.allowed:
-                raise Denied(decision)
+                raise of_refusal(decision)
             return AsyncHold(self._call, decision, chosen)
 
         return TakingHold(take)

@@ -65,7 +65,7 @@ def acquire(
             return decision
         pause = decision.retry_after
         if left is None or pause is None or pause > left:
-            raise errors.Denied(decision)
+            raise errors.of_refusal(decision)
         # Never in a tight loop, whatever the server states.
         pause = max(pause, 0.001)
         left -= pause + decision.waited

@@ -6,7 +6,7 @@ import functools
 from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Tuple, Type, TypeVar, Union, cast
 
 from ._calls import Value
-from .errors import Denied, TollgateError
+from .errors import TollgateError, of_refusal
 
 if TYPE_CHECKING:
     from ._async import AsyncClient
@@ -27,7 +27,7 @@ def of_function(
         def limited(*arguments: Any, **named: Any) -> Any:
             decision = client.check(policy, cost, fields=_values(fields, arguments, named))
             if not decision.allowed:
-                raise Denied(decision)
+                raise of_refusal(decision)
             try:
                 return function(*arguments, **named)
             except refund_on:
@@ -53,7 +53,7 @@ def of_coroutine(
         async def limited(*arguments: Any, **named: Any) -> Any:
             decision = await client.check(policy, cost, fields=_values(fields, arguments, named))
             if not decision.allowed:
-                raise Denied(decision)
+                raise of_refusal(decision)
             try:
                 return await function(*arguments, **named)
             except refund_on:

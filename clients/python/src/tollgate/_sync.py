@@ -15,7 +15,7 @@ from ._http import Address, Head
 from ._pool import Pool
 from ._version import AGENT
 from .answers import Account, AccountPage, Decision, GuardAttempt, Message, MessagePage
-from .errors import Denied
+from .errors import of_refusal
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -105,7 +105,7 @@ class Client:
         chosen = id or uuid.uuid4().hex
         decision = self._call(_calls.hold(policy, cost, _calls.merged(fields, more), chosen))
         if not decision.allowed:
-            raise Denied(decision)
+            raise of_refusal(decision)
         return Hold(self._call, decision, chosen)
 
     def release(self, rule: str, key: str, id: str) -> bool:

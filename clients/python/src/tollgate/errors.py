@@ -50,7 +50,7 @@ class ApiError(TollgateError):
     """The server refused the call with a problem document. Nothing was charged."""
 
     def __init__(self, status: int, problem: Mapping[str, Any]) -> None:
-        super().__init__(f"{status}: {problem.get('detail') or problem.get('title') or 'no explanation'}")
+        super().__init__(f"{status}: {problem.get('detail') or problem.get('error') or 'no explanation'}")
         self.status = status
         self.problem = problem
 
@@ -82,11 +82,16 @@ class Conflict(ApiError):
 
 
 class Unavailable(ApiError):
-    """The server cannot answer now: its store is down, or it is shutting down."""
+    """The server cannot answer now: its store is down, or it is shutting down. No limit was reached."""
 
 
 class HoldLost(TollgateError):
     """A hold ended while it was in use: it expired or was released elsewhere. Its place may be taken."""
+
+
+def of_refusal(decision: Decision) -> TollgateError:
+    """The error for an attempt that may not pass. In an outage of the store no limit was reached."""
+    return Unavailable(503, decision.body) if decision.status == 503 else Denied(decision)
 
 
 def of_status(status: int, problem: Mapping[str, Any]) -> ApiError:
