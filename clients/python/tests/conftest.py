@@ -1,4 +1,4 @@
-"""The real program, started for a test on a free port, and a proxy that can lose answers."""
+"""The real program, started for a test on a free port, and a proxy that can lose and delay answers."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def server(shared: Server) -> Server:
 
 
 class Proxy:
-    """Forwards to a server, and cuts as many answers as it is told, after the server has sent them."""
+    """Forwards to a server. It cuts as many answers as it is told, after the server has sent them, or holds them back."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -125,6 +125,10 @@ class Proxy:
         self._closed = False
         #: How many answers are still to be lost.
         self.lose = 0
+        #: Cleared while answers are held back, and how many are.
+        self.delay = threading.Event()
+        self.delay.set()
+        self.held_back = 0
         #: How many connections were accepted.
         self.accepted = 0
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
@@ -151,6 +155,9 @@ class Proxy:
                     return
                 server.sendall(request)
                 answer = server.recv(65536)
+                if not self.delay.is_set():
+                    self.held_back += 1
+                    self.delay.wait(PATIENCE)
                 if self.lose > 0:
                     self.lose -= 1
                     return

@@ -157,6 +157,28 @@ def test_a_hold_that_ended_earlier_is_reported_and_a_cancelled_one_is_released(s
     run(scene, server.url)
 
 
+def test_a_hold_that_is_cancelled_while_it_is_taken_is_given_back(proxy: Proxy) -> None:
+    async def scene(client: AsyncClient) -> None:
+        proxy.delay.clear()
+        task = asyncio.ensure_future(_hold(client))
+        # The server has given the place, and its answer is on the way.
+        while proxy.held_back == 0:
+            await asyncio.sleep(0.02)
+        task.cancel()
+        await asyncio.sleep(0.05)
+        proxy.delay.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await used(client, "work", "slots", "eve") == 0
+        assert await used(client, "work", "user", "eve") == 0
+
+    async def _hold(client: AsyncClient) -> None:
+        async with client.hold("work", user="eve"):
+            raise AssertionError("it is cancelled before")
+
+    run(scene, proxy.url)
+
+
 def test_logins_and_the_decorator(server: Server) -> None:
     async def scene(client: AsyncClient) -> None:
         attempt = await client.guards.begin("login", user="ada")

@@ -63,7 +63,7 @@ def test_bytes_after_the_response_spoil_the_connection() -> None:
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n+1\r\na\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffff\r\n",
-        b"x" * 70_000,
+        pytest.param(b"x" * 70_000, id="long"),
     ],
 )
 def test_what_is_malformed_is_refused(bad: bytes) -> None:

@@ -172,7 +172,7 @@ class TakingHold:
     """A hold of asyncio that is not taken yet: ``await`` it, or use it with ``async with``."""
 
     def __init__(self, take: Callable[[], Awaitable[AsyncHold]]) -> None:
-        self._take = take
+        self._start = take
         self._hold: Optional[AsyncHold] = None
 
     def __await__(self) -> Generator[Any, None, AsyncHold]:
@@ -183,6 +183,15 @@ class TakingHold:
         self._hold._start_renewing()
         return self._hold
 
+    async def _take(self) -> AsyncHold:
+        taking = asyncio.ensure_future(self._start())
+        try:
+            return await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            # The server may have given the place already: it goes back when the answer is here.
+            await asyncio.shield(_give_back(taking))
+            raise
+
     async def __aexit__(
         self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
@@ -191,3 +200,12 @@ class TakingHold:
         # A cancelled block must still give its place back.
         await asyncio.shield(hold.release())
         hold._raise_if_lost(kind)
+
+
+async def _give_back(taking: Awaitable[AsyncHold]) -> None:
+    try:
+        hold = await taking
+        await hold.refund()
+    except errors.TollgateError:
+        # There is no hold, or nobody to give it back to.
+        pass
