@@ -1,6 +1,6 @@
 //! Parses the pages of the documentation: fenced blocks, links, and instructions in comments.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+#![allow(dead_code, clippy::unwrap_used, reason = "shared by several tests, each of which uses a part")]
 
 use std::path::{Path, PathBuf};
 
@@ -100,6 +100,23 @@ impl Page {
         }
         assert!(!open, "{}: a fence is never closed", self.name());
         blocks
+    }
+
+    /// Its Python samples as one program, with what `<!-- run` has the test do after them, up to `-->`.
+    pub(crate) fn program(&self) -> String {
+        let mut program = String::new();
+        let mut end = None;
+        for line in self.text.lines() {
+            match (end, line) {
+                (None, "```python") => end = Some("```"),
+                (None, "<!-- run") => end = Some("-->"),
+                (Some(last), line) if line == last => end = None,
+                (Some(_), line) => program.push_str(line),
+                (None, _) => continue,
+            }
+            program.push('\n');
+        }
+        program
     }
 
     /// The targets of its links, outside code.
