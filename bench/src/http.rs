@@ -25,19 +25,7 @@ const BATCH: usize = 100;
 
 pub fn run() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let engine = Arc::new(engine());
-    let leases = Leases::new(Arc::clone(&engine), Arc::new(SteadyClock::new()));
-    let parts = HttpParts {
-        pacer: Pacer::new(Arc::clone(&engine), PacerOptions::default()),
-        admissions: Admissions { engine, pacer: None, leases: Arc::new(leases) },
-        keys: Arc::default(),
-        reload: Arc::new(|| Ok(())),
-        routes: Arc::new(Vec::new),
-        forward_auth: Arc::default(),
-        relay: None,
-        registry: Registry::default(),
-    };
-    let own = runtime.block_on(listen(router(parts)));
+    let own = runtime.block_on(serve());
     let bare = runtime.block_on(listen(Router::new().route("/api/v1/check", post(answer))));
     let batch = format!(r#"{{"attempts":[{}]}}"#, vec![ONE; BATCH].join(","));
     let times = measure(
@@ -53,6 +41,23 @@ pub fn run() {
     line("`POST /api/v1/check`, one rule", &rate(1), &format!("bare axum handler {}", rate(0)), times.ratio(0, 1), "≥ 0.85");
     line("`POST /api/v1/check`, five rules, ten limits", &rate(2), &format!("one rule {}", rate(1)), times.ratio(1, 2), "≥ 0.70");
     line("attempts in batches of 100", &rate(3), &format!("single calls {}", rate(1)), times.ratio(1, 3), "≥ 15");
+}
+
+/// Serves the API with the engine of the benchmarks.
+pub async fn serve() -> SocketAddr {
+    let engine = Arc::new(engine());
+    let leases = Leases::new(Arc::clone(&engine), Arc::new(SteadyClock::new()));
+    let parts = HttpParts {
+        pacer: Pacer::new(Arc::clone(&engine), PacerOptions::default()),
+        admissions: Admissions { engine, pacer: None, leases: Arc::new(leases) },
+        keys: Arc::default(),
+        reload: Arc::new(|| Ok(())),
+        routes: Arc::new(Vec::new),
+        forward_auth: Arc::default(),
+        relay: None,
+        registry: Registry::default(),
+    };
+    listen(router(parts)).await
 }
 
 async fn listen(router: Router) -> SocketAddr {

@@ -18,6 +18,7 @@ mod nodes;
 mod pacer;
 mod policy;
 mod postgres;
+mod python;
 mod relay;
 mod rounds;
 mod shared;
@@ -47,6 +48,7 @@ fn main() {
         ("memory", memory::run),
         ("flush", flush::run),
         ("http", http::run),
+        ("python", python::run),
         ("redis", shared::run),
         ("postgres", postgres::run),
         ("pacer", pacer::run),

@@ -74,6 +74,7 @@ impl Gateway {
             meters: Meters::default(),
             complaints: PacedLog::every(Span::from_secs(10)),
         });
+        shared.meters.set_routes(&shared.plan.load().settings.routes);
         let (orders, _) = watch::channel(Order::Serve);
         let gateway = Self { shared, orders, threads: Mutex::default(), addresses };
         for (number, own) in listeners.into_iter().enumerate() {
@@ -125,6 +126,7 @@ impl Gateway {
             waits.push(NeedsRestart::Workers);
         }
         let plan = Plan::new(settings, Some(&current))?;
+        self.shared.meters.set_routes(&plan.settings.routes);
         self.shared.plan.store(Arc::new(plan));
         Ok(waits)
     }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use crate::settings::RouteSettings;
 pub(crate) use count::{Count, Level};
 
 /// The label of requests that match no route.
@@ -22,6 +23,8 @@ pub struct Meters {
     /// The meters of each route, one for each worker. A removed route keeps its counts.
     routes: Book<RouteMeter>,
     upstreams: Book<UpstreamMeter>,
+    /// The paths of each route in force, as text.
+    paths: Arc<Mutex<BTreeMap<Arc<str>, String>>>,
     workers: Arc<Mutex<Vec<Arc<WorkerMeter>>>>,
 }
 
@@ -118,6 +121,15 @@ impl Meters {
         let meter = Arc::<WorkerMeter>::default();
         self.workers.lock().push(Arc::clone(&meter));
         meter
+    }
+
+    /// Sets the routes in force.
+    pub(crate) fn set_routes(&self, routes: &[RouteSettings]) {
+        let paths = |route: &RouteSettings| match &*route.paths {
+            [] => "/*".to_owned(),
+            paths => paths.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+        };
+        *self.paths.lock() = routes.iter().map(|route| (Arc::clone(&route.name), paths(route))).collect();
     }
 
     /// A worker's meter of a route.

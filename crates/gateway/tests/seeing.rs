@@ -26,6 +26,7 @@ async fn requests_and_times_are_counted_by_route_and_status() {
     until("all are counted", || stage.metric(users) == 3.0).await;
     let page = stage.metrics();
     for line in [
+        "tollgate_gateway_route_info{route=\"users\",path=\"/users/{id}\"} 1",
         "tollgate_gateway_requests_total{route=\"users\",status=\"200\"} 3",
         "tollgate_gateway_requests_total{route=\"all\",status=\"200\"} 1",
         "tollgate_gateway_requests_total{route=\"unmatched\",status=\"400\"} 1",

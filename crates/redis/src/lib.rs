@@ -24,5 +24,6 @@ mod standing;
 mod store;
 mod wire;
 
+pub use name::{CounterPart, NameMeaning};
 pub use settings::{Address, Password, Settings, Tls, Topology, UrlError};
 pub use store::RedisStore;

@@ -5,6 +5,8 @@
 //! counters. A key that is too long is hashed. A secret key is hashed with a secret; otherwise a reader of
 //! the names could guess keys and compare.
 
+mod meaning;
+
 use std::collections::HashMap;
 
 use data_encoding::HEXLOWER;
@@ -13,6 +15,7 @@ use tollgate_core::versioned_map::Namespace;
 use tollgate_core::{Limit, Plan, StoreError, Ticket};
 
 use crate::settings::Settings;
+pub use meaning::{CounterPart, NameMeaning};
 use tollgate_remote::KeyHash;
 
 /// Makes the names of keys.
@@ -191,6 +194,71 @@ mod tests {
         seen.sort();
         seen.dedup();
         assert_eq!(seen.len(), keys.len() + 1);
+    }
+
+    fn counter(rule: &str, key: Option<&str>, part: CounterPart) -> Option<NameMeaning> {
+        Some(NameMeaning::Counter { rule: rule.into(), key: key.map(Into::into), part })
+    }
+
+    #[test]
+    fn a_name_says_its_rule_and_its_key() {
+        let mut settings = settings();
+        settings.prefix = "elemta:ratelimit".into();
+        let names = Names::new(&settings);
+        for rule in ["ip", "mail"] {
+            for key in
+                ["a", "a}", "{a", "a%7d", "#a", "ä", "", "*", "a:log:1h", "2001:db8::/64", "a b", "\\,\""]
+            {
+                let name = names.plain(rule, key);
+                assert_eq!(NameMeaning::of(&name), counter(rule, Some(key), CounterPart::Numbers), "{name}");
+            }
+        }
+        let hashed = names.plain("ip", &"a".repeat(200));
+        assert_eq!(NameMeaning::of(&hashed), counter("ip", None, CounterPart::Numbers), "{hashed}");
+    }
+
+    #[test]
+    fn a_name_says_what_is_kept_beside_a_counter() {
+        let name = Names::new(&settings()).plain("ip", "a");
+        let limit = |text: &str| -> Limit { text.parse().unwrap() };
+        for (text, part) in [
+            ("100/hour sliding", CounterPart::Log("1h".into())),
+            ("100/hour sliding by 5m", CounterPart::Slots("1h by 5m".into())),
+            ("10 at once", CounterPart::Holds),
+            ("ladder 4 +2s forget 15m", CounterPart::Failures("15m".into())),
+        ] {
+            let name = beside(&name, &limit(text)).unwrap();
+            assert_eq!(NameMeaning::of(&name), counter("ip", Some("a"), part), "{name}");
+        }
+        let name = spent(&name, Ticket(7));
+        assert_eq!(NameMeaning::of(&name), counter("ip", Some("a"), CounterPart::Refunded), "{name}");
+    }
+
+    #[test]
+    fn every_record_has_a_meaning_and_other_names_have_none() {
+        let names = Names::new(&settings());
+        let maps = Namespace::ALL.into_iter().flat_map(|space| names.map(space));
+        let records = [names.records(), names.forgotten(), names.old_ledger(), names.probe(1)];
+        for name in maps.chain(records) {
+            assert!(matches!(NameMeaning::of(&name), Some(NameMeaning::Records(_))), "{name}");
+        }
+        for name in [
+            "",
+            "ratelimit:550e8400-e29b-41d4-a716-446655440000:192.168.1.100",
+            "elemta:ratelimit:ip:172.20.0.1",
+            "rl:auth:fail:7",
+            "tollgate:{ip",
+            "tollgate:{ip:a",
+            "tollgate:{ip}",
+            "tollgate:{ip:a}x",
+            "tollgate:{ip:a}:other",
+            "tollgate:{ip:a%}",
+            "tollgate:{ip:a%+1}",
+            "tollgate:{ip:%ff}",
+            "tollgate/{other}",
+        ] {
+            assert_eq!(NameMeaning::of(name), None, "{name}");
+        }
     }
 
     #[test]

@@ -60,7 +60,7 @@ use tollgate_web::Answers;
 
 pub use clients::Clients;
 pub use env_typos::EnvTypo;
-pub use guards::{Webhook, WebhookSecret, Webhooks};
+pub use guards::{BodyBlank, BodyTemplate, Webhook, WebhookSecret, Webhooks};
 pub use keys::{ApiKey, KeyTenant, Role, TokenHash};
 pub use listen::Listen;
 pub use log::{Level, LogConfig, LogFormat};

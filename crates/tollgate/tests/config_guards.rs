@@ -76,6 +76,9 @@ fn a_guard_says_what_a_success_clears_and_who_is_told() {
     let webhook = &config.webhooks["login"];
     assert_eq!((webhook.host(), webhook.port(), webhook.is_encrypted()), ("example.com", 443, true));
     assert_eq!((webhook.timeout, webhook.tries), (Duration::from_secs(5), 5));
+    let hook = "{ policy: login, webhook: { url: 'https://example.com', body: { key: a-token } } }";
+    let unsigned = load(&recommended(hook)).unwrap();
+    assert!(unsigned.webhooks["login"].secret.is_none() && !format!("{unsigned:?}").contains("a-token"));
     let shown = format!("{config:?}");
     assert!(!shown.contains("0123456789abcdef") && !shown.contains("b=c"), "{shown}");
 }
@@ -108,6 +111,22 @@ fn what_is_wrong_is_found_where_it_is() {
         (hook("url: 'https://u:p@x', secret_env: SECRET"), "no user or password"),
         (hook("url: 'https://x/#a', secret_env: SECRET"), "never sent"),
         (hook("url: 'https://x'"), "what are calls signed with?"),
+        (
+            hook("url: 'https://x', body: { text: '{usr}' }"),
+            "webhook.body.text: there is no placeholder `{usr}`",
+        ),
+        (
+            hook("url: 'https://x', body: { a: ['{fields.usr}'] }"),
+            "`{fields.usr}`; did you mean `fields.user`?; there are id, event",
+        ),
+        (hook("url: 'https://x', body: { text: 'for {guard' }"), "`{guard` lacks its `}`"),
+        (hook("url: 'https://x', body: text"), "guards.login.webhook.body"),
+        (hook(&format!("url: 'https://x', body: {{ a: '{}' }}", "x".repeat(4_096))), "at most 4096 bytes"),
+        (
+            hook(&format!("url: 'https://x', body: {{ a: '{}' }}", "{id}".repeat(33))),
+            "at most 32 placeholders",
+        ),
+        (hook("url: 'https://x', body: {}, secret_env: NONE"), "`NONE` is not set"),
         (hook("url: 'https://x', secret_env: NONE"), "`NONE` is not set"),
         (hook("url: 'https://x', secret_file: /nowhere"), "cannot be read"),
         (hook("url: 'https://x', secret_env: SECRET, secret_file: /x"), "keep one of"),

@@ -1,5 +1,5 @@
-//! The monitoring files are true: the alerts are valid and fire when they should, and alerts and dashboard
-//! use only existing metrics and labels.
+//! The monitoring files are true: the alerts are valid and fire when they should, the names of other systems return
+//! data, and all of them use only existing metrics and labels.
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 #[path = "documentation/server.rs"]
@@ -26,6 +26,37 @@ fn promtool(arguments: &[&str]) {
 #[test]
 fn the_alerts_are_valid() {
     promtool(&["check", "rules", "tollgate-alerts.yaml"]);
+}
+
+/// The queries that other systems document, with the names that Prometheus gives to Micrometer's counters.
+const DOCUMENTED: [&str; 12] = [
+    "rate(sendry_ratelimit_denied_total[5m])",
+    "sendry_ratelimit_usage_ratio{level=\"global\"}",
+    "gmp_rate_limited_total{account_id=\"primary-smtp\"}",
+    "gmp_deferred_total{account_id=\"primary-smtp\"}",
+    "rate(gmp_rate_limited_total[1m])",
+    "rate(gmp_rate_limited_total[5m]) / rate(gmp_sent_total[5m]) * 100",
+    "rate(gateway_request_total{status=\"429\"}[5m])",
+    "rate(gateway_request_total{status=\"429\", route_path=\"/api/orders\"}[5m]) / rate(gateway_request_total{route_path=\"/api/orders\"}[5m])",
+    "rate(smtp_rate_limit_rejections_total[1m])",
+    "histogram_quantile(0.99, rate(valkey_check_duration_seconds_bucket[5m]))",
+    "up{job=\"valkey\"}",
+    "rate(ratelimit_requests_limited_total[5m]) / rate(ratelimit_requests_total[5m]) > 0.05",
+];
+
+#[test]
+fn the_documented_queries_of_other_systems_return_data() {
+    promtool(&["check", "rules", "names.rules.yaml"]);
+    promtool(&["test", "rules", "names.test.yaml"]);
+    let tests = std::fs::read_to_string(file("names.test.yaml")).unwrap();
+    let tests = tests.split_whitespace().collect::<Vec<_>>().join(" ");
+    for query in DOCUMENTED {
+        let tested = tests.split("- expr: ").any(|test| {
+            let (expr, rest) = test.split_once(" eval_time: ").unwrap_or_default();
+            expr.trim_start_matches(">- ") == query && rest.contains("value: ")
+        });
+        assert!(tested, "no test shows data for {query}");
+    }
 }
 
 #[test]
@@ -97,11 +128,13 @@ fn queries() -> Vec<String> {
 fn alerts_and_dashboard_speak_only_of_metrics_and_labels_that_the_reference_has() {
     let reference = reference();
     assert!(reference.len() > 25, "only {} metrics were found", reference.len());
-    let alerts = ["tollgate-alerts.yaml", "tollgate-alerts.test.yaml"];
+    let alerts = ["tollgate-alerts.yaml", "tollgate-alerts.test.yaml", "names.rules.yaml", "names.test.yaml"];
     let alerts = alerts.map(|name| {
         let text = std::fs::read_to_string(file(name)).unwrap();
         // Prose and file names are not queries.
-        let queries = text.lines().filter(|line| !line.contains("tollgate-alerts") && !line.contains('`'));
+        let queries = text.lines().filter(|line| {
+            !line.contains("tollgate-alerts") && !line.contains('`') && !line.trim().starts_with('#')
+        });
         queries.collect::<Vec<_>>().join("\n")
     });
     let text = alerts.into_iter().chain(queries()).collect::<Vec<_>>().join("\n");

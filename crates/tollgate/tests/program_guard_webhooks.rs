@@ -101,7 +101,7 @@ fn it_is_called_once_for_each_lock_with_a_right_signature() {
 fn what_the_guide_says_of_signatures_holds() {
     let guide = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guides/logins.md"));
     let guide = guide.unwrap();
-    let snippet = guide.split("```python\n").nth(1).unwrap().split("```").next().unwrap();
+    let snippet = guide.split("```python\n").nth(2).unwrap().split("```").next().unwrap();
     let receiver = Responder::always(TAKEN);
     let server = home(&receiver, PATIENT).start();
     lock(&server, "ada");
@@ -123,6 +123,58 @@ fn what_the_guide_says_of_signatures_holds() {
     assert!(!genuine("1700000000", signature, &asked.body));
     let old = format!("sha256={}", hmac(SECRET.as_bytes(), format!("1700000000.{}", asked.body).as_bytes()));
     assert!(!genuine("1700000000", &old, &asked.body), "it may be somebody who heard it then");
+}
+
+/// The guide's configuration for a receiver with a form of its own.
+fn telegram(receiver: &Responder) -> Home {
+    let guide = include_str!("../../../docs/guides/logins.md");
+    let block = guide.split("```yaml\n").find(|block| block.contains("/sendMessage")).unwrap();
+    let config = block.split("```").next().unwrap();
+    Home::with(&format!("store: memory\nlog: {{ format: json }}\n{config}"))
+        .variable(
+            "TOLLGATE__GUARDS__LOGIN__WEBHOOK__URL",
+            &format!("{}/bot7:hidden/sendMessage", receiver.url()),
+        )
+        .variable("TOLLGATE__GUARDS__LOGIN__LADDER", "ladder 2 lock 1h notify")
+}
+
+#[test]
+fn the_guides_telegram_bot_gets_its_own_form_with_values_escaped() {
+    let receiver = Responder::always(Reply::Json(200, r#"{"ok":true}"#));
+    let server = telegram(&receiver).start();
+    let user = "a\"}, \"chat_id\": 1, {guard} \\ \n\u{1f600}";
+    let fields = json!({ "user": user, "ip": "192.0.2.1" });
+    for _ in 0..2 {
+        fail(&server, &fields);
+    }
+    wait_until("the call", || counted(&server, "delivered") == 1.0);
+    let asked = receiver.only();
+    assert_eq!(asked.line, "POST /bot7:hidden/sendMessage");
+    let body: Value = serde_json::from_str(&asked.body).unwrap();
+    assert_eq!(body.as_object().unwrap().keys().collect::<Vec<_>>(), ["chat_id", "text"]);
+    assert_eq!(body["chat_id"], "4711");
+    let text = body["text"].as_str().unwrap();
+    let (before, after) = text.split_once(" is locked until ").unwrap();
+    assert_eq!(before, user, "a value is neither a placeholder nor JSON");
+    let (until, rest) = after.split_once(',').unwrap();
+    assert!(until.parse::<jiff::Timestamp>().is_ok(), "{until}");
+    assert_eq!(rest, " after 2 failures from 192.0.2.1");
+    let signed = asked.headers.keys().filter(|name| name.starts_with("x-tollgate-")).count();
+    assert_eq!(signed, 0, "without a secret there is no signature");
+    assert!(!server.stop().contains("hidden"));
+}
+
+#[test]
+fn a_body_of_its_own_is_signed_if_there_is_a_secret() {
+    let receiver = Responder::always(TAKEN);
+    let body = ", body: { list: ['{event} {guard} {rule} {{x} {', 7, null, { deep: '{id}' }] }";
+    let server = home(&receiver, &format!("{PATIENT}{body}")).start();
+    lock(&server, "ada");
+    wait_until("the call", || counted(&server, "delivered") == 1.0);
+    let told = verified(&receiver.only());
+    let id = told["list"][3]["deep"].as_str().unwrap();
+    assert_eq!(id.len(), 32);
+    assert_eq!(told, json!({ "list": ["locked login login {x} {", 7, null, { "deep": id }] }));
 }
 
 #[test]
@@ -248,7 +300,7 @@ fn a_reload_sends_notices_elsewhere() {
 #[test]
 fn the_guides_python_tells_logins_from_other_sites_as_the_gateway_does() {
     let guide = include_str!("../../../docs/guides/logins.md");
-    let snippet = guide.split("```python\n").nth(2).unwrap().split("```").next().unwrap();
+    let snippet = guide.split("```python\n").nth(3).unwrap().split("```").next().unwrap();
     let program = format!(
         "{snippet}
 ours = 'https://shop.example'

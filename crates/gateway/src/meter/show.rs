@@ -14,6 +14,7 @@ use super::{BOUNDS, Count, Meters, RouteMeter, STATUSES, UpstreamError, WorkerMe
 
 impl Collector for Meters {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
+        self.encode_routes(&mut encoder)?;
         self.encode_requests(&mut encoder)?;
         self.encode_latency(&mut encoder)?;
         self.encode_errors(&mut encoder)?;
@@ -22,6 +23,16 @@ impl Collector for Meters {
 }
 
 impl Meters {
+    fn encode_routes(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let (name, help) = ("tollgate_gateway_route_info", "The path of each route, to be joined by route");
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (route, path) in self.paths.lock().iter() {
+            let labels = [("route", &**route), ("path", &**path)];
+            ConstGauge::new(1_i64).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+
     fn encode_requests(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let name = "tollgate_gateway_requests";
         let help = "Requests by route and status; 499 is a client that went away";

@@ -3,21 +3,32 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::Args;
+use serde_json::{Value, json};
+use tollgate_redis::{CounterPart, NameMeaning};
 
 use super::table::{Sheet, Tone, or_dash};
-use super::{Session, check, words};
+use super::{Format, Session, check, words};
 use crate::client::Path;
 use crate::client::wire::Counters;
+use crate::printable;
 
 /// A key whose counters are shown.
 #[derive(Args, Clone, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(
+    after_help = EXAMPLES,
+    override_usage = "tollgate peek [OPTIONS] <RULE> <KEY>\n       tollgate peek [OPTIONS] --redis-key <NAME>"
+)]
 pub struct Peek {
     /// The rule
-    rule: String,
+    #[arg(required_unless_present = "redis_key", requires = "key")]
+    rule: Option<String>,
     /// The key; the rule's own name for a rule without key
-    key: String,
+    key: Option<String>,
+    /// Explain a key in Redis by its name, and show its counts
+    #[arg(long, value_name = "NAME", conflicts_with = "rule")]
+    redis_key: Option<String>,
 }
 
 const EXAMPLES: &str = "\
@@ -25,14 +36,84 @@ Examples:
   tollgate peek sender user@example.com
   tollgate peek global global
   tollgate peek login ada,10.0.0.1       (a key of two fields)
+  tollgate peek --redis-key 'tollgate:{login:ada,10.0.0.1}'
 
 Nothing is charged. Exit codes: 0 shown, 2 an error.";
 
 impl Peek {
     pub(super) fn run(&self, session: &mut Session<'_>) -> anyhow::Result<ExitCode> {
-        let answer = session.client.get(&Path::new(&["counters", &self.rule, &self.key]))?;
-        session.show(&answer, put)?;
+        match (&self.rule, &self.key, &self.redis_key) {
+            (Some(rule), Some(key), None) => {
+                let answer = session.client.get(&Path::new(&["counters", rule, key]))?;
+                session.show(&answer, put)?;
+            }
+            (_, _, name) => explain(name.as_deref().unwrap_or_default(), session)?,
+        }
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Prints what a key in Redis is, and the counts of a key that its name tells.
+fn explain(name: &str, session: &mut Session<'_>) -> anyhow::Result<()> {
+    let meaning = NameMeaning::of(name).with_context(|| {
+        format!(
+            "`{}` is not a key of tollgate: its counters are named PREFIX:{{RULE:KEY}}, and its records PREFIX/…",
+            words::plain(name)
+        )
+    })?;
+    let (what, rule, key) = match &meaning {
+        NameMeaning::Records(what) => ((*what).to_owned(), None, None),
+        NameMeaning::Counter { rule, key, part } => (kept(part), Some(rule), key.as_ref()),
+    };
+    let answer = match (rule, key) {
+        // The engine's own counters are of no rule that the server shows.
+        (Some(rule), Some(key)) if !rule.contains('/') => {
+            Some(session.client.get(&Path::new(&["counters", rule, key]))?)
+        }
+        _ => None,
+    };
+    let server = session.client.server().clone();
+    match session.format {
+        Format::Json => {
+            let counters: Option<Value> = answer.map(|answer| answer.read(&server)).transpose()?;
+            let said =
+                json!({ "redis_key": name, "holds": what, "rule": rule, "key": key, "counters": counters });
+            writeln!(session.out, "{}", printable::json(&said.to_string()))?;
+        }
+        Format::Words => {
+            let mut text = Vec::new();
+            writeln!(text, "{what}")?;
+            match (answer, rule) {
+                (Some(answer), _) => {
+                    writeln!(text)?;
+                    put(&answer.read(&server)?, &mut text)?;
+                }
+                (None, Some(rule)) if key.is_none() => writeln!(
+                    text,
+                    "rule {}; the key is not in the name, only a hash of it: it is secret or longer than 128 bytes\nif you know the key, `tollgate peek {} KEY` shows its counts",
+                    words::plain(rule),
+                    words::plain(rule)
+                )?,
+                (None, _) => {}
+            }
+            session.say(&text)?;
+        }
+    }
+    Ok(())
+}
+
+fn kept(part: &CounterPart) -> String {
+    match part {
+        CounterPart::Numbers => "the limits of a counter and their numbers".to_owned(),
+        CounterPart::Log(period) => {
+            format!("the attempts that count at a sliding limit per {}", words::plain(period))
+        }
+        CounterPart::Slots(slots) => format!("the slots of a sliding limit per {}", words::plain(slots)),
+        CounterPart::Holds => "the holds of an `at once` limit".to_owned(),
+        CounterPart::Failures(forget) => {
+            format!("the failures of a ladder, forgotten after {}", words::plain(forget))
+        }
+        CounterPart::Refunded => "the mark that a charge was refunded".to_owned(),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Guards, from their written form to their meaning.
 
+mod body;
 mod webhook;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -10,6 +11,7 @@ use tollgate_core::limit::Pause;
 use tollgate_core::policy::nearest;
 use tollgate_core::{Clears, Guard, Limit, Policy, Rule, grammar};
 
+pub use body::{BodyBlank, BodyTemplate};
 pub use webhook::{Webhook, WebhookSecret};
 
 use super::problem::{Findings, hint, listed, shown};
@@ -168,6 +170,16 @@ fn ladder<'t>(text: &'t str, path: &Path, findings: &mut Findings<'_>) -> Option
     }
 }
 
+/// The fields that notices of a policy's ladders have.
+fn fields(policy: &Policy) -> Vec<Arc<str>> {
+    let ladders = policy.rules.iter().filter(|rule| has_ladder(rule));
+    let mut fields: Vec<Arc<str>> =
+        ladders.flat_map(|rule| &rule.by).map(|field| Arc::clone(&field.name)).collect();
+    fields.sort();
+    fields.dedup();
+    fields
+}
+
 /// The guards and their webhooks.
 pub(super) fn mean(
     written: &Named<GuardForm>,
@@ -215,7 +227,8 @@ pub(super) fn mean(
         };
         let name: Arc<str> = name.as_str().into();
         if let Some(written) = &table.webhook
-            && let Some(webhook) = webhook::mean(written, &path.key("webhook"), environment, findings)
+            && let Some(webhook) =
+                webhook::mean(written, &fields(policy), &path.key("webhook"), environment, findings)
         {
             webhooks.insert(Arc::clone(&name), Arc::new(webhook));
         }

@@ -115,7 +115,7 @@ async fn notify(
 
 /// Sends one notice to one webhook, with retries.
 async fn deliver(notice: &Notice, webhook: &Webhook, meters: &WebhookMeters) {
-    let message = Message::of(notice);
+    let message = Message::of(notice, webhook.body.as_ref());
     let clock = SystemClock::new();
     let (guard, place) = (&*notice.guard, webhook.place());
     let mut pause = FIRST_PAUSE;

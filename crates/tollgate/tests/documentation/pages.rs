@@ -107,6 +107,23 @@ impl Page {
         blocks
     }
 
+    /// Its Python samples as one program, with what `<!-- run` has the test do after them, up to `-->`.
+    pub(crate) fn program(&self) -> String {
+        let mut program = String::new();
+        let mut end = None;
+        for line in self.text.lines() {
+            match (end, line) {
+                (None, "```python") => end = Some("```"),
+                (None, "<!-- run") => end = Some("-->"),
+                (Some(last), line) if line == last => end = None,
+                (Some(_), line) => program.push_str(line),
+                (None, _) => continue,
+            }
+            program.push('\n');
+        }
+        program
+    }
+
     /// The targets of its links, outside code.
     pub(crate) fn links(&self) -> Vec<String> {
         let mut links = Vec::new();

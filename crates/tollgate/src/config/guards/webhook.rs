@@ -10,6 +10,7 @@ use std::time::Duration;
 use http::Uri;
 use tollgate_core::Span;
 
+use super::BodyTemplate;
 use crate::config::files;
 use crate::config::hush;
 use crate::config::limits;
@@ -22,8 +23,10 @@ use crate::config::tree::Path;
 pub struct Webhook {
     /// The URL.
     url: Url,
-    /// The secret that signs notices.
-    pub secret: WebhookSecret,
+    /// The secret that signs notices. A receiver with a body of its own need not have one.
+    pub secret: Option<WebhookSecret>,
+    /// The body of its calls; without one it is the notice.
+    pub body: Option<BodyTemplate>,
     /// The time-out of one try.
     pub timeout: Duration,
     /// The number of tries.
@@ -116,6 +119,7 @@ impl fmt::Debug for Url {
 
 pub(super) fn mean(
     written: &WebhookTable,
+    fields: &[Arc<str>],
     path: &Path,
     environment: &HashMap<String, String>,
     findings: &mut Findings<'_>,
@@ -127,7 +131,12 @@ pub(super) fn mean(
             None
         }
     };
-    let secret = secret(written, path, environment, findings);
+    let is_signed = written.body.is_none() || written.secret_env.is_some() || written.secret_file.is_some();
+    let secret = if is_signed { secret(written, path, environment, findings).map(Some) } else { Some(None) };
+    let body = match &written.body {
+        None => Some(None),
+        Some(body) => BodyTemplate::mean(body, fields, &path.key("body"), findings).map(Some),
+    };
     let timeout = match &written.timeout {
         None => Some(TIMEOUT),
         Some(text) => {
@@ -144,7 +153,7 @@ pub(super) fn mean(
     if tries.is_none() {
         findings.value(&path.key("tries"), format!("it is tried from 1 to {MOST_TRIES} times"));
     }
-    Some(Webhook { url: url?, secret: secret?, timeout: timeout?, tries: tries? })
+    Some(Webhook { url: url?, secret: secret?, body: body?, timeout: timeout?, tries: tries? })
 }
 
 fn url(text: &str) -> Result<Url, &'static str> {

@@ -51,7 +51,7 @@ pub(in crate::config) enum ClearsForm {
     Rules(#[schemars(length(min = 1, max = 16))] Vec<String>),
 }
 
-/// A webhook for notices. Exactly one of `secret_env` and `secret_file` is required; it signs them.
+/// A webhook for notices. One of `secret_env` and `secret_file` signs them; without `body` it is required.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a table with `url` and where the secret is")]
 pub(in crate::config) struct WebhookTable {
@@ -63,6 +63,11 @@ pub(in crate::config) struct WebhookTable {
     pub(in crate::config) secret_env: Option<String>,
     /// The file that holds the secret, of at least 16 characters.
     pub(in crate::config) secret_file: Option<String>,
+    /// The body of its calls, for receivers that want their own; by default the notice. Its texts may have
+    /// placeholders: `{id}`, `{event}`, `{guard}`, `{rule}`, `{failures}`, `{at}`, `{locked_until}` and
+    /// `{fields.NAME}`. Without a secret the calls are not signed.
+    #[schemars(example = serde_json::json!({ "chat_id": "4711", "text": "{fields.user} is locked" }))]
+    pub(in crate::config) body: Option<serde_json::Map<String, serde_json::Value>>,
     /// How long one try may take, from 100ms to 60s; by default `5s`.
     #[schemars(example = "5s")]
     pub(in crate::config) timeout: Option<String>,

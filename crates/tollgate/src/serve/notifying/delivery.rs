@@ -16,7 +16,7 @@ use tollgate_web::words::Moment;
 
 use super::signature;
 use crate::client::{dial, fault_in_words, tls};
-use crate::config::Webhook;
+use crate::config::{BodyBlank, BodyTemplate, Webhook};
 
 /// The body for a webhook, the same at every try.
 pub(super) struct Message(Bytes);
@@ -36,7 +36,8 @@ struct Body<'n> {
 }
 
 impl Message {
-    pub(super) fn of(notice: &Notice) -> Self {
+    /// The notice in a webhook's own form, or as it is.
+    pub(super) fn of(notice: &Notice, template: Option<&BodyTemplate>) -> Self {
         let mut id = [0; 16];
         getrandom::fill(&mut id).expect("the system gives random numbers");
         let body = Body {
@@ -49,7 +50,27 @@ impl Message {
             at: Moment(notice.at),
             locked_until: notice.locked_until.map(Moment),
         };
-        Self(serde_json::to_vec(&body).expect("texts and numbers can be written").into())
+        let written = match template {
+            None => serde_json::to_vec(&body),
+            Some(template) => serde_json::to_vec(&template.fill(&|blank| body.text(blank))),
+        };
+        Self(written.expect("texts and numbers can be written").into())
+    }
+}
+
+impl Body<'_> {
+    /// The text at a placeholder.
+    fn text(&self, blank: &BodyBlank) -> String {
+        match blank {
+            BodyBlank::Id => self.id.clone(),
+            BodyBlank::Event => self.event.to_owned(),
+            BodyBlank::Guard => self.guard.to_owned(),
+            BodyBlank::Rule => self.rule.to_owned(),
+            BodyBlank::Failures => self.failures.to_string(),
+            BodyBlank::At => self.at.to_string(),
+            BodyBlank::LockedUntil => self.locked_until.as_ref().map(ToString::to_string).unwrap_or_default(),
+            BodyBlank::Field(name) => self.fields.get(&**name).copied().unwrap_or_default().to_owned(),
+        }
     }
 }
 
@@ -84,16 +105,18 @@ async fn exchange(webhook: &Webhook, message: &Message, now: Timestamp) -> Resul
 
 fn request(webhook: &Webhook, message: &Message, now: Timestamp) -> Request<Full<Bytes>> {
     let seconds = now.as_micros() / 1_000_000;
-    let signature = signature::sign(webhook.secret.bytes(), seconds, &message.0);
     let target = webhook.uri().path_and_query().map_or("/", |target| target.as_str());
     let authority = webhook.uri().authority().expect("checked when it was read");
-    Request::post(target)
+    let mut request = Request::post(target)
         .header("host", authority.as_str())
         .header("content-type", "application/json")
         .header("user-agent", concat!("tollgate/", env!("CARGO_PKG_VERSION")))
-        .header("connection", "close")
-        .header("x-tollgate-timestamp", seconds)
-        .header("x-tollgate-signature", format!("sha256={signature}"))
-        .body(Full::new(message.0.clone()))
-        .expect("the address is checked")
+        .header("connection", "close");
+    if let Some(secret) = &webhook.secret {
+        let signature = signature::sign(secret.bytes(), seconds, &message.0);
+        request = request
+            .header("x-tollgate-timestamp", seconds)
+            .header("x-tollgate-signature", format!("sha256={signature}"));
+    }
+    request.body(Full::new(message.0.clone())).expect("the address is checked")
 }
