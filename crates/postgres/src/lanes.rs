@@ -4,6 +4,7 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
@@ -26,6 +27,10 @@ const MOST_KEYS: usize = 64;
 const MOST_JOBS: usize = 256;
 /// The most that wait.
 const MOST_WAITING: usize = 10_000;
+/// How far from its front the queue is searched for what can run. A start must not cost more the more wait.
+const MOST_SEARCHED: usize = 1_024;
+/// How much time passes at least between two searches for jobs that have waited for too long.
+const EXPIRY_PAUSE: Duration = Duration::from_millis(5);
 
 /// The queue of a store.
 pub(crate) struct Lanes {
@@ -100,7 +105,7 @@ impl Lanes {
             loop {
                 let next = lanes.queue.lock().expire(Instant::now());
                 let Some(next) = next else { return };
-                sleep_until(next).await;
+                sleep_until(next.max(Instant::now() + EXPIRY_PAUSE)).await;
             }
         });
     }
@@ -134,8 +139,9 @@ impl Queue {
         }
         let (mut jobs, mut locks) = (Vec::<Job>::new(), HashSet::new());
         let mut reserved: HashSet<i64> = HashSet::new();
-        let mut rest = VecDeque::with_capacity(self.waiting.len());
-        for job in self.waiting.drain(..) {
+        let mut rest = Vec::new();
+        let searched = self.waiting.len().min(MOST_SEARCHED);
+        for job in self.waiting.drain(..searched) {
             let is_kept = job.locks.iter().any(|lock| self.busy.contains(lock) || reserved.contains(lock));
             let joins = || match jobs.first() {
                 None => true,
@@ -153,10 +159,10 @@ impl Queue {
                 jobs.push(job);
             } else {
                 reserved.extend(job.locks.iter().copied());
-                rest.push_back(job);
+                rest.push(job);
             }
         }
-        self.waiting = rest;
+        rest.into_iter().rev().for_each(|job| self.waiting.push_front(job));
         if jobs.is_empty() {
             return None;
         }
@@ -186,8 +192,6 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use tokio::sync::oneshot;
     use tollgate_core::{Charges, Outcome, Plan, Ticket};
 
@@ -266,6 +270,25 @@ mod tests {
         assert!(all.next(8).is_none());
         let (mut full, _answers) = queue(&[(take, &["a"]), (take, &["b"])]);
         assert!(full.next(1).is_some() && full.next(1).is_none(), "no more transactions than connections");
+    }
+
+    #[test]
+    fn however_many_wait_a_start_looks_at_the_first_and_keeps_the_order() {
+        let take: Kind = Work::Take;
+        let names: Vec<String> = (0..MOST_SEARCHED + 10).map(|key| format!("k{key}")).collect();
+        let keys: Vec<[&str; 1]> = names.iter().map(|name| [name.as_str()]).collect();
+        let asked: Vec<Asked<'_>> = keys.iter().map(|keys| (take, &keys[..])).collect();
+        let (mut all, _answers) = queue(&asked);
+        let order: Vec<i64> = all.waiting.iter().map(|job| job.locks[0]).collect();
+        all.busy.extend(&order[..MOST_SEARCHED]);
+        assert!(all.next(8).is_none(), "what can run is further back than anybody looks");
+        assert!(all.waiting.iter().map(|job| job.locks[0]).eq(order.iter().copied()));
+        all.busy.remove(&order[3]);
+        let (jobs, _) = all.next(8).unwrap();
+        assert_eq!(jobs[0].locks[0], order[3]);
+        all.busy.remove(&order[0]);
+        assert_eq!(all.next(8).unwrap().0[0].locks[0], order[0]);
+        assert_eq!(all.next(8).unwrap().0[0].locks[0], order[MOST_SEARCHED]);
     }
 
     #[test]

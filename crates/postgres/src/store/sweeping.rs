@@ -32,6 +32,9 @@ const REST: Duration = Duration::from_millis(20);
 /// How long one look may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+// A time in the future was written before the server's clock went back.
+const CLAIM: &str = "WITH t AS (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now) \
+    UPDATE @.swept SET at = t.now FROM t WHERE at NOT BETWEEN t.now - $1 AND t.now RETURNING at";
 const FIND: &str = "SELECT id, coalesce(idle_at < t.before, false) FROM \
     (SELECT coalesce($4::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) - $2 AS before) t, \
     LATERAL (SELECT id, idle_at FROM @.counter WHERE id > $1 ORDER BY id LIMIT $3) c";
@@ -52,6 +55,7 @@ const FORGOTTEN_MATTERS: Duration = Duration::from_secs(33 * 86_400);
 /// Removes idle rows.
 pub(super) struct Sweeper {
     names: Arc<Names>,
+    claim: String,
     find: String,
     idle: String,
     remove: String,
@@ -65,6 +69,7 @@ impl Sweeper {
         let sql = |text: &str| text.replace('@', &settings.schema);
         Self {
             names,
+            claim: sql(CLAIM),
             find: sql(FIND),
             idle: sql(IDLE),
             remove: sql("SELECT removed, more FROM @.remove_counters($1, $2)"),
@@ -81,13 +86,26 @@ impl Sweeper {
                 sleep(self.interval).await;
                 let Some(database) = database.upgrade() else { return };
                 // A server that cannot be used is swept when it can, and the breaker tells of it.
-                if let Err(error) = self.sweep(&database).await
+                let swept = match self.claim(&database).await {
+                    Ok(true) => self.sweep(&database).await.map(drop),
+                    other => other.map(drop),
+                };
+                if let Err(error) = swept
                     && !error.is_outage()
                 {
                     tracing::warn!(component = "store", %error, "idle rows could not be removed");
                 }
             }
         });
+    }
+
+    /// Whether it is this node's turn: no node has begun within half of the interval, so that two that sleep
+    /// equally long do not keep each other from it.
+    pub(super) async fn claim(&self, database: &Database) -> Result<bool, StoreError> {
+        let recent = micros(self.interval / 2);
+        let statement = Statement { sql: &self.claim, params: vec![(&recent, Type::INT8)] };
+        let claiming = async |client: &Client| ask(client, None, &[statement]).await;
+        Ok(with_line(database, claiming).await?.iter().flatten().next().is_some())
     }
 
     /// Looks at all rows once. Answers how many counters were removed. Counters that cannot be removed now
