@@ -150,7 +150,7 @@ impl Engine {
         for (rule, key) in counters {
             let counter = Counter { plan: rule.plan_at(&key), key: &key };
             self.forget(Forget::Key(counter)).await.map_err(Fault::Store)?;
-            self.remove_lock(&lock_name(&guard.name, &rule.name, &self.seals.veil(&key))).await?;
+            self.remove_lock(&lock_name(&guard.name, &rule.name, &self.seals.pseudonym(&key))).await?;
             unlocked.push((Arc::clone(&rule.name), self.shown_key(rule, &key).into_owned()));
         }
         Ok(unlocked)
@@ -206,7 +206,7 @@ impl Engine {
         if home == Home::Local {
             return;
         }
-        let name = lock_name(guard, &line.rule.name, &self.seals.veil(line.key));
+        let name = lock_name(guard, &line.rule.name, &self.seals.pseudonym(line.key));
         let start = format!("{}\n", until.as_micros());
         {
             let known = self.locks.lock();
@@ -256,7 +256,7 @@ impl Engine {
 }
 
 /// The name of a lock's record. Names of guards and rules contain no slash.
-fn lock_name(guard: &str, rule: &str, veil: &str) -> String {
+fn lock_name(guard: &str, rule: &str, pseudonym: &str) -> String {
     let start = format!("{guard}/");
-    if rule.is_empty() { start } else { format!("{start}{rule}/{veil}") }
+    if rule.is_empty() { start } else { format!("{start}{rule}/{pseudonym}") }
 }
