@@ -205,7 +205,7 @@ impl Case<'_> {
             address,
             origin: &self.visit.origin,
             trust: self.visit.origin.trust(&self.local.plan),
-            hearsay: self.local.plan.hearsay.as_ref(),
+            forwarding_header: self.local.plan.forwarding_header.as_ref(),
             captcha: admitted.guarded.as_ref().map(|guarded| guarded.captcha),
             correlation: self.logged.and_then(|logged| logged.given.as_ref()),
         })
