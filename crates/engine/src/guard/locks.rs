@@ -20,7 +20,7 @@ use crate::ticket;
 
 /// The state of one rule's ladder at a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct LadderState {
     /// The rule.
     pub rule: Arc<str>,
     /// The key, as operators may see it.
@@ -76,19 +76,19 @@ impl Engine {
         pinned: &Snapshot,
         guard: &Guard,
         fields: &[(&str, &str)],
-    ) -> Result<Vec<Standing>, Fault> {
+    ) -> Result<Vec<LadderState>, Fault> {
         let policy = pinned.policies.find(&guard.policy).map_err(Fault::Mistake)?;
         let decision = self.look_up(pinned, policy, fields).await?;
         let now = decision.outcome.now;
         Ok(decision.lines().flat_map(|line| self.standings_of(&line, now)).collect())
     }
 
-    fn standings_of(&self, line: &Line<'_>, now: Timestamp) -> Vec<Standing> {
+    fn standings_of(&self, line: &Line<'_>, now: Timestamp) -> Vec<LadderState> {
         let enforced = !line.rule.observes();
         let standing = |climb: tollgate_core::Climb<'_>| {
             let failures = climb.failures();
             let next_at = Some(climb.next_at()).filter(|at| enforced && failures > 0 && *at > now);
-            Standing {
+            LadderState {
                 rule: Arc::clone(&line.rule.name),
                 key: self.shown_key(line.rule, line.key).into_owned(),
                 enforced,
