@@ -153,9 +153,11 @@ impl Database {
 /// Callers that wait for a transaction, in the order of their work. Those that get no answer before it is
 /// dropped are told that none came in time.
 struct Waiting {
-    /// Each with its deadline.
-    callers: parking_lot::Mutex<Vec<Option<(Instant, Box<dyn Failing>)>>>,
+    callers: parking_lot::Mutex<Vec<Option<Expecting>>>,
 }
+
+/// Until when a caller waits, and who it is.
+type Expecting = (Instant, Box<dyn Failing>);
 
 impl Waiting {
     fn answer(&self, replies: Replies) {

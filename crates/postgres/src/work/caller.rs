@@ -10,7 +10,9 @@ use tollgate_core::StoreError;
 use super::Reply;
 
 /// A caller that waits for a `T`.
-pub(crate) struct Caller<T>(Arc<Mutex<Option<oneshot::Sender<Result<T, StoreError>>>>>);
+pub(crate) struct Caller<T>(Arc<Mutex<Option<Sender<T>>>>);
+
+type Sender<T> = oneshot::Sender<Result<T, StoreError>>;
 
 /// A caller to whom only errors can be told.
 pub(crate) trait Failing: Send + Sync {
