@@ -7,9 +7,9 @@
 //! The lists are immutable values: [`Lists::with`] makes new ones that share everything that has not changed.
 //! So a change is cheap however long they are, and readers never wait.
 
+mod bloom_filter;
 mod ranges;
 mod roster;
-mod sieve;
 mod table;
 mod target;
 

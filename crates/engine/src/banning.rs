@@ -99,7 +99,7 @@ impl Engine {
         for line in decision.lines().filter(|line| banning_of(line.rule).is_some() && line.exceeded()) {
             let counter = Spotted { rule: Arc::clone(&line.rule.name), key: line.key.into() };
             if !self.denials.note(counter, 1, &decision.policy().name) {
-                self.barrier.meters.missed.inc();
+                self.live_lists.meters.missed.inc();
             }
         }
     }
@@ -172,7 +172,7 @@ impl Engine {
         }
         let missed = all - made;
         if missed > 0 {
-            self.barrier.meters.missed.inc_by(missed as u64);
+            self.live_lists.meters.missed.inc_by(missed as u64);
             let error = set.err().unwrap_or(ListFault::Full);
             tracing::error!(component = "lists", missed, %error, "rules could not ban");
         }
@@ -184,7 +184,7 @@ impl Engine {
         let lasts = listing.until.map_or(Span::ZERO, |until| until.since(listing.since));
         let (name, times) = (&*rule.name, listing.times);
         tracing::warn!(component = "lists", rule = name, key = &**key, %lasts, times, "banned by a rule");
-        self.barrier.meters.count_ban(&rule.name);
+        self.live_lists.meters.count_ban(&rule.name);
         self.journal.write(Entry {
             at: listing.since,
             policy: policy.to_string(),

@@ -29,7 +29,7 @@ use crate::banning::Denials;
 use crate::calendar::{Calendars, page};
 use crate::guard::Watch;
 use crate::journal::Journal;
-use crate::lists::Barrier;
+use crate::lists::LiveLists;
 use crate::log_limiter::PacedLog;
 use crate::meter::Meters;
 use crate::named_records::NamedRecords;
@@ -63,7 +63,7 @@ pub struct Engine {
     pub(crate) wakeups: Wakeups,
     pub(crate) paced_log: PacedLog,
     pub(crate) stopwatch: quanta::Clock,
-    pub(crate) barrier: Barrier,
+    pub(crate) live_lists: LiveLists,
     pub(crate) denials: Denials,
     pub(crate) watch: Watch,
     /// The latest decisions.
@@ -157,7 +157,7 @@ impl Engine {
     /// An engine that has read nothing yet.
     fn new(policies: Policies, parts: Parts) -> Self {
         let meters = Meters::default();
-        let barrier = Barrier::new(&policies);
+        let live_lists = LiveLists::new(&policies);
         let watch = Watch::new(&policies);
         let shared = parts.fallback.map(SharedStore::new);
         let at_once = shared.is_none() && parts.store.answers_at_once();
@@ -181,7 +181,7 @@ impl Engine {
             wakeups: Wakeups::default(),
             paced_log: PacedLog::default(),
             stopwatch: quanta::Clock::new(),
-            barrier,
+            live_lists,
             denials: Denials::new(),
             watch,
             journal: Journal::default(),
@@ -321,7 +321,7 @@ impl Engine {
 
     /// A rule's key as operators may see it.
     pub fn shown_key<'k>(&self, rule: &Rule, key: &'k str) -> Cow<'k, str> {
-        if rule.secret { Cow::Owned(self.seals.veil(key)) } else { Cow::Borrowed(key) }
+        if rule.secret { Cow::Owned(self.seals.pseudonym(key)) } else { Cow::Borrowed(key) }
     }
 }
 

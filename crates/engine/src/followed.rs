@@ -97,7 +97,7 @@ impl Engine {
     pub(crate) async fn follow(&self, space: Namespace, extent: Extent) -> Result<(), StoreError> {
         let known = match space {
             Namespace::Config => self.configured.lock().followed.version(),
-            Namespace::Lists => self.barrier.version(),
+            Namespace::Lists => self.live_lists.version(),
             Namespace::Pauses => self.pauses.known_version(),
             Namespace::Locks => self.locks.lock().followed.version(),
             Namespace::Accounts => self.accounts.known_version(),
@@ -113,7 +113,7 @@ impl Engine {
             if changes.secret_was_missing {
                 shared.condition.note_missing("secret");
             }
-            self.barrier.learn(changes.now, shared.gate.now());
+            self.live_lists.learn(changes.now, shared.gate.now());
         }
         let entries = match space {
             Namespace::Config => {

@@ -21,7 +21,7 @@ use tollgate_core::{
     Timestamp,
 };
 
-pub use locks::{Lock, Standing};
+pub use locks::{LadderState, Lock};
 pub use notice::Notice;
 pub(crate) use watch::Watch;
 

@@ -23,7 +23,7 @@ use book::ListBook;
 pub(crate) use book::ListCounts;
 
 /// The lists and their source.
-pub(crate) struct Barrier {
+pub(crate) struct LiveLists {
     in_force: ArcSwap<Lists>,
     /// The fields that the lists need and that every attempt may have.
     wanted: ArcSwap<Vec<Arc<str>>>,
@@ -38,9 +38,9 @@ pub(crate) struct Barrier {
 
 const UNKNOWN: i64 = i64::MIN;
 
-impl Barrier {
+impl LiveLists {
     pub(crate) fn new(policies: &Policies) -> Self {
-        let barrier = Self {
+        let live_lists = Self {
             in_force: ArcSwap::default(),
             wanted: ArcSwap::default(),
             any: AtomicBool::new(false),
@@ -48,8 +48,8 @@ impl Barrier {
             ahead: AtomicI64::new(UNKNOWN),
             meters: ListMeters::default(),
         };
-        barrier.configure(policies);
-        barrier
+        live_lists.configure(policies);
+        live_lists
     }
 
     /// Puts the configured entries in force, besides those set at run time.
@@ -99,19 +99,19 @@ impl BlockedAttempt<'_> {
 impl Engine {
     /// The metrics of the lists.
     pub fn list_meters(&self) -> &ListMeters {
-        &self.barrier.meters
+        &self.live_lists.meters
     }
 
     /// The entry set at run time for a target.
     pub(crate) fn listed(&self, target: &Target) -> Option<Arc<Listing>> {
-        self.barrier.book.lock().find(target).cloned()
+        self.live_lists.book.lock().find(target).cloned()
     }
 
     /// The fields that the lists need besides those of the policy, and that every attempt may have; `None`
     /// while the lists are empty. A door that knows such a field adds it to the attempt.
     #[inline]
     pub fn wanted(&self) -> Option<Arc<Vec<Arc<str>>>> {
-        self.barrier.any.load(Ordering::Acquire).then(|| self.barrier.wanted.load_full())
+        self.live_lists.any.load(Ordering::Acquire).then(|| self.live_lists.wanted.load_full())
     }
 
     /// Checks the blocklist for an attempt without a policy. [`BlockedAttempt::note`] records a blocked attempt and
@@ -132,13 +132,13 @@ impl Engine {
 
     /// The lists in force.
     pub fn lists(&self) -> Guard<Arc<Lists>> {
-        self.barrier.in_force.load()
+        self.live_lists.in_force.load()
     }
 
     /// Whether anything is on a list.
     #[inline]
     pub(crate) fn has_lists(&self) -> bool {
-        self.barrier.any.load(Ordering::Acquire)
+        self.live_lists.any.load(Ordering::Acquire)
     }
 
     /// Blocks an attempt that is on the blocklist. Returns whether it did.
@@ -153,7 +153,7 @@ impl Engine {
         if !pinned.policies.enabled {
             return Ok(false);
         }
-        let lists = self.barrier.in_force.load();
+        let lists = self.live_lists.in_force.load();
         let completed = pinned.policies.roster().kinds().complete(attempt.fields);
         let fields = completed.as_deref().unwrap_or(attempt.fields);
         let Some(listing) = lists.bar(fields, || self.store_time()) else { return Ok(false) };
@@ -168,7 +168,7 @@ impl Engine {
     /// its latest reply.
     pub(crate) fn store_time(&self) -> Timestamp {
         let Some(shared) = &self.shared else { return time_of(&*self.store) };
-        match self.barrier.ahead.load(Ordering::Relaxed) {
+        match self.live_lists.ahead.load(Ordering::Relaxed) {
             UNKNOWN => time_of(&*shared.fallback),
             ahead => Timestamp::from_micros(shared.gate.now().as_micros().saturating_add_signed(ahead)),
         }

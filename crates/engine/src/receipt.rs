@@ -25,7 +25,7 @@ pub struct Seal {
     key: LessSafeKey,
     /// The number of the next text.
     next: AtomicU64,
-    veil: hmac::Key,
+    pseudonym_key: hmac::Key,
 }
 
 /// The two seals of an engine: that of the store, which all nodes that share the store know, and one of this
@@ -121,8 +121,8 @@ impl Seals {
     }
 
     /// A pseudonym for a secret key: the same on all nodes, as soon as the store's seal is known.
-    pub(crate) fn veil(&self, key: &str) -> String {
-        self.with(Home::Store, |seal| seal.veil(key)).unwrap_or_else(|| self.local.veil(key))
+    pub(crate) fn pseudonym(&self, key: &str) -> String {
+        self.with(Home::Store, |seal| seal.pseudonym(key)).unwrap_or_else(|| self.local.pseudonym(key))
     }
 }
 
@@ -132,8 +132,8 @@ impl Seal {
         let mut salt = [0; SALT];
         getrandom::fill(&mut salt).expect("the system gives random numbers");
         let key = derive_key(&secret, &salt);
-        let veil = hmac::Key::new(hmac::HMAC_SHA256, &secret);
-        Self { secret, salt, key, next: AtomicU64::new(0), veil }
+        let pseudonym_key = hmac::Key::new(hmac::HMAC_SHA256, &secret);
+        Self { secret, salt, key, next: AtomicU64::new(0), pseudonym_key }
     }
 
     /// Seals a receipt into a text.
@@ -180,8 +180,8 @@ impl Seal {
     }
 
     /// A pseudonym for a secret key.
-    pub fn veil(&self, key: &str) -> String {
-        let mut context = hmac::Context::with_key(&self.veil);
+    pub fn pseudonym(&self, key: &str) -> String {
+        let mut context = hmac::Context::with_key(&self.pseudonym_key);
         [b"tollgate veil\0", key.as_bytes()].iter().for_each(|part| context.update(part));
         format!("#{}", data_encoding::HEXLOWER.encode(&context.sign().as_ref()[..8]))
     }

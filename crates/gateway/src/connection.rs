@@ -21,7 +21,7 @@ use crate::stream::Stream;
 use crate::worker::Worker;
 
 /// A client's connection and its origin.
-pub(crate) struct Visit {
+pub(crate) struct Downstream {
     pub(crate) worker: Rc<Worker>,
     pub(crate) alarm: Alarm,
     pub(crate) origin: Rc<Origin>,
@@ -30,7 +30,7 @@ pub(crate) struct Visit {
     last_host: RefCell<(Vec<u8>, Rc<str>)>,
 }
 
-impl Visit {
+impl Downstream {
     pub(crate) fn new(worker: &Rc<Worker>, origin: Rc<Origin>) -> Self {
         let (worker, alarm) = (Rc::clone(worker), worker.alarms.alarm());
         Self { worker, alarm, origin, last_host: RefCell::new((Vec::new(), "".into())) }
@@ -59,27 +59,27 @@ const DOZE: Duration = Duration::from_secs(1);
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Serves a connection without TLS. An HTTP/2 client is recognised by its first bytes.
-pub(crate) async fn serve(visit: Visit, stream: Stream, http2: bool) {
+pub(crate) async fn serve(downstream: Downstream, stream: Stream, http2: bool) {
     let side = Side::new(stream);
-    if let Some(side) = converse(&visit, side, http2).await {
+    if let Some(side) = converse(&downstream, side, http2).await {
         let (stream, read) = side.into_stream();
-        Box::pin(http2::serve(visit, stream, read)).await;
+        Box::pin(http2::serve(downstream, stream, read)).await;
     }
 }
 
 /// Serves a connection with TLS. The TLS handshake has chosen the protocol.
-pub(crate) async fn serve_secure(visit: Visit, stream: Stream, http2: bool) {
+pub(crate) async fn serve_secure(downstream: Downstream, stream: Stream, http2: bool) {
     if http2 {
-        Box::pin(http2::serve(visit, stream, bytes::BytesMut::new())).await;
+        Box::pin(http2::serve(downstream, stream, bytes::BytesMut::new())).await;
     } else {
-        converse(&visit, Side::new(stream), false).await;
+        converse(&downstream, Side::new(stream), false).await;
     }
 }
 
 /// Sends a refusal to a client and closes the connection, without reading a request.
-pub(crate) async fn turn_away(visit: Visit, stream: Stream, answer: &Answer) {
-    let mut client = H1Client::new(Side::new(stream), Rc::clone(&visit.worker));
-    client.say_last(&visit, answer).await;
+pub(crate) async fn turn_away(downstream: Downstream, stream: Stream, answer: &Answer) {
+    let mut client = H1Client::new(Side::new(stream), Rc::clone(&downstream.worker));
+    client.say_last(&downstream, answer).await;
 }
 
 /// What arrives next on a connection.
@@ -95,67 +95,67 @@ enum Next {
 }
 
 /// Serves one request after the other. Returns the connection if the client speaks HTTP/2.
-async fn converse(visit: &Visit, side: Side, mut http2: bool) -> Option<Side> {
-    let mut client = H1Client::new(side, Rc::clone(&visit.worker));
+async fn converse(downstream: &Downstream, side: Side, mut http2: bool) -> Option<Side> {
+    let mut client = H1Client::new(side, Rc::clone(&downstream.worker));
     let mut idle = None;
     let mut request = RequestHead::default();
     loop {
         // Cleared before the next head is read, so that its bytes reuse the same memory.
         request.clear();
-        match next(visit, &mut client.side, &mut request, idle, http2).await {
+        match next(downstream, &mut client.side, &mut request, idle, http2).await {
             Next::Request => {}
             Next::End => return None,
             Next::Http2 => return Some(client.side),
             Next::Late => {
                 let problem = Problem::too_late("the head of the request did not come in time");
-                client.refuse(visit, &problem).await;
+                client.refuse(downstream, &problem).await;
                 return None;
             }
             Next::Refused(refused) => {
-                client.refuse(visit, &problem_of(refused)).await;
+                client.refuse(downstream, &problem_of(refused)).await;
                 return None;
             }
         }
         http2 = false;
         client.open(&request);
-        match proxy::pass(visit, &mut client, &request).await {
+        match proxy::pass(downstream, &mut client, &request).await {
             Passed::Whole => {}
             Passed::Answer(answer) => {
-                if !client.answer(visit, &answer, &request).await {
+                if !client.answer(downstream, &answer, &request).await {
                     return None;
                 }
             }
             Passed::Refused(answer) => {
                 client.manner.close = true;
-                if !client.answer(visit, &answer, &request).await {
+                if !client.answer(downstream, &answer, &request).await {
                     return None;
                 }
             }
             Passed::Cut => return None,
             Passed::Tunnel(tunnel) => {
-                tunnel.run(visit, &mut client.side).await;
+                tunnel.run(downstream, &mut client.side).await;
                 return None;
             }
         }
-        if client.manner.close || !client.skip_body(visit, &request).await {
-            client.linger(&visit.alarm).await;
+        if client.manner.close || !client.skip_body(downstream, &request).await {
+            client.linger(&downstream.alarm).await;
             return None;
         }
         client.side.rest();
-        idle = Some(visit.worker.local().plan.settings.bounds.idle_timeout);
+        idle = Some(downstream.worker.local().plan.settings.bounds.idle_timeout);
     }
 }
 
 /// Waits for the next request. A connection that has served a request may first be idle for `idle`.
 async fn next(
-    visit: &Visit,
+    downstream: &Downstream,
     side: &mut Side,
     request: &mut RequestHead,
     idle: Option<Duration>,
     http2: bool,
 ) -> Next {
     let (most, head_timeout) = {
-        let local = visit.worker.local();
+        let local = downstream.worker.local();
         let bounds = &local.plan.settings.bounds;
         (Most { bytes: bounds.head_bytes, lines: bounds.head_lines }, bounds.head_timeout)
     };
@@ -164,7 +164,7 @@ async fn next(
         Some(_) if side.inbox.is_empty() => ReadPhase::Idle,
         _ => ReadPhase::Head,
     };
-    visit.alarm.set(if phase == ReadPhase::Idle { DOZE } else { head_timeout });
+    downstream.alarm.set(if phase == ReadPhase::Idle { DOZE } else { head_timeout });
     poll_fn(|cx| {
         loop {
             if http2 && !side.inbox.is_empty() {
@@ -174,7 +174,7 @@ async fn next(
                     None => match side.poll_fill(cx) {
                         Poll::Ready(Ok(1..)) => continue,
                         Poll::Ready(_) => return Poll::Ready(Next::End),
-                        Poll::Pending => return visit.alarm.poll(cx).map(|()| Next::Late),
+                        Poll::Pending => return downstream.alarm.poll(cx).map(|()| Next::Late),
                     },
                 }
             }
@@ -188,11 +188,11 @@ async fn next(
             match side.poll_fill(cx) {
                 Poll::Ready(Ok(1..)) if phase != ReadPhase::Head => {
                     phase = ReadPhase::Head;
-                    visit.alarm.set(head_timeout);
+                    downstream.alarm.set(head_timeout);
                 }
                 Poll::Ready(Ok(1..)) => {}
                 Poll::Ready(_) => return Poll::Ready(Next::End),
-                Poll::Pending => match poll_idle(visit, side, &mut phase, idle, cx) {
+                Poll::Pending => match poll_idle(downstream, side, &mut phase, idle, cx) {
                     Poll::Ready(Some(next)) => return Poll::Ready(next),
                     Poll::Ready(None) => {}
                     Poll::Pending => return Poll::Pending,
@@ -217,16 +217,16 @@ enum ReadPhase {
 /// Handles a connection on which nothing has arrived yet. Ready with `None` if the caller must try again, and
 /// with the end if the connection was idle for too long.
 fn poll_idle(
-    visit: &Visit,
+    downstream: &Downstream,
     side: &mut Side,
     phase: &mut ReadPhase,
     idle: Option<Duration>,
     cx: &mut Context<'_>,
 ) -> Poll<Option<Next>> {
-    if visit.worker.is_closing() && side.inbox.is_empty() {
+    if downstream.worker.is_closing() && side.inbox.is_empty() {
         return Poll::Ready(Some(Next::End));
     }
-    if visit.alarm.poll(cx).is_pending() {
+    if downstream.alarm.poll(cx).is_pending() {
         return Poll::Pending;
     }
     match phase {
@@ -236,7 +236,7 @@ fn poll_idle(
         ReadPhase::Idle => {
             *phase = ReadPhase::Dozing;
             side.doze();
-            visit.alarm.set(idle.unwrap_or_default().saturating_sub(DOZE));
+            downstream.alarm.set(idle.unwrap_or_default().saturating_sub(DOZE));
             Poll::Ready(None)
         }
     }

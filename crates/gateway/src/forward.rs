@@ -59,7 +59,7 @@ pub(crate) struct Forwarded<'f> {
     pub(crate) origin: &'f Origin,
     pub(crate) trust: Trust,
     /// A further header that is accepted from trusted proxies only.
-    pub(crate) hearsay: Option<&'f HeaderName>,
+    pub(crate) forwarding_header: Option<&'f HeaderName>,
     /// Whether the request must include a CAPTCHA, if a guard decided that. Then the client's own hint is
     /// removed.
     pub(crate) captcha: Option<Captcha>,
@@ -169,27 +169,27 @@ impl Forwarded<'_> {
 
     /// Writes the header lines that are the same for every version of HTTP.
     fn write_lines(&self, request: &RequestHead, out: &mut BytesMut) {
-        let mut heard = Heard::default();
+        let mut forwarded = ForwardedOrigin::default();
         let trusted = self.trust == Trust::Proxy;
         request.lines.write(out, |Line { name, kind, .. }| match kind {
             Kind::Plain => {
-                let told = self.hearsay.is_none_or(|header| passes(name, header, self.trust));
+                let told = self.forwarding_header.is_none_or(|header| passes(name, header, self.trust));
                 told && (self.captcha.is_none() || !captcha::is_hint(name))
                     && (self.correlation.is_none() || !name.eq_ignore_ascii_case(CORRELATION))
             }
             Kind::Expect => request.expects,
-            Kind::Hearsay => trusted,
+            Kind::Forwarding => trusted,
             _ => false,
         });
         for Line { value, kind, .. } in request.lines.iter().filter(|_| trusted) {
             match kind {
-                Kind::ForwardedFor => heard.chain.push(value),
-                Kind::ForwardedProto => heard.proto = Some(value),
-                Kind::ForwardedHost => heard.host = Some(value),
+                Kind::ForwardedFor => forwarded.chain.push(value),
+                Kind::ForwardedProto => forwarded.proto = Some(value),
+                Kind::ForwardedHost => forwarded.host = Some(value),
                 _ => {}
             }
         }
-        self.write_origin(request, &heard, out);
+        self.write_origin(request, &forwarded, out);
         if self.captcha == Some(Captcha::Required) {
             out.extend_from_slice(captcha::LINE);
         }
@@ -210,17 +210,17 @@ impl Forwarded<'_> {
     }
 
     /// Writes where the request came from.
-    fn write_origin(&self, request: &RequestHead, heard: &Heard<'_>, out: &mut BytesMut) {
+    fn write_origin(&self, request: &RequestHead, forwarded: &ForwardedOrigin<'_>, out: &mut BytesMut) {
         out.extend_from_slice(b"x-forwarded-for: ");
-        for address in &heard.chain {
+        for address in &forwarded.chain {
             out.extend_from_slice(address);
             out.extend_from_slice(b", ");
         }
         out.extend_from_slice(self.origin.text.as_bytes());
         out.extend_from_slice(b"\r\nx-forwarded-proto: ");
-        out.extend_from_slice(heard.proto.unwrap_or(self.origin.scheme.name().as_bytes()));
+        out.extend_from_slice(forwarded.proto.unwrap_or(self.origin.scheme.name().as_bytes()));
         out.extend_from_slice(b"\r\n");
-        let host = heard.host.or(request.host.as_deref());
+        let host = forwarded.host.or(request.host.as_deref());
         if let Some(host) = host {
             line(out, b"x-forwarded-host", host);
         }
@@ -269,7 +269,7 @@ pub(crate) fn add_lines(lines: &[u8], headers: &mut HeaderMap) {
 
 /// What a trusted proxy said of the request's origin.
 #[derive(Default)]
-struct Heard<'h> {
+struct ForwardedOrigin<'h> {
     chain: smallvec::SmallVec<[&'h [u8]; 2]>,
     proto: Option<&'h [u8]>,
     host: Option<&'h [u8]>,

@@ -3,8 +3,8 @@
 mod client;
 mod prefixed;
 mod request;
+pub(crate) mod shared_connection;
 mod stream;
-pub(crate) mod trunk;
 pub(crate) mod upstream;
 
 use std::cell::Cell;
@@ -18,7 +18,7 @@ use h2::server::{Builder, Connection};
 use tollgate_web::{Correlation, Problem};
 
 use crate::alarm::Alarm;
-use crate::connection::Visit;
+use crate::connection::Downstream;
 use crate::h1::request::Refused;
 use crate::proxy::{self, Passed};
 use crate::settings::Bounds;
@@ -49,19 +49,22 @@ impl Drop for Busy {
 }
 
 /// Serves an HTTP/2 connection. `read` holds the bytes that were already read from it.
-pub(crate) async fn serve(visit: Visit, stream: Stream, read: BytesMut) {
-    let local = visit.worker.local();
+pub(crate) async fn serve(downstream: Downstream, stream: Stream, read: BytesMut) {
+    let local = downstream.worker.local();
     let bounds = local.plan.settings.bounds.clone();
     drop(local);
-    let frames = Frames::new(&visit.worker.alarms);
+    let frames = Frames::new(&downstream.worker.alarms);
     let prefixed = Prefixed::new(stream, read, Rc::clone(&frames));
     let handshake = builder(&bounds).handshake::<_, Bytes>(prefixed);
     // A client that disconnects, is too slow or sends garbage is not worth logging.
-    let Ok(Ok(mut connection)) = visit.alarm.within(bounds.head_timeout, handshake).await else { return };
+    let Ok(Ok(mut connection)) = downstream.alarm.within(bounds.head_timeout, handshake).await else {
+        return;
+    };
     let busy = Rc::new(Cell::new(0));
-    let mut heads = Heads { frames, alarm: visit.worker.alarms.alarm(), watched: None };
-    while let Some((request, respond)) = next(&visit, &mut connection, &busy, &mut heads, &bounds).await {
-        let stream = Visit::new(&visit.worker, Rc::clone(&visit.origin));
+    let mut heads = Heads { frames, alarm: downstream.worker.alarms.alarm(), watched: None };
+    while let Some((request, respond)) = next(&downstream, &mut connection, &busy, &mut heads, &bounds).await
+    {
+        let stream = Downstream::new(&downstream.worker, Rc::clone(&downstream.origin));
         let guard = Busy::new(&busy);
         tokio::task::spawn_local(async move {
             answer(&stream, request, respond).await;
@@ -108,7 +111,7 @@ type Asked = (http::Request<h2::RecvStream>, h2::server::SendResponse<Bytes>);
 
 /// The next request; `None` if no more will come. Requests in flight make progress meanwhile.
 async fn next(
-    visit: &Visit,
+    downstream: &Downstream,
     connection: &mut Connection<Prefixed, Bytes>,
     busy: &Cell<usize>,
     heads: &mut Heads,
@@ -117,7 +120,7 @@ async fn next(
     let mut was_busy = None;
     let mut leaving = false;
     poll_fn(|cx| {
-        if visit.worker.is_ending() && !leaving {
+        if downstream.worker.is_ending() && !leaving {
             leaving = true;
             connection.graceful_shutdown();
         }
@@ -131,9 +134,9 @@ async fn next(
         let is_busy = busy.get() > 0;
         if was_busy != Some(is_busy) {
             was_busy = Some(is_busy);
-            visit.alarm.set(if is_busy { bounds.tunnel_timeout } else { bounds.idle_timeout });
+            downstream.alarm.set(if is_busy { bounds.tunnel_timeout } else { bounds.idle_timeout });
         }
-        match visit.alarm.poll(cx) {
+        match downstream.alarm.poll(cx) {
             Poll::Ready(()) if is_busy => {
                 was_busy = None;
                 cx.waker().wake_by_ref();
@@ -148,26 +151,26 @@ async fn next(
 
 /// Serves one request.
 async fn answer(
-    visit: &Visit,
+    downstream: &Downstream,
     request: http::Request<h2::RecvStream>,
     mut respond: h2::server::SendResponse<Bytes>,
 ) {
     let (parts, body) = request.into_parts();
-    let most_lines = visit.worker.local().plan.settings.bounds.head_lines;
+    let most_lines = downstream.worker.local().plan.settings.bounds.head_lines;
     let request = match request::read(parts, &body, most_lines) {
         Ok(request) => request,
         Err(refused) => {
             let problem = problem_of(refused);
-            proxy::note_refused(visit, problem.status.as_u16());
+            proxy::note_refused(downstream, problem.status.as_u16());
             let answer = problem.answer(&Correlation::default()).into();
-            client::send(&mut respond, &answer, visit.worker.date().value());
+            client::send(&mut respond, &answer, downstream.worker.date().value());
             return;
         }
     };
     let mut client = H2Client::new(body, respond, request.method.clone());
-    match proxy::pass(visit, &mut client, &request).await {
+    match proxy::pass(downstream, &mut client, &request).await {
         Passed::Answer(answer) | Passed::Refused(answer) => {
-            client.answer(&answer, visit.worker.date().value())
+            client.answer(&answer, downstream.worker.date().value())
         }
         Passed::Whole => {}
         Passed::Cut | Passed::Tunnel(_) => client.cut(),

@@ -28,7 +28,7 @@ pub(crate) struct Plan {
     /// For each listener its TLS configuration, if it has one.
     pub(crate) proofs: Vec<Option<Arc<ServerConfig>>>,
     /// The header with clients' addresses, if it is not one of those that the gateway always handles.
-    pub(crate) hearsay: Option<HeaderName>,
+    pub(crate) forwarding_header: Option<HeaderName>,
 }
 
 /// The number of the next plan.
@@ -125,8 +125,8 @@ impl Plan {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let header = settings.trusted_proxies.header();
         let plain = kind_of(header.as_str().as_bytes()) == Kind::Plain;
-        let hearsay = plain.then(|| header.clone());
-        Ok(Self { number, table, routes, upstreams, proofs, hearsay, settings })
+        let forwarding_header = plain.then(|| header.clone());
+        Ok(Self { number, table, routes, upstreams, proofs, forwarding_header, settings })
     }
 }
 

@@ -16,7 +16,7 @@ use http::header::ALLOW;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use tollgate_web::{Correlation, Problem, path};
 
-use crate::connection::Visit;
+use crate::connection::Downstream;
 use crate::exchange::Client;
 use crate::forward::split_target;
 use crate::h1::decode::Decoder;
@@ -56,7 +56,7 @@ const ENDING: &str = "the gateway is ending: try again";
 
 /// A request whose route is known.
 struct Case<'c> {
-    visit: &'c Visit,
+    downstream: &'c Downstream,
     request: &'c RequestHead,
     local: Rc<Local>,
     route: usize,
@@ -68,13 +68,17 @@ struct Case<'c> {
 }
 
 /// Applies the limits of a request and forwards it.
-pub(crate) async fn pass<C: Client>(visit: &Visit, client: &mut C, request: &RequestHead) -> Passed {
-    let local = visit.worker.local();
-    let logged = note::is_logged(visit, &local).then(|| given(request).settled());
-    let mut note = Note::new(visit, request, logged.as_ref());
+pub(crate) async fn pass<C: Client>(
+    downstream: &Downstream,
+    client: &mut C,
+    request: &RequestHead,
+) -> Passed {
+    let local = downstream.worker.local();
+    let logged = note::is_logged(downstream, &local).then(|| given(request).settled());
+    let mut note = Note::new(downstream, request, logged.as_ref());
     let (path, query) = split_target(&request.target);
     let found = read(path).and_then(|path| {
-        let host = visit.host(request.host.as_deref())?;
+        let host = downstream.host(request.host.as_deref())?;
         let found = local.plan.table.find(&host, &path, &request.method, request);
         Ok((path, host, found))
     });
@@ -94,7 +98,7 @@ pub(crate) async fn pass<C: Client>(visit: &Visit, client: &mut C, request: &Req
     note.path = &path;
     note.route = Some(route);
     let case =
-        Case { visit, request, local, route, path: &path, query, host: &host, logged: logged.as_ref() };
+        Case { downstream, request, local, route, path: &path, query, host: &host, logged: logged.as_ref() };
     let passed = match case.weigh(client, &mut note).await {
         None => {
             note.status = CLIENT_GONE;

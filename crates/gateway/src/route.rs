@@ -23,7 +23,7 @@ pub struct Table {
 
 /// One of the routes that share a host and path pattern.
 #[derive(Clone, Debug)]
-struct Way {
+struct Candidate {
     route: usize,
     methods: Vec<Method>,
     headers: Vec<HeaderMatch>,
@@ -60,14 +60,15 @@ impl Table {
     pub fn new(routes: &[RouteSettings]) -> Result<Self, Shadowed> {
         let mut table = Self::default();
         for (number, route) in routes.iter().enumerate() {
-            let way = Way { route: number, methods: route.methods.clone(), headers: route.headers.clone() };
+            let candidate =
+                Candidate { route: number, methods: route.methods.clone(), headers: route.headers.clone() };
             let all = [PathPattern::ALL];
             let paths = if route.paths.is_empty() { &all[..] } else { &route.paths };
             for path in paths {
                 if route.hosts.is_empty() {
-                    table.any.add(path, &way)
+                    table.any.add(path, &candidate)
                 } else {
-                    route.hosts.iter().try_for_each(|host| table.tree(host).add(path, &way))
+                    route.hosts.iter().try_for_each(|host| table.tree(host).add(path, &candidate))
                 }
                 .map_err(|by| Shadowed { by: routes[by].name.to_string(), route: route.name.to_string() })?;
             }
@@ -92,14 +93,14 @@ impl Table {
     /// Finds the route of a request. The host must be in lower case without a port, and the path normalised.
     pub fn find(&self, host: &str, path: &str, method: &Method, headers: &impl Headers) -> Found {
         let mut others: Vec<Method> = Vec::new();
-        let mut accept = |way: &Way| {
-            if !way.headers.iter().all(|wanted| headers.has(&wanted.name, wanted.value.as_ref())) {
+        let mut accept = |candidate: &Candidate| {
+            if !candidate.headers.iter().all(|wanted| headers.has(&wanted.name, wanted.value.as_ref())) {
                 return false;
             }
-            let fits = way.methods.is_empty() || way.methods.contains(method);
+            let fits = candidate.methods.is_empty() || candidate.methods.contains(method);
             if !fits {
                 others.extend(
-                    way.methods.iter().filter(|one| !others.contains(one)).cloned().collect::<Vec<_>>(),
+                    candidate.methods.iter().filter(|one| !others.contains(one)).cloned().collect::<Vec<_>>(),
                 );
             }
             fits
@@ -111,14 +112,14 @@ impl Table {
             .or_else(|| below.find_map(|(_, tree)| tree.find(path, &mut accept)))
             .or_else(|| self.any.find(path, &mut accept));
         match found {
-            Some(way) => Found::Route(way.route),
+            Some(candidate) => Found::Route(candidate.route),
             None if others.is_empty() => Found::Nothing,
             None => Found::OtherMethods(others),
         }
     }
 }
 
-impl Way {
+impl Candidate {
     /// The order among equals: smaller first.
     fn rank(&self) -> (usize, bool) {
         (usize::MAX - self.headers.len(), self.methods.is_empty())

@@ -12,7 +12,7 @@ use rustls::pki_types::ServerName;
 
 use crate::alarm::{Alarm, Alarms};
 use crate::h1::side::Side;
-use crate::http2::trunk::Trunk;
+use crate::http2::shared_connection::SharedConnection;
 use crate::settings::{Address, UpstreamSettings};
 
 pub(crate) use connect::Unreachable;
@@ -42,7 +42,7 @@ struct Place {
     /// Until when it is left out, after too many failures.
     out_until: Cell<u32>,
     /// The HTTP/2 connection that all requests share, and until when it is kept idle.
-    shared: RefCell<Option<(Trunk, u32)>>,
+    shared: RefCell<Option<(SharedConnection, u32)>>,
 }
 
 struct Idle {
@@ -117,14 +117,14 @@ impl Pool {
 
     /// The shared connection to an address, if there is a usable one. A connection with too many abandoned
     /// requests gets no new ones.
-    pub(crate) async fn reuse_shared(&self, place: usize) -> Option<Trunk> {
+    pub(crate) async fn reuse_shared(&self, place: usize) -> Option<SharedConnection> {
         let shared = &self.places[place].shared;
-        let trunk = {
+        let connection = {
             let mut kept = shared.borrow_mut();
-            kept.take_if(|(trunk, _)| trunk.is_strained());
-            kept.as_ref().map(|(trunk, _)| trunk.clone())?
+            kept.take_if(|(connection, _)| connection.is_strained());
+            kept.as_ref().map(|(connection, _)| connection.clone())?
         };
-        let ready = trunk.ready().await.ok();
+        let ready = connection.ready().await.ok();
         let until = self.alarms.after(self.upstream.settings.idle_timeout);
         let mut kept = shared.borrow_mut();
         match (&ready, &mut *kept) {
@@ -136,13 +136,18 @@ impl Pool {
     }
 
     /// A new connection to an address that requests will share.
-    pub(crate) async fn connect_shared(&self, place: usize, alarm: &Alarm) -> Result<Trunk, Unreachable> {
+    pub(crate) async fn connect_shared(
+        &self,
+        place: usize,
+        alarm: &Alarm,
+    ) -> Result<SharedConnection, Unreachable> {
         let address = &self.places[place].address;
         let made = connect::connect(&self.upstream, address, alarm).await;
         let begun = match made {
             Ok(stream) => {
                 let timeout = self.upstream.settings.connect_timeout;
-                let begun = alarm.within(timeout, Box::pin(Trunk::begin(stream, &self.alarms))).await;
+                let begun =
+                    alarm.within(timeout, Box::pin(SharedConnection::begin(stream, &self.alarms))).await;
                 begun.map_err(|_| Unreachable::Late).and_then(|begun| {
                     begun.map_err(|error| Unreachable::Refused(std::io::Error::other(error)))
                 })
@@ -152,10 +157,10 @@ impl Pool {
         if let Err(reason) = &begun {
             self.failed(place, reason);
         }
-        let trunk = begun?;
+        let connection = begun?;
         let until = self.alarms.after(self.upstream.settings.idle_timeout);
-        *self.places[place].shared.borrow_mut() = Some((trunk.clone(), until));
-        trunk.ready().await.map_err(|error| Unreachable::Refused(std::io::Error::other(error)))
+        *self.places[place].shared.borrow_mut() = Some((connection.clone(), until));
+        connection.ready().await.map_err(|error| Unreachable::Refused(std::io::Error::other(error)))
     }
 
     /// Takes a connection back for reuse.

@@ -55,7 +55,7 @@ impl Connection {
             None => {
                 let stream = Bounded::new(socket, bound, Arc::clone(&exceeded));
                 let (client, connection) = server.connect_raw(stream, NoTls).await?;
-                (client, handle.spawn(run(connection)))
+                (client, handle.spawn(run(connection, bound)))
             }
             Some(tls) => {
                 let tls = MakeTlsConnect::<Socket>::make_tls_connect(
@@ -65,7 +65,7 @@ impl Connection {
                 let tls = tls.map_err(|error| OpenError::Socket(io::Error::other(error)))?;
                 let tls = BoundedTls { tls, bound, exceeded: Arc::clone(&exceeded) };
                 let (client, connection) = server.connect_raw(socket, tls).await?;
-                (client, handle.spawn(run(connection)))
+                (client, handle.spawn(run(connection, bound)))
             }
         };
         let connection = Self { client, task: task.abort_handle(), exceeded };
@@ -96,13 +96,14 @@ impl Connection {
 }
 
 /// Runs a connection to its end.
-async fn run(connection: impl Future<Output = Result<(), Error>>) {
-    // Its statements fail with it. But they are not told that the server sent too much.
+async fn run(connection: impl Future<Output = Result<(), Error>>, bound: ReplyBound) {
+    // Its statements fail with it. But they are not told that the server sent too much; counts ask for that.
     if let Err(error) = connection.await
+        && bound == ReplyBound::STORE
         && let Some(cause) = error.source()
         && cause.downcast_ref::<io::Error>().is_some_and(|cause| cause.kind() == io::ErrorKind::InvalidData)
     {
-        tracing::error!(component = "postgres", error = %cause, "a connection to PostgreSQL was closed");
+        tracing::error!(component = "store", error = %cause, "a connection to PostgreSQL was closed");
     }
 }
 

@@ -163,11 +163,11 @@ impl Database {
 /// Callers that wait for a transaction, in the order of their work. Those that get no answer before it is
 /// dropped are told that none came in time.
 struct Waiting {
-    callers: parking_lot::Mutex<Vec<Option<Deadline>>>,
+    callers: parking_lot::Mutex<Vec<Option<Expecting>>>,
 }
 
-/// Until when a caller waits.
-type Deadline = (Instant, Box<dyn Failing>);
+/// Until when a caller waits, and who it is.
+type Expecting = (Instant, Box<dyn Failing>);
 
 impl Waiting {
     fn answer(&self, replies: Replies) {

@@ -86,7 +86,7 @@ fn every_query_that_does_not_count_denies_takes_nothing_and_is_told() {
     hold(&server, "sound", &fields(), "d1").ok();
     let metrics = server.get("/metrics");
     assert!(
-        metrics.text().contains("tollgate_row_counts_total{database=\"shop\",result=\"failed\"} 11"),
+        metrics.text().contains("tollgate_row_counts_total{database=\"shop\",result=\"failed\"} 13"),
         "{}",
         metrics.text()
     );

@@ -4,7 +4,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::sieve::Sieve;
+use super::bloom_filter::BloomFilter;
 
 /// The bits of an address.
 pub(super) trait Bits: Copy + Ord {
@@ -17,7 +17,7 @@ pub(super) trait Bits: Copy + Ord {
     /// The first bits, which are the position in the index.
     fn head(self) -> usize;
 
-    /// The longest length up to this one at which the sieve marks networks.
+    /// The longest length up to this one at which the filter marks networks.
     fn marked_at(length: u8) -> u8;
 
     /// A hash of the first bits.
@@ -34,8 +34,8 @@ pub(super) struct Ranges<B> {
     /// For each value of the first bits, the first range that starts with it or later. Short lists have no
     /// index.
     index: Vec<u32>,
-    /// Rejects most addresses without a search. Short lists have no sieve.
-    sieve: Sieve,
+    /// Rejects most addresses without a search. Short lists have no filter.
+    filter: BloomFilter,
 }
 
 /// No network.
@@ -71,7 +71,7 @@ impl<B: Bits> Ranges<B> {
         }
         if ranges.starts.len() >= INDEXED {
             ranges.index = ranges.index();
-            ranges.sieve = Sieve::new(marks.into_iter());
+            ranges.filter = BloomFilter::new(marks.into_iter());
         }
         ranges
     }
@@ -103,7 +103,7 @@ impl<B: Bits> Ranges<B> {
     /// The number of the smallest network around an address, or [`NONE`].
     #[inline]
     pub(super) fn find(&self, address: B) -> u32 {
-        if !self.sieve.passes(|length| address.spread(length)) {
+        if !self.filter.passes(|length| address.spread(length)) {
             return NONE;
         }
         let (from, to) = match self.index.get(address.head()..address.head() + 2) {
@@ -117,7 +117,7 @@ impl<B: Bits> Ranges<B> {
 
 impl<B> Default for Ranges<B> {
     fn default() -> Self {
-        Self { starts: Vec::new(), owners: Vec::new(), index: Vec::new(), sieve: Sieve::default() }
+        Self { starts: Vec::new(), owners: Vec::new(), index: Vec::new(), filter: BloomFilter::default() }
     }
 }
 

@@ -12,7 +12,7 @@ use serde::Serialize;
 use smallvec::SmallVec;
 use tollgate_core::store::Refunded;
 use tollgate_core::{Clears, Guard, Policies, Timestamp};
-use tollgate_engine::guard::{Advice, Begun, Ending, FinishFault, Lock, Standing};
+use tollgate_engine::guard::{Advice, Begun, Ending, FinishFault, LadderState, Lock};
 use tollgate_web::answer::{Refusal, headers};
 use tollgate_web::json::Json;
 
@@ -199,7 +199,8 @@ async fn inspect_fields(app: Arc<App>, ask: Ask) -> Answered {
     let standings =
         app.engine.standings(&pinned, guard, &pairs(&body.fields)).await.map_err(Problem::about)?;
     let shown = standings.into_iter().map(|standing| {
-        let Standing { rule, key, enforced, failures, captcha, locked_until, next_at, delay, .. } = standing;
+        let LadderState { rule, key, enforced, failures, captcha, locked_until, next_at, delay, .. } =
+            standing;
         let advice = AdviceShown {
             delay_ms: delay.as_millis_ceil(),
             not_before: next_at.map(Moment),

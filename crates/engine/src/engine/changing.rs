@@ -77,7 +77,7 @@ impl Engine {
         self.watch.meters.know(&policies);
         configured.base = policies;
         self.renew(&mut configured);
-        self.barrier.configure(&configured.base);
+        self.live_lists.configure(&configured.base);
     }
 
     /// Applies changes of the records, and puts them in force.
@@ -155,7 +155,7 @@ impl Engine {
                 Some(Subject::Override { rule, key })
                     if pinned.policies.rule(rule).is_none_or(|rule| rule.secret) =>
                 {
-                    Subject::Override { rule, key: &self.seals.veil(key) }.record()
+                    Subject::Override { rule, key: &self.seals.pseudonym(key) }.record()
                 }
                 _ => record.clone(),
             };

@@ -63,6 +63,6 @@ impl Engine {
         let most = tollgate_core::limit::Ladder::MOST_STEPS;
         let limit = format!("{most} at once for {forget}").parse().expect("it is a limit");
         let plan = Plan::new(RULE.into(), vec![limit]).expect("one limit does not clash");
-        (Arc::new(plan), format!("{guard}/{}/{}", line.rule.name, self.seals.veil(line.key)))
+        (Arc::new(plan), format!("{guard}/{}/{}", line.rule.name, self.seals.pseudonym(line.key)))
     }
 }

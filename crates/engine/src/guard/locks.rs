@@ -20,7 +20,7 @@ use crate::ticket;
 
 /// The state of one rule's ladder at a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct LadderState {
     /// The rule.
     pub rule: Arc<str>,
     /// The key, as operators may see it.
@@ -76,19 +76,19 @@ impl Engine {
         pinned: &Snapshot,
         guard: &Guard,
         fields: &[(&str, &str)],
-    ) -> Result<Vec<Standing>, Fault> {
+    ) -> Result<Vec<LadderState>, Fault> {
         let policy = pinned.policies.find(&guard.policy).map_err(Fault::Mistake)?;
         let decision = self.look_up(pinned, policy, fields).await?;
         let now = decision.outcome.now;
         Ok(decision.lines().flat_map(|line| self.standings_of(&line, now)).collect())
     }
 
-    fn standings_of(&self, line: &Line<'_>, now: Timestamp) -> Vec<Standing> {
+    fn standings_of(&self, line: &Line<'_>, now: Timestamp) -> Vec<LadderState> {
         let enforced = !line.rule.observes();
         let standing = |climb: tollgate_core::Climb<'_>| {
             let failures = climb.failures();
             let next_at = Some(climb.next_at()).filter(|at| enforced && failures > 0 && *at > now);
-            Standing {
+            LadderState {
                 rule: Arc::clone(&line.rule.name),
                 key: self.shown_key(line.rule, line.key).into_owned(),
                 enforced,
@@ -150,7 +150,7 @@ impl Engine {
         for (rule, key) in counters {
             let counter = Counter { plan: rule.plan_at(&key), key: &key };
             self.forget(Forget::Key(counter)).await.map_err(Fault::Store)?;
-            self.remove_lock(&lock_name(&guard.name, &rule.name, &self.seals.veil(&key))).await?;
+            self.remove_lock(&lock_name(&guard.name, &rule.name, &self.seals.pseudonym(&key))).await?;
             unlocked.push((Arc::clone(&rule.name), self.shown_key(rule, &key).into_owned()));
         }
         Ok(unlocked)
@@ -206,7 +206,7 @@ impl Engine {
         if home == Home::Local {
             return;
         }
-        let name = lock_name(guard, &line.rule.name, &self.seals.veil(line.key));
+        let name = lock_name(guard, &line.rule.name, &self.seals.pseudonym(line.key));
         let start = format!("{}\n", until.as_micros());
         {
             let known = self.locks.lock();
@@ -256,7 +256,7 @@ impl Engine {
 }
 
 /// The name of a lock's record. Names of guards and rules contain no slash.
-fn lock_name(guard: &str, rule: &str, veil: &str) -> String {
+fn lock_name(guard: &str, rule: &str, pseudonym: &str) -> String {
     let start = format!("{guard}/");
-    if rule.is_empty() { start } else { format!("{start}{rule}/{veil}") }
+    if rule.is_empty() { start } else { format!("{start}{rule}/{pseudonym}") }
 }

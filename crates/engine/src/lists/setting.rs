@@ -60,7 +60,7 @@ pub enum ListFault {
 impl Engine {
     /// Parses the target of an entry, by the kinds of its fields.
     pub fn target(&self, text: &str) -> Result<Target, GrammarError> {
-        Target::parse(text, &self.barrier.book.lock().kinds)
+        Target::parse(text, &self.live_lists.book.lock().kinds)
     }
 
     /// As [`Engine::target`], from fields and their values.
@@ -68,7 +68,7 @@ impl Engine {
         &self,
         fields: impl IntoIterator<Item = (&'f str, &'f str)>,
     ) -> Result<Target, GrammarError> {
-        Target::of_fields(fields, &self.barrier.book.lock().kinds)
+        Target::of_fields(fields, &self.live_lists.book.lock().kinds)
     }
 
     /// Sets entries. Each replaces the entry set for the same target. They take effect now, survive restarts,
@@ -86,7 +86,7 @@ impl Engine {
 
     /// Removes the entry set for a target; a configured entry stays. Returns whether one was set.
     pub async fn unlist(&self, target: &Target) -> Result<bool, ListFault> {
-        let found = self.barrier.book.lock().find(target).is_some();
+        let found = self.live_lists.book.lock().find(target).is_some();
         self.change_lists(&[Edit::remove(target.to_string())]).await?;
         Ok(found)
     }
@@ -100,18 +100,18 @@ impl Engine {
         mut keep: impl FnMut(&Listing) -> bool,
     ) -> Vec<Arc<Listing>> {
         let now = self.store_time();
-        self.barrier.book.lock().page(after, most, |listing| listing.is_live(now) && keep(listing))
+        self.live_lists.book.lock().page(after, most, |listing| listing.is_live(now) && keep(listing))
     }
 
     /// How many more entries may be set.
     pub(crate) fn room(&self) -> usize {
-        MOST_SET.saturating_sub(self.barrier.book.lock().size())
+        MOST_SET.saturating_sub(self.live_lists.book.lock().size())
     }
 
     /// Sets entries as they are.
     pub(crate) async fn set(&self, listings: Vec<Arc<Listing>>) -> Result<(), ListFault> {
         {
-            let book = self.barrier.book.lock();
+            let book = self.live_lists.book.lock();
             if book.size() + book.new_among(&listings) > MOST_SET {
                 return Err(ListFault::Full);
             }
@@ -154,10 +154,10 @@ impl Engine {
 
     /// Applies changes of the lists' records.
     pub(crate) fn follow_lists(&self, known: Option<u64>, changes: &Changes) -> Entries {
-        let mut book = self.barrier.book.lock();
-        let (lists, entries) = book.follow(known, changes, &self.barrier.in_force.load());
+        let mut book = self.live_lists.book.lock();
+        let (lists, entries) = book.follow(known, changes, &self.live_lists.in_force.load());
         if let Some(lists) = lists {
-            self.barrier.put_in_force(lists, &book);
+            self.live_lists.put_in_force(lists, &book);
         }
         if let Some(shared) = &self.shared {
             shared.condition.note_unreadable(book.take_unreadable());

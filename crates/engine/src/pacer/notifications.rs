@@ -29,11 +29,11 @@ pub(super) trait Listener: Send {
 /// A caller, and its `see` for the decision.
 pub(super) struct Caller<T, F> {
     pub(super) see: F,
-    pub(super) answer: oneshot::Sender<Heard<T>>,
+    pub(super) answer: oneshot::Sender<CallerResult<T>>,
 }
 
 /// The result for a caller. Unless it is claimed, what was taken is refunded.
-pub(super) struct Heard<T> {
+pub(super) struct CallerResult<T> {
     pub(super) answer: Result<Paced<T>, Unpaced<T>>,
     pub(super) unclaimed: Unclaimed,
 }
@@ -45,22 +45,22 @@ where
 {
     fn hear(self: Box<Self>, notification: Notification<'_, '_>) {
         let Self { see, answer } = *self;
-        let heard = match notification {
+        let result = match notification {
             Notification::Passed { engine, decision, waited, unclaimed } => {
-                Heard { answer: Ok(Paced { waited, seen: see(engine, decision) }), unclaimed }
+                CallerResult { answer: Ok(Paced { waited, seen: see(engine, decision) }), unclaimed }
             }
-            Notification::Denied { engine, decision } => Heard::of(denied(engine, decision, see)),
+            Notification::Denied { engine, decision } => CallerResult::of(denied(engine, decision, see)),
             Notification::TooLate { waited, wait, bound } => {
-                Heard::of(Unpaced::TooLate { waited, wait, bound })
+                CallerResult::of(Unpaced::TooLate { waited, wait, bound })
             }
-            Notification::Fault(fault) => Heard::of(Unpaced::Fault(fault)),
+            Notification::Fault(fault) => CallerResult::of(Unpaced::Fault(fault)),
         };
         // If the caller is gone, the dropped result refunds what was taken.
-        let _ = answer.send(heard);
+        let _ = answer.send(result);
     }
 }
 
-impl<T> Heard<T> {
+impl<T> CallerResult<T> {
     fn of(unpaced: Unpaced<T>) -> Self {
         Self { answer: Err(unpaced), unclaimed: Unclaimed::nothing() }
     }

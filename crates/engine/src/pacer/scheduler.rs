@@ -15,7 +15,7 @@ use super::answer::{Bound, Paced, Unpaced};
 use super::ask::Ask;
 use super::driver::Driving;
 use super::ids::{Blocked, ById, Ids, Route};
-use super::notifications::{self, Caller, Heard};
+use super::notifications::{self, Caller, CallerResult};
 use super::queues::{Bounds, Expiry, Newcomer, Place, Queues, Seat, TurnedAway};
 use super::timetable::Rest;
 use crate::admit::at_first_poll;
@@ -75,7 +75,7 @@ pub(super) struct Seated<T> {
     pub(super) seat: Seat,
     pub(super) arrived: Instant,
     pub(super) deadline: Option<(Instant, Bound)>,
-    pub(super) heard: oneshot::Receiver<Heard<T>>,
+    pub(super) result: oneshot::Receiver<CallerResult<T>>,
     pub(super) meter: Arc<PacedMeter>,
 }
 
@@ -195,7 +195,7 @@ impl Scheduler {
     {
         let meter = self.meters.of(ask.attempt.policy);
         let Some(runtime) = self.runtime() else { return Arrived::Answered(Err(Unpaced::Ended)) };
-        let (answer, heard) = oneshot::channel();
+        let (answer, result) = oneshot::channel();
         let newcomer = Newcomer {
             ask: Arc::new(OwnedAttempt::new(&ask.attempt).known_by(ask.correlation)),
             listener: Box::new(Caller { see, answer }),
@@ -217,7 +217,7 @@ impl Scheduler {
             Err(TurnedAway::Ended) => return Arrived::Answered(Err(Unpaced::Ended)),
         };
         meter.waiting.inc();
-        Arrived::Seated(Seated { seat, arrived, deadline: place.deadline, heard, meter })
+        Arrived::Seated(Seated { seat, arrived, deadline: place.deadline, result, meter })
     }
 
     /// Puts an attempt into the queues, and ensures that there is a driver. No caller's code runs while the

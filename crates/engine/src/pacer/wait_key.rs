@@ -30,14 +30,14 @@ pub(super) struct WaitKey {
     /// Until when it is paused.
     pub(super) paused: Option<Instant>,
     /// The wait of the latest decision here.
-    pub(super) told: Option<Told>,
+    pub(super) earliest: Option<Earliest>,
     /// The number of the latest release here, in the count of all releases.
     pub(super) freed: u64,
 }
 
 /// When an attempt of `cost` could pass at the earliest, and how fast the others follow.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Told {
+pub(super) struct Earliest {
     pub(super) at: Instant,
     /// When the holds expire, where they may be released before.
     ends: Option<Instant>,
@@ -56,7 +56,7 @@ impl Default for WaitKey {
             open: false,
             due: None,
             paused: None,
-            told: None,
+            earliest: None,
             freed: 0,
         }
     }
@@ -80,7 +80,7 @@ impl WaitKey {
     /// The first moment at which a turn could come.
     pub(super) fn ready_at(&self, now: Instant) -> Instant {
         let paused = self.paused.unwrap_or(now);
-        let due = self.due.map(|due| self.told.map_or(due, |told| due.min(told.at)));
+        let due = self.due.map(|due| self.earliest.map_or(due, |earliest| due.min(earliest.at)));
         due.unwrap_or(now).max(paused).max(now)
     }
 
@@ -89,11 +89,11 @@ impl WaitKey {
     pub(super) fn earliest(&self, first: u64, ahead: u64, cost: u64, now: Instant) -> Instant {
         let ready = self.ready_at(now);
         // How many units accumulate during a pause is unknown.
-        match &self.told {
-            Some(told) if ahead > 0 && !self.is_paused(now) => {
+        match &self.earliest {
+            Some(earliest) if ahead > 0 && !self.is_paused(now) => {
                 let units = ahead.saturating_add(cost);
-                let after = told.pace.map_or(Duration::ZERO, |pace| pace.after(first, units).into());
-                told.at.checked_add(after).map_or(ready, |at| at.max(ready))
+                let after = earliest.pace.map_or(Duration::ZERO, |pace| pace.after(first, units).into());
+                earliest.at.checked_add(after).map_or(ready, |at| at.max(ready))
             }
             _ => ready,
         }
@@ -106,22 +106,22 @@ impl WaitKey {
             When::After(span) if span > blocked.surely => Some(now + span.into()),
             _ => None,
         };
-        self.told = Some(Told { at, ends, cost: blocked.cost, pace: blocked.pace });
+        self.earliest = Some(Earliest { at, ends, cost: blocked.cost, pace: blocked.pace });
     }
 
     /// When enough holds expire, if only holds are in the way.
     pub(super) fn ends_by_itself(&self) -> Option<Instant> {
-        self.told.and_then(|told| told.ends)
+        self.earliest.and_then(|earliest| earliest.ends)
     }
 
     /// How late the next turn may come: less than a tick of the timer where lateness costs rate.
     pub(super) fn precision(&self) -> Precision {
-        let slack = self.told.and_then(|told| told.pace.map(|pace| pace.slack(told.cost)));
+        let slack = self.earliest.and_then(|earliest| earliest.pace.map(|pace| pace.slack(earliest.cost)));
         if slack.is_some_and(|slack| Duration::from(slack) < TICK) { Precision::Dot } else { Precision::Tick }
     }
 
     /// Whether an attempt of this cost may pass earlier than the recorded time.
     pub(super) fn may_pass_earlier(&self, cost: u64) -> bool {
-        self.due.is_some() && self.told.is_some_and(|told| cost < told.cost)
+        self.due.is_some() && self.earliest.is_some_and(|earliest| cost < earliest.cost)
     }
 }

@@ -27,8 +27,8 @@ impl<T> Waiting<T> {
     /// Waits for the result.
     pub(super) async fn answer(mut self) -> Result<Paced<T>, Unpaced<T>> {
         if let Some((deadline, bound)) = self.seated.deadline.clone() {
-            match timeout_at(deadline + GRACE, &mut self.seated.heard).await {
-                Ok(heard) => return self.conclude(heard.ok()),
+            match timeout_at(deadline + GRACE, &mut self.seated.result).await {
+                Ok(result) => return self.conclude(result.ok()),
                 Err(_) => {
                     if let Some(wait) = self.scheduler.expire(self.seated.seat) {
                         let waited = (Instant::now() - self.seated.arrived).into();
@@ -37,14 +37,14 @@ impl<T> Waiting<T> {
                 }
             }
         }
-        let heard = (&mut self.seated.heard).await;
-        self.conclude(heard.ok())
+        let result = (&mut self.seated.result).await;
+        self.conclude(result.ok())
     }
 
-    fn conclude(self, heard: Option<super::notifications::Heard<T>>) -> Result<Paced<T>, Unpaced<T>> {
-        let Some(heard) = heard else { return self.conclude_with(Err(Unpaced::Ended)) };
-        heard.unclaimed.claim();
-        self.conclude_with(heard.answer)
+    fn conclude(self, result: Option<super::notifications::CallerResult<T>>) -> Result<Paced<T>, Unpaced<T>> {
+        let Some(result) = result else { return self.conclude_with(Err(Unpaced::Ended)) };
+        result.unclaimed.claim();
+        self.conclude_with(result.answer)
     }
 
     fn conclude_with(mut self, answer: Result<Paced<T>, Unpaced<T>>) -> Result<Paced<T>, Unpaced<T>> {

@@ -14,7 +14,7 @@ use super::response::ResponseHead;
 use super::side::Side;
 use super::write::{self, Answer, Manner, WithBody};
 use crate::alarm::{Alarm, TICK};
-use crate::connection::Visit;
+use crate::connection::Downstream;
 use crate::exchange::Client;
 use crate::flow::{Fault, Piece, Sink, Source};
 use crate::proxy;
@@ -51,45 +51,56 @@ impl H1Client {
     }
 
     /// Sends the gateway's own response. Returns whether that succeeded.
-    pub(crate) async fn answer(&mut self, visit: &Visit, answer: &Answer, request: &RequestHead) -> bool {
+    pub(crate) async fn answer(
+        &mut self,
+        downstream: &Downstream,
+        answer: &Answer,
+        request: &RequestHead,
+    ) -> bool {
         self.manner.close |= self.worker.is_ending();
         // A long body that no upstream reads is not worth waiting for: close instead.
         self.manner.close |= matches!(self.side.incoming, Decoder::Length(left) if left > MOST_SKIPPED);
         self.manner.close |= request.expects && !self.side.incoming.is_over();
         self.manner.close |= matches!(self.side.incoming, Decoder::Broken(_));
         let with_body = if request.method == Method::HEAD { WithBody::No } else { WithBody::Yes };
-        write::answer(&mut self.side.outbox.small, answer, &visit.worker.date(), with_body, self.manner);
-        self.flush(visit).await
+        write::answer(&mut self.side.outbox.small, answer, &downstream.worker.date(), with_body, self.manner);
+        self.flush(downstream).await
     }
 
     /// Tells a client why its request is refused, and closes the connection.
-    pub(crate) async fn refuse(&mut self, visit: &Visit, problem: &Problem) {
-        proxy::note_refused(visit, problem.status.as_u16());
+    pub(crate) async fn refuse(&mut self, downstream: &Downstream, problem: &Problem) {
+        proxy::note_refused(downstream, problem.status.as_u16());
         let answer = Answer::from(problem.answer(&Correlation::default()));
-        self.say_last(visit, &answer).await;
+        self.say_last(downstream, &answer).await;
     }
 
     /// Sends a last response and closes the connection.
-    pub(crate) async fn say_last(&mut self, visit: &Visit, answer: &Answer) {
+    pub(crate) async fn say_last(&mut self, downstream: &Downstream, answer: &Answer) {
         self.manner = Manner { version: Version::Http11, close: true };
-        write::answer(&mut self.side.outbox.small, answer, &visit.worker.date(), WithBody::Yes, self.manner);
-        if self.flush(visit).await {
-            self.linger(&visit.alarm).await;
+        write::answer(
+            &mut self.side.outbox.small,
+            answer,
+            &downstream.worker.date(),
+            WithBody::Yes,
+            self.manner,
+        );
+        if self.flush(downstream).await {
+            self.linger(&downstream.alarm).await;
         }
     }
 
     /// Sends everything in the outbox. Returns false if the client does not accept it in time.
-    async fn flush(&mut self, visit: &Visit) -> bool {
+    async fn flush(&mut self, downstream: &Downstream) -> bool {
         if self.side.drain_at_once() {
             return true;
         }
-        let patience = visit.worker.local().plan.settings.bounds.stall_timeout;
-        let sent = visit.alarm.within(patience, poll_fn(|cx| self.side.poll_drain(cx))).await;
+        let patience = downstream.worker.local().plan.settings.bounds.stall_timeout;
+        let sent = downstream.alarm.within(patience, poll_fn(|cx| self.side.poll_drain(cx))).await;
         matches!(sent, Ok(Ok(())))
     }
 
     /// Reads the unwanted rest of a body. Returns whether the connection can be reused.
-    pub(crate) async fn skip_body(&mut self, visit: &Visit, request: &RequestHead) -> bool {
+    pub(crate) async fn skip_body(&mut self, downstream: &Downstream, request: &RequestHead) -> bool {
         if self.side.incoming.is_over() {
             return true;
         }
@@ -110,7 +121,7 @@ impl H1Client {
                 }
             }
         });
-        visit.alarm.within(LINGER, skipped).await.unwrap_or(false)
+        downstream.alarm.within(LINGER, skipped).await.unwrap_or(false)
     }
 
     /// Closes the connection in such a way that the client can read the last response. If the gateway closed

@@ -57,7 +57,7 @@ pub(crate) enum Kind {
     ForwardedProto,
     ForwardedHost,
     /// Says where a request came from, and is accepted from trusted proxies only.
-    Hearsay,
+    Forwarding,
     /// Hop-by-hop: not forwarded.
     Hop,
     /// Has `_` for `-`, and so some servers would read it as another header.
@@ -204,7 +204,7 @@ pub(crate) fn kind_of(name: &[u8]) -> Kind {
         4 if is(b"host") => Kind::Host,
         6 if is(b"expect") => Kind::Expect,
         7 if is(b"upgrade") => Kind::Upgrade,
-        9 if is(b"forwarded") || is(b"x-real-ip") => Kind::Hearsay,
+        9 if is(b"forwarded") || is(b"x-real-ip") => Kind::Forwarding,
         10 if is(b"connection") => Kind::Connection,
         10 if is(b"keep-alive") => Kind::Hop,
         14 if is(b"content-length") => Kind::ContentLength,
@@ -219,7 +219,9 @@ pub(crate) fn kind_of(name: &[u8]) -> Kind {
         _ => Kind::Plain,
     };
     match known {
-        Kind::Plain if name.len() > 12 && name[..12].eq_ignore_ascii_case(b"x-forwarded-") => Kind::Hearsay,
+        Kind::Plain if name.len() > 12 && name[..12].eq_ignore_ascii_case(b"x-forwarded-") => {
+            Kind::Forwarding
+        }
         Kind::Plain if memchr::memchr(b'_', name).is_some() => disguised(name),
         known => known,
     }
@@ -253,7 +255,7 @@ mod tests {
         assert_eq!(kind_of(b"transfer_encoding"), Kind::Disguised);
         assert_eq!(kind_of(b"X_Forwarded_For"), Kind::Disguised);
         assert_eq!(kind_of(b"Content_Type"), Kind::Disguised);
-        assert_eq!(kind_of(b"X-FORWARDED-PREFIX"), Kind::Hearsay);
+        assert_eq!(kind_of(b"X-FORWARDED-PREFIX"), Kind::Forwarding);
         assert_eq!(kind_of(b"api_key"), Kind::Plain);
         assert_eq!(kind_of(b"accept"), Kind::Plain);
     }

@@ -10,8 +10,8 @@ use h2::{Reason, RecvStream};
 use http::header::CONTENT_LENGTH;
 use http::{Method, StatusCode};
 
+use super::shared_connection::{Care, SharedConnection};
 use super::stream::{self, Sending};
-use super::trunk::{Care, Trunk};
 use crate::exchange::{Failure, Server};
 use crate::flow::{Fault, Piece, Sink, Source};
 use crate::h1::lines::Lines;
@@ -29,8 +29,12 @@ pub(crate) struct H2Upstream {
 
 impl H2Upstream {
     /// Sends the head of a request.
-    pub(crate) fn new(trunk: &mut Trunk, request: http::Request<()>, body: HasBody) -> Result<Self, Failure> {
-        let (send, care) = trunk.parts();
+    pub(crate) fn new(
+        connection: &mut SharedConnection,
+        request: http::Request<()>,
+        body: HasBody,
+    ) -> Result<Self, Failure> {
+        let (send, care) = connection.parts();
         let sent = send.send_request(request, body == HasBody::No);
         let (response, stream) = sent.map_err(|_| Failure::UpstreamGone { heard: false })?;
         let sending = Sending::new((body == HasBody::Yes).then_some(stream));

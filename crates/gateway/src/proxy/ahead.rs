@@ -103,7 +103,7 @@ impl Case<'_> {
         }
         let mut bytes = BytesMut::new();
         let mut trailers = None;
-        let mut kept = Kept::nothing(&self.visit.worker, &self.visit.origin);
+        let mut kept = Kept::nothing(&self.downstream.worker, &self.downstream.origin);
         let reading = poll_fn(|cx| {
             loop {
                 match ready!(client.poll_piece(cx)) {
@@ -131,7 +131,7 @@ impl Case<'_> {
         });
         // A body this short must arrive completely within the time-out that is otherwise for a single piece.
         let patience = self.local.plan.settings.bounds.stall_timeout;
-        match self.visit.alarm.within(patience, reading).await {
+        match self.downstream.alarm.within(patience, reading).await {
             Ok(read) => read?,
             Err(_) => {
                 let detail = "the body of the request did not come in time";

@@ -20,7 +20,7 @@ use super::limits::{Admitted, refusal};
 use super::note::Note;
 use super::{CLIENT_GONE, Case, Passed};
 use crate::captcha::{self, Captcha};
-use crate::connection::Visit;
+use crate::connection::Downstream;
 use crate::exchange::Client;
 use crate::h1::response::ResponseHead;
 use crate::h1::write::Answer;
@@ -97,20 +97,21 @@ impl Guarded {
     }
 
     /// Ends the login. Returns whether the next one must include a CAPTCHA.
-    fn answered(self, visit: &Visit, ending: Ending) -> Captcha {
+    fn answered(self, downstream: &Downstream, ending: Ending) -> Captcha {
         let captcha = match ending {
             Ending::Success => Captcha::NotRequired,
             Ending::Failure => self.captcha_next,
             Ending::Abandoned => self.captcha,
         };
-        self.end(visit, ending);
+        self.end(downstream, ending);
         captcha
     }
 
     /// Reports the end to the engine, in the background if the store takes time.
-    fn end(self, visit: &Visit, ending: Ending) {
+    fn end(self, downstream: &Downstream, ending: Ending) {
         let Some(ticket) = self.ticket else { return };
-        let mut ended = Box::pin(finish(Arc::clone(&visit.worker.shared.admissions.engine), ticket, ending));
+        let mut ended =
+            Box::pin(finish(Arc::clone(&downstream.worker.shared.admissions.engine), ticket, ending));
         // A store in this process is done after the first poll, so the next request sees the result.
         if ended.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
             tokio::task::spawn_local(ended);
@@ -171,7 +172,7 @@ impl Case<'_> {
                 // The client disconnected, as a password guesser would.
                 Ok(_) => Ending::Failure,
             };
-            guarded.end(self.visit, ending);
+            guarded.end(self.downstream, ending);
         }
         passed
     }
@@ -180,7 +181,7 @@ impl Case<'_> {
     pub(super) fn end_login(&self, admitted: &mut Admitted, response: &ResponseHead) {
         let Some(guarded) = admitted.guarded.take() else { return };
         let ending = guarded.guard.ending(&self.request.method, self.path, response);
-        if guarded.answered(self.visit, ending) == Captcha::Required {
+        if guarded.answered(self.downstream, ending) == Captcha::Required {
             admitted.lines.extend_from_slice(captcha::LINE);
         }
     }
@@ -192,7 +193,7 @@ impl Case<'_> {
         client: &mut C,
         note: &mut Note<'_>,
     ) -> Result<Weighed, Problem> {
-        let engine = &self.visit.worker.shared.admissions.engine;
+        let engine = &self.downstream.worker.shared.admissions.engine;
         // Pinned for the whole delay, so that the login ends under the policies under which it began.
         let pinned = Guard::into_inner(engine.pin());
         if !pinned.policies.enabled {
@@ -272,7 +273,7 @@ impl Case<'_> {
         client: &mut C,
         note: &mut Note<'_>,
     ) -> Result<Option<Result<Guarded, Answer>>, Problem> {
-        let worker = &self.visit.worker;
+        let worker = &self.downstream.worker;
         let mut left = login.guard.max_delay;
         loop {
             let Login { pinned, found, pairs, id, .. } = *login;
@@ -302,7 +303,7 @@ impl Case<'_> {
 
     /// Waits, unless the client goes away or the gateway shuts down.
     async fn hold_back<C: Client>(&self, time: Duration, client: &mut C) -> HeldBack {
-        let worker = &self.visit.worker;
+        let worker = &self.downstream.worker;
         let _delayed = Delayed::new(worker);
         let (mut passing, mut ended) = (pin!(tokio::time::sleep(time)), pin!(worker.ended()));
         poll_fn(|cx| match (passing.as_mut().poll(cx), ended.as_mut().poll(cx)) {
@@ -316,7 +317,7 @@ impl Case<'_> {
     /// The response to a refused login.
     fn refuse_login(&self, begun: &Begun<'_>) -> Answer {
         let (answers, engine) =
-            (&self.local.plan.settings.answers, &self.visit.worker.shared.admissions.engine);
+            (&self.local.plan.settings.answers, &self.downstream.worker.shared.admissions.engine);
         let mut answer = refusal(answers, engine, &begun.decision, &self.correlation());
         if begun.if_failed().captcha {
             answer.lines.extend_from_slice(captcha::LINE);

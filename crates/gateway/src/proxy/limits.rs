@@ -120,7 +120,7 @@ impl Case<'_> {
 
     /// Collects the facts that the limits need, and asks the engine.
     fn admit(&self, note: &mut Note<'_>) -> Result<Asking, Problem> {
-        let admissions = &self.visit.worker.shared.admissions;
+        let admissions = &self.downstream.worker.shared.admissions;
         let pinned = admissions.pin();
         let wanted = admissions.engine.wanted();
         let listed = wanted.as_deref().map_or(&[][..], |wanted| wanted);
@@ -128,7 +128,7 @@ impl Case<'_> {
         if matches!(policy, Some(Err(_))) {
             // A reload came between this request's plan and its policies: the same route of the new plan names a
             // policy that is in force.
-            let renewed = self.visit.worker.local();
+            let renewed = self.downstream.worker.local();
             let same = renewed.plan.routes.iter().find(|route| route.name == self.route().name);
             policy = same.map_or(policy, |route| policy_of(&pinned, route));
         }
@@ -197,7 +197,7 @@ impl Case<'_> {
             NotAdmitted::Fault(fault) => return Err(self.fault(fault)),
             NotAdmitted::Ended => {
                 // So that this response closes its connection too.
-                self.visit.worker.note_ending();
+                self.downstream.worker.note_ending();
                 return Err(Problem::unavailable(ENDING));
             }
             NotAdmitted::TooLate { wait, .. } => Some(wait),
@@ -212,7 +212,7 @@ impl Case<'_> {
 
     /// A fresh id for a request of this policy, if it takes holds.
     pub(super) fn id_for(&self, policy: &Policy) -> Option<String> {
-        policy.holds().then(|| self.visit.worker.shared.admissions.leases.fresh_id())
+        policy.holds().then(|| self.downstream.worker.shared.admissions.leases.fresh_id())
     }
 
     /// Admits a request without a policy, unless the blocklist blocks it.
@@ -221,7 +221,7 @@ impl Case<'_> {
             let known = self.know(listed.iter().map(|name| &**name), self.aliases(), note)?;
             let asked = self.facts(&known, None);
             let asked = asked.ask_alone(listed, self.aliases())?;
-            let engine = &self.visit.worker.shared.admissions.engine;
+            let engine = &self.downstream.worker.shared.admissions.engine;
             if let Some(blocked) = engine.bars(&asked.pairs()) {
                 note.decided = Some(Decided::new(words::origin(Origin::Barred)));
                 let correlation = self.correlation().settled();
@@ -257,7 +257,7 @@ impl Case<'_> {
         };
         let needs =
             fields.filter(|field| !Source::is_at_hand(field)).map(needs).max().unwrap_or(Needs::Nothing);
-        let origin = &self.visit.origin;
+        let origin = &self.downstream.origin;
         let client = match origin.trust(&self.local.plan) {
             Trust::Nobody => origin.peer,
             Trust::Proxy => settings.trusted_proxies.client(origin.peer, self.request.headers()),
@@ -272,7 +272,7 @@ impl Case<'_> {
 
     /// The client's address as text, if the client is the peer; that text is kept for the connection.
     fn address(&self, known: &Known) -> Option<&str> {
-        let origin = &self.visit.origin;
+        let origin = &self.downstream.origin;
         (known.client == origin.peer).then_some(&*origin.text)
     }
 

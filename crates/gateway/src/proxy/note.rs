@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tollgate_core::Decision;
 use tollgate_web::{Correlation, words};
 
-use crate::connection::Visit;
+use crate::connection::Downstream;
 use crate::h1::request::RequestHead;
 use crate::settings::AccessLog;
 use crate::worker::Local;
@@ -19,7 +19,7 @@ pub(super) struct Decided {
 
 /// The facts about a request that are recorded at its end.
 pub(super) struct Note<'n> {
-    visit: &'n Visit,
+    downstream: &'n Downstream,
     request: &'n RequestHead,
     started: u64,
     /// The normalised path; empty until it is known.
@@ -58,18 +58,24 @@ impl Decided {
 
 /// Whether a request is logged. This is decided at the start, since a logged request has one id for the
 /// client, the upstream and the log.
-pub(super) fn is_logged(visit: &Visit, local: &Local) -> bool {
+pub(super) fn is_logged(downstream: &Downstream, local: &Local) -> bool {
     match local.plan.settings.access_log {
         AccessLog::Off => false,
-        AccessLog::OneIn(many) => many.get() == 1 || visit.worker.luck.borrow_mut().u32(..many.get()) == 0,
+        AccessLog::OneIn(many) => {
+            many.get() == 1 || downstream.worker.luck.borrow_mut().u32(..many.get()) == 0
+        }
     }
 }
 
 impl<'n> Note<'n> {
-    pub(super) fn new(visit: &'n Visit, request: &'n RequestHead, logged: Option<&'n Correlation>) -> Self {
-        let started = visit.worker.stopwatch.raw();
+    pub(super) fn new(
+        downstream: &'n Downstream,
+        request: &'n RequestHead,
+        logged: Option<&'n Correlation>,
+    ) -> Self {
+        let started = downstream.worker.stopwatch.raw();
         let (path, route, place, client, decided) = ("", None, None, None, None);
-        Self { visit, request, started, path, route, place, status: 0, client, decided, logged }
+        Self { downstream, request, started, path, route, place, status: 0, client, decided, logged }
     }
 
     /// Whether it is logged.
@@ -87,7 +93,7 @@ impl<'n> Note<'n> {
 
     /// Writes the counters and the log line.
     pub(super) fn end(&self, local: &Local, status: u16) {
-        let stopwatch = &self.visit.worker.stopwatch;
+        let stopwatch = &self.downstream.worker.stopwatch;
         let micros = stopwatch.delta_as_nanos(self.started, stopwatch.raw()) / 1_000;
         let meter = self.route.map_or(&local.unmatched, |route| &local.routes[route]);
         meter.note(status, micros);
@@ -111,7 +117,7 @@ impl<'n> Note<'n> {
             path = self.path,
             status,
             duration_us = micros,
-            client = %self.client.unwrap_or(self.visit.origin.peer),
+            client = %self.client.unwrap_or(self.downstream.origin.peer),
             upstream = route.filter(|_| self.place.is_some()).map(|route| &*local.plan.upstreams[route.upstream].settings.name),
             address = address.map(display),
             decided = decided.map(|decided| decided.origin),
@@ -124,6 +130,6 @@ impl<'n> Note<'n> {
 }
 
 /// Counts a request whose head could not be read.
-pub(crate) fn note_refused(visit: &Visit, status: u16) {
-    visit.worker.local().unmatched.note(status, 0);
+pub(crate) fn note_refused(downstream: &Downstream, status: u16) {
+    downstream.worker.local().unmatched.note(status, 0);
 }

@@ -8,12 +8,12 @@ use crate::exchange::{Client, Exchange, Failure};
 use crate::forward::Scheme;
 use crate::h1::decode::Decoder;
 use crate::h1::write::Answer;
-use crate::http2::trunk::Trunk;
+use crate::http2::shared_connection::SharedConnection;
 use crate::http2::upstream::{H2Upstream, HasBody};
 
 /// A connection that all requests to an address share.
-struct SharedTrunk {
-    trunk: Trunk,
+struct ChosenConnection {
+    connection: SharedConnection,
     place: usize,
     /// Whether other requests used it before.
     reused: bool,
@@ -46,7 +46,7 @@ impl Case<'_> {
 
     async fn try_http2<C: Client>(
         &self,
-        shared: &mut SharedTrunk,
+        shared: &mut ChosenConnection,
         client: &mut C,
         admitted: &mut Admitted,
         note: &mut Note<'_>,
@@ -57,8 +57,9 @@ impl Case<'_> {
         let malformed = Failure::ClientMalformed("the head cannot be expressed in HTTP/2");
         let head = head.ok_or(H2Refusal::Final(malformed))?;
         let has_body = if self.request.body == Decoder::Empty { HasBody::No } else { HasBody::Yes };
-        let mut server = H2Upstream::new(&mut shared.trunk, head, has_body).map_err(H2Refusal::Unseen)?;
-        let alarm = &self.visit.alarm;
+        let mut server =
+            H2Upstream::new(&mut shared.connection, head, has_body).map_err(H2Refusal::Unseen)?;
+        let alarm = &self.downstream.alarm;
         let mut exchange = Exchange::new(client, &mut server, alarm, self.patience(), self.upload());
         match exchange.head(self.request).await {
             Ok(()) => Ok(self.relay(&mut exchange, admitted, note).await),
@@ -75,15 +76,17 @@ impl Case<'_> {
     }
 
     /// A connection to the next address. If that fails, others are tried.
-    async fn share(&self) -> Result<SharedTrunk, Answer> {
+    async fn share(&self) -> Result<ChosenConnection, Answer> {
         let pool = self.pool();
         let mut left = self.tries();
         loop {
             let place = pool.choose();
-            let waiting =
-                self.visit.alarm.within(pool.upstream.settings.connect_timeout, pool.reuse_shared(place));
-            if let Ok(Some(trunk)) = waiting.await {
-                return Ok(SharedTrunk { trunk, place, reused: true });
+            let waiting = self
+                .downstream
+                .alarm
+                .within(pool.upstream.settings.connect_timeout, pool.reuse_shared(place));
+            if let Ok(Some(connection)) = waiting.await {
+                return Ok(ChosenConnection { connection, place, reused: true });
             }
             left -= 1;
             match self.connect_shared(place).await {
@@ -93,11 +96,11 @@ impl Case<'_> {
         }
     }
 
-    async fn connect_shared(&self, place: usize) -> Result<SharedTrunk, Answer> {
-        let connected = self.pool().connect_shared(place, &self.visit.alarm).await;
+    async fn connect_shared(&self, place: usize) -> Result<ChosenConnection, Answer> {
+        let connected = self.pool().connect_shared(place, &self.downstream.alarm).await;
         let connected = connected.inspect_err(|bad| self.blame_connecting(bad));
-        let trunk = connected.map_err(|bad| self.unreachable(&bad))?;
-        Ok(SharedTrunk { trunk, place, reused: false })
+        let connection = connected.map_err(|bad| self.unreachable(&bad))?;
+        Ok(ChosenConnection { connection, place, reused: false })
     }
 }
 

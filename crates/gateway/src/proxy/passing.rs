@@ -43,14 +43,14 @@ impl Case<'_> {
             // Boxed, since most upstreams speak HTTP/1.
             return Box::pin(self.forward_http2(client, admitted, note)).await;
         }
-        if self.request.upgrade.is_some() && !tunnels::has_room(self.visit, &self.local) {
+        if self.request.upgrade.is_some() && !tunnels::has_room(self.downstream, &self.local) {
             return Err(self.problem(&Problem::unavailable("there are too many upgraded connections")));
         }
         let mut borrowed = self.borrow().await?;
         loop {
             note.place = Some(borrowed.place);
             let upload = self.write_head(&mut borrowed, admitted);
-            let (side, alarm) = (&mut borrowed.side, &self.visit.alarm);
+            let (side, alarm) = (&mut borrowed.side, &self.downstream.alarm);
             let mut exchange = Exchange::new(client, side, alarm, self.patience(), upload);
             let failure = match exchange.head(self.request).await {
                 Ok(()) if exchange.response.status == 101 && self.request.upgrade.is_none() => {
@@ -110,7 +110,7 @@ impl Case<'_> {
             Relayed::Cut => Passed::Cut,
             Relayed::Switched => {
                 let held = std::mem::take(&mut admitted.held);
-                Passed::Tunnel(Box::new(Tunnel::new(self.visit, borrowed.side, held)))
+                Passed::Tunnel(Box::new(Tunnel::new(self.downstream, borrowed.side, held)))
             }
         }
     }
@@ -134,7 +134,7 @@ impl Case<'_> {
     }
 
     async fn connect(&self, place: usize) -> Result<Borrowed, Unreachable> {
-        let connected = self.pool().connect(place, &self.visit.alarm).await;
+        let connected = self.pool().connect(place, &self.downstream.alarm).await;
         connected.inspect_err(|bad| self.blame_connecting(bad))
     }
 
@@ -203,9 +203,9 @@ impl Case<'_> {
             rewrite: route.rewrite.as_ref(),
             host,
             address,
-            origin: &self.visit.origin,
-            trust: self.visit.origin.trust(&self.local.plan),
-            hearsay: self.local.plan.hearsay.as_ref(),
+            origin: &self.downstream.origin,
+            trust: self.downstream.origin.trust(&self.local.plan),
+            forwarding_header: self.local.plan.forwarding_header.as_ref(),
             captcha: admitted.guarded.as_ref().map(|guarded| guarded.captcha),
             correlation: self.logged.and_then(|logged| logged.given.as_ref()),
         })

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::held::Held;
-use crate::connection::Visit;
+use crate::connection::Downstream;
 use crate::h1::side::Side;
 use crate::tunnel;
 use crate::worker::{Local, Worker};
@@ -17,21 +17,21 @@ pub(crate) struct Tunnel {
 }
 
 /// Whether another tunnel is allowed.
-pub(super) fn has_room(visit: &Visit, local: &Local) -> bool {
-    visit.worker.meter.tunnels.value() < local.plan.settings.bounds.tunnels as u64
+pub(super) fn has_room(downstream: &Downstream, local: &Local) -> bool {
+    downstream.worker.meter.tunnels.value() < local.plan.settings.bounds.tunnels as u64
 }
 
 impl Tunnel {
-    pub(super) fn new(visit: &Visit, upstream: Side, held: Held) -> Self {
-        visit.worker.meter.tunnels.raise();
-        Self { upstream, _held: held, worker: Rc::clone(&visit.worker) }
+    pub(super) fn new(downstream: &Downstream, upstream: Side, held: Held) -> Self {
+        downstream.worker.meter.tunnels.raise();
+        Self { upstream, _held: held, worker: Rc::clone(&downstream.worker) }
     }
 
     /// Passes bytes both ways until both sides end or the gateway shuts down.
-    pub(crate) async fn run(mut self, visit: &Visit, client: &mut Side) {
+    pub(crate) async fn run(mut self, downstream: &Downstream, client: &mut Side) {
         let idle = self.worker.local().plan.settings.bounds.tunnel_timeout;
-        let stop = || visit.worker.is_ending();
-        tunnel::run(client, &mut self.upstream, &visit.alarm, idle, stop).await;
+        let stop = || downstream.worker.is_ending();
+        tunnel::run(client, &mut self.upstream, &downstream.alarm, idle, stop).await;
     }
 }
 

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::Way;
+use super::Candidate;
 use crate::settings::PathPattern;
 use crate::settings::Segment;
 
@@ -18,38 +18,42 @@ struct Node {
     literals: Vec<(Box<str>, Node)>,
     parameter: Option<Box<Node>>,
     /// The routes of patterns that end here, in the order in which they are tried.
-    here: Vec<Way>,
+    here: Vec<Candidate>,
     /// The routes of patterns with `/*` here.
-    open: Vec<Way>,
+    open: Vec<Candidate>,
 }
 
 /// The `/*` routes along the path, each with its number of segments.
-type Visited<'t> = SmallVec<[(usize, &'t [Way]); 8]>;
+type Visited<'t> = SmallVec<[(usize, &'t [Candidate]); 8]>;
 
 impl Tree {
     /// Adds a route. Fails with an earlier route that hides it completely.
-    pub(super) fn add(&mut self, pattern: &PathPattern, way: &Way) -> Result<(), usize> {
+    pub(super) fn add(&mut self, pattern: &PathPattern, candidate: &Candidate) -> Result<(), usize> {
         let node = pattern.segments.iter().fold(&mut self.root, Node::child);
-        let ways = if pattern.open { &mut node.open } else { &mut node.here };
-        if let Some(earlier) = ways.iter().find(|earlier| earlier.hides(way)) {
+        let candidates = if pattern.open { &mut node.open } else { &mut node.here };
+        if let Some(earlier) = candidates.iter().find(|earlier| earlier.hides(candidate)) {
             return Err(earlier.route);
         }
         // After routes of the same rank, which were written first.
-        let place = ways.partition_point(|earlier| earlier.rank() <= way.rank());
-        ways.insert(place, way.clone());
+        let place = candidates.partition_point(|earlier| earlier.rank() <= candidate.rank());
+        candidates.insert(place, candidate.clone());
         Ok(())
     }
 
     /// The first route for this path that `accept` accepts.
-    pub(super) fn find<'t>(&'t self, path: &str, mut accept: impl FnMut(&Way) -> bool) -> Option<&'t Way> {
+    pub(super) fn find<'t>(
+        &'t self,
+        path: &str,
+        mut accept: impl FnMut(&Candidate) -> bool,
+    ) -> Option<&'t Candidate> {
         let mut passed = Visited::new();
         let rest = path.strip_prefix('/').unwrap_or(path);
-        if let Some(way) = self.root.find(Some(rest), 0, &mut passed, &mut accept) {
-            return Some(way);
+        if let Some(candidate) = self.root.find(Some(rest), 0, &mut passed, &mut accept) {
+            return Some(candidate);
         }
         // Routes were visited literals first. A stable sort keeps that order.
         passed.sort_by_key(|(depth, _)| std::cmp::Reverse(*depth));
-        passed.iter().flat_map(|(_, ways)| ways.iter()).find(|way| accept(way))
+        passed.iter().flat_map(|(_, candidates)| candidates.iter()).find(|candidate| accept(candidate))
     }
 }
 
@@ -74,12 +78,12 @@ impl Node {
         rest: Option<&str>,
         depth: usize,
         passed: &mut Visited<'t>,
-        accept: &mut impl FnMut(&Way) -> bool,
-    ) -> Option<&'t Way> {
+        accept: &mut impl FnMut(&Candidate) -> bool,
+    ) -> Option<&'t Candidate> {
         if !self.open.is_empty() {
             passed.push((depth, &self.open));
         }
-        let Some(rest) = rest else { return self.here.iter().find(|way| accept(way)) };
+        let Some(rest) = rest else { return self.here.iter().find(|candidate| accept(candidate)) };
         let (segment, rest) = match rest.split_once('/') {
             Some((segment, rest)) => (segment, Some(rest)),
             None => (rest, None),

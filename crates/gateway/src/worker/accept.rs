@@ -10,7 +10,7 @@ use tokio_rustls::{TlsAcceptor, TlsStream};
 use super::admit::ConnectionEntry;
 use super::{Local, Phase, Worker};
 use crate::alarm::Alarm;
-use crate::connection::{self, Visit};
+use crate::connection::{self, Downstream};
 use crate::forward::{Origin, Scheme};
 use crate::stream::Stream;
 
@@ -99,19 +99,19 @@ impl AcceptKind {
         let local = worker.local();
         let acceptor = local.plan.proofs[self.place].clone().map(TlsAcceptor::from);
         let scheme = if acceptor.is_some() { Scheme::Https } else { Scheme::Http };
-        let visit = Visit::new(worker, Rc::new(Origin::new(peer.ip(), scheme)));
+        let downstream = Downstream::new(worker, Rc::new(Origin::new(peer.ip(), scheme)));
         // A response is mostly one small packet: send it at once.
         let _ = stream.set_nodelay(true);
         let http2 = self.http2;
         if local.plan.settings.connections.is_none() && acceptor.is_none() {
             tokio::task::spawn_local(async move {
-                connection::serve(visit, Stream::Plain(stream), http2).await;
+                connection::serve(downstream, Stream::Plain(stream), http2).await;
                 drop(counted);
             });
             return;
         }
         tokio::task::spawn_local(async move {
-            serve_limited(visit, stream, acceptor, http2, &local).await;
+            serve_limited(downstream, stream, acceptor, http2, &local).await;
             drop(counted);
         });
     }
@@ -119,30 +119,30 @@ impl AcceptKind {
 
 /// Serves a connection if its limits allow it, with TLS if the listener has it.
 async fn serve_limited(
-    visit: Visit,
+    downstream: Downstream,
     stream: TcpStream,
     acceptor: Option<TlsAcceptor>,
     http2: bool,
     local: &Local,
 ) {
     // Boxed, since it is short-lived.
-    let lease = match Box::pin(visit.worker.admit(local, &visit.origin)).await {
+    let lease = match Box::pin(downstream.worker.admit(local, &downstream.origin)).await {
         ConnectionEntry::Open(lease) => lease,
         ConnectionEntry::Refused(answer) => {
-            visit.worker.meter.refused.add(1);
+            downstream.worker.meter.refused.add(1);
             // Saying why would need a TLS handshake first, so the connection is closed without a response.
             if acceptor.is_none() {
-                connection::turn_away(visit, Stream::Plain(stream), &answer).await;
+                connection::turn_away(downstream, Stream::Plain(stream), &answer).await;
             }
             return;
         }
     };
     match acceptor {
-        None => connection::serve(visit, Stream::Plain(stream), http2).await,
+        None => connection::serve(downstream, Stream::Plain(stream), http2).await,
         Some(acceptor) => {
             let patience = local.plan.settings.bounds.head_timeout;
-            if let Some((stream, http2)) = secure(&acceptor, stream, &visit.alarm, patience).await {
-                connection::serve_secure(visit, stream, http2).await;
+            if let Some((stream, http2)) = secure(&acceptor, stream, &downstream.alarm, patience).await {
+                connection::serve_secure(downstream, stream, http2).await;
             }
         }
     }

@@ -9,7 +9,7 @@ use super::{KeyHash, Place, Shard, StateRow};
 
 /// Whether a key may be evicted to make room for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Standing {
+enum Evictability {
     /// It is idle: removing it has no effect.
     Idle,
     /// It counts something but refuses no attempt.
@@ -23,7 +23,7 @@ enum Standing {
 /// The best key to evict that a search has found, and how many of each kind it met.
 #[derive(Default)]
 struct Search {
-    best: Option<(Standing, Idle, KeyHash)>,
+    best: Option<(Evictability, Idle, KeyHash)>,
     open: usize,
     blocked: usize,
     met: usize,
@@ -70,12 +70,12 @@ impl Shard {
                 }
             }
         }
-        let Some((standing, _, key)) = search.best else {
+        let Some((evictability, _, key)) = search.best else {
             // All keys were searched. No other search is needed until one of them may go.
             self.all_pinned = !search.spared;
             return false;
         };
-        if standing > Standing::Idle {
+        if evictability > Evictability::Idle {
             self.evicted = self.evicted.max(now);
         }
         self.forget(key);
@@ -114,17 +114,17 @@ impl Shard {
             search.spared = true;
             return;
         }
-        let (standing, idle) = self.standing(self.place_of_nth(self.hand), now);
+        let (evictability, idle) = self.evictability(self.place_of_nth(self.hand), now);
         search.met += 1;
-        search.open += usize::from(standing == Standing::Open);
-        search.blocked += usize::from(standing == Standing::Blocked);
-        let better = search.best.is_none_or(|best| (standing, idle) < (best.0, best.1));
-        if standing != Standing::Pinned && better {
-            search.best = Some((standing, idle, key));
+        search.open += usize::from(evictability == Evictability::Open);
+        search.blocked += usize::from(evictability == Evictability::Blocked);
+        let better = search.best.is_none_or(|best| (evictability, idle) < (best.0, best.1));
+        if evictability != Evictability::Pinned && better {
+            search.best = Some((evictability, idle, key));
         }
     }
 
-    fn standing(&self, place: Place, now: Timestamp) -> (Standing, Idle) {
+    fn evictability(&self, place: Place, now: Timestamp) -> (Evictability, Idle) {
         let plan = self.plans.plan(self.tag(place).plan());
         let mut row = StateRow::new();
         match place {
@@ -150,7 +150,7 @@ impl Shard {
         let mut gone = SmallVec::<[KeyHash; 16]>::new();
         for index in from..end {
             if let Some((key, _)) = self.nth(index)
-                && self.standing(self.place_of_nth(index), now).0 == Standing::Idle
+                && self.evictability(self.place_of_nth(index), now).0 == Evictability::Idle
             {
                 gone.push(key);
             }
@@ -160,12 +160,12 @@ impl Shard {
     }
 }
 
-fn judge(plan: &Plan, states: &[State], now: Timestamp) -> (Standing, Idle) {
+fn judge(plan: &Plan, states: &[State], now: Timestamp) -> (Evictability, Idle) {
     let idle = plan.idle(states);
-    (Standing::of(idle, now, || plan.blocks(states, now)), idle)
+    (Evictability::of(idle, now, || plan.blocks(states, now)), idle)
 }
 
-impl Standing {
+impl Evictability {
     fn of(idle: Idle, now: Timestamp, blocks: impl FnOnce() -> bool) -> Self {
         match idle {
             Idle::Never => Self::Pinned,
@@ -178,7 +178,7 @@ impl Standing {
 
 impl Search {
     fn is_over(&self) -> bool {
-        self.open == SAMPLE || self.best.is_some_and(|(standing, ..)| standing == Standing::Idle)
+        self.open == SAMPLE || self.best.is_some_and(|(evictability, ..)| evictability == Evictability::Idle)
     }
 }
 

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 
 /// The marks of networks.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Sieve {
+pub(super) struct BloomFilter {
     marks: Vec<u64>,
     /// The lengths at which networks are marked.
     lengths: Vec<u8>,
@@ -18,23 +18,23 @@ pub(super) struct Sieve {
 /// Bits per network: few enough to stay in the cache, enough for few false positives.
 const ROOM: usize = 16;
 
-impl Sieve {
-    /// A sieve for networks, each given by its length and the hash of its first bits.
+impl BloomFilter {
+    /// A filter for networks, each given by its length and the hash of its first bits.
     pub(super) fn new(nets: impl ExactSizeIterator<Item = (u8, u64)>) -> Self {
-        let mut sieve =
+        let mut filter =
             Self { marks: vec![0; (nets.len() * ROOM / 64).next_power_of_two()], lengths: Vec::new() };
         for (length, spread) in nets {
-            let (word, bits) = sieve.place(spread);
-            sieve.marks[word] |= bits;
-            if !sieve.lengths.contains(&length) {
-                sieve.lengths.push(length);
+            let (word, bits) = filter.place(spread);
+            filter.marks[word] |= bits;
+            if !filter.lengths.contains(&length) {
+                filter.lengths.push(length);
             }
         }
-        sieve
+        filter
     }
 
     /// Whether an address may be in one of the networks; `spread` hashes its first bits for a length. An
-    /// empty sieve passes every address.
+    /// empty filter passes every address.
     #[inline]
     pub(super) fn passes(&self, spread: impl Fn(u8) -> u64) -> bool {
         let marked = |length: &u8| {

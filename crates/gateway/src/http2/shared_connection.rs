@@ -34,7 +34,7 @@ const MOST_GIVEN_UP: u32 = 4;
 
 /// A connection that requests share.
 #[derive(Clone)]
-pub(crate) struct Trunk {
+pub(crate) struct SharedConnection {
     send: SendRequest<Bytes>,
     care: Rc<Care>,
 }
@@ -58,7 +58,7 @@ struct Forsaken {
     until: u32,
 }
 
-impl Trunk {
+impl SharedConnection {
     /// Starts HTTP/2 on a connection, and drives it in a task of its own.
     pub(crate) async fn begin(stream: Stream, alarms: &Rc<Alarms>) -> Result<Self, h2::Error> {
         let mut builder = Builder::new();
@@ -155,17 +155,17 @@ mod tests {
     use super::*;
 
     /// Both ends of a connection. The server does nothing yet.
-    async fn connected(alarms: &Rc<Alarms>) -> (Trunk, server::Connection<TcpStream, Bytes>) {
+    async fn connected(alarms: &Rc<Alarms>) -> (SharedConnection, server::Connection<TcpStream, Bytes>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (accepted, _) = listener.accept().await.unwrap();
-        let (trunk, server) =
-            tokio::join!(Trunk::begin(Stream::Plain(stream), alarms), server::handshake(accepted));
-        (trunk.unwrap(), server.unwrap())
+        let (shared, server) =
+            tokio::join!(SharedConnection::begin(Stream::Plain(stream), alarms), server::handshake(accepted));
+        (shared.unwrap(), server.unwrap())
     }
 
-    async fn ask(trunk: &Trunk) -> H2Upstream {
-        let mut ready = trunk.clone().ready().await.unwrap();
+    async fn ask(shared: &SharedConnection) -> H2Upstream {
+        let mut ready = shared.clone().ready().await.unwrap();
         let request = Request::get("http://example.com/").body(()).unwrap();
         H2Upstream::new(&mut ready, request, HasBody::No).unwrap_or_else(|_| panic!("it is ready"))
     }
@@ -174,10 +174,10 @@ mod tests {
     async fn many_who_hang_up_at_once_do_not_cost_others_their_connection() {
         let alarms = Alarms::new();
         let ask_and_leave = async {
-            let (trunk, mut server) = connected(&alarms).await;
-            let mut patient = ask(&trunk).await;
+            let (shared, mut server) = connected(&alarms).await;
+            let mut patient = ask(&shared).await;
             for _ in 0..40 {
-                drop(ask(&trunk).await);
+                drop(ask(&shared).await);
             }
             // Everything arrives before the server reads any of it, as if the server were busy.
             let mut left = Vec::new();
@@ -192,7 +192,7 @@ mod tests {
                 _ = server.accept() => panic!("the connection ends"),
             };
             assert_eq!(status, Some(200));
-            assert!(trunk.is_strained(), "new requests go elsewhere");
+            assert!(shared.is_strained(), "new requests go elsewhere");
             // The server sees the reset once the time is up.
             for _ in 0..11 {
                 alarms.tick();
@@ -212,25 +212,25 @@ mod tests {
     async fn a_few_who_hang_up_among_many_who_do_not_are_no_strain() {
         let alarms = Alarms::new();
         let ask_and_leave = async {
-            let (trunk, mut server) = connected(&alarms).await;
+            let (shared, mut server) = connected(&alarms).await;
             tokio::task::spawn_local(async move {
                 while let Some(Ok((_, mut respond))) = server.accept().await {
                     respond.send_response(Response::new(()), true).unwrap();
                 }
             });
             for _ in 0..10 {
-                drop(ask(&trunk).await);
-                assert!(!trunk.is_strained());
+                drop(ask(&shared).await);
+                assert!(!shared.is_strained());
                 for _ in 0..WEIGHT {
-                    let mut patient = ask(&trunk).await;
+                    let mut patient = ask(&shared).await;
                     assert_eq!(poll_fn(|cx| patient.poll_status(cx)).await, Some(200));
                 }
             }
             for _ in 0..MOST_GIVEN_UP {
-                assert!(!trunk.is_strained());
-                drop(ask(&trunk).await);
+                assert!(!shared.is_strained());
+                drop(ask(&shared).await);
             }
-            assert!(trunk.is_strained());
+            assert!(shared.is_strained());
         };
         LocalSet::new().run_until(ask_and_leave).await;
     }
