@@ -29,8 +29,8 @@ const ARROWS: [(&str, &[&str]); 17] = [
     (
         "tollgate",
         &[
-            "core", "doors", "engine", "gateway", "import", "postfix", "postgres", "redis", "relay", "remote",
-            "store", "tree", "web",
+            "core", "doors", "engine", "gateway", "import", "postfix", "postgres", "redis", "relay",
+            "remote", "store", "tree", "web",
         ],
     ),
     ("tree", &[]),
