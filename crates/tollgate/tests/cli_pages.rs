@@ -86,7 +86,10 @@ fn every_example_in_the_help_is_understood() {
         for line in help.lines().filter_map(|line| line.strip_prefix("  tollgate ")) {
             // Only the program's own part of a shell line is checked.
             let line = line.split([';', '|', '&', '>']).next().unwrap().split("   ").next().unwrap();
-            let words = line.replace("'10/s burst 50'", "10/s_burst_50").replace("\"$receipt\"", "r");
+            let words = line
+                .replace("'10/s burst 50'", "10/s_burst_50")
+                .replace("\"$receipt\"", "r")
+                .replace('\'', "");
             let words: Vec<String> = words.split_whitespace().map(|word| word.replace('_', " ")).collect();
             let mut arguments: Vec<&str> =
                 words.iter().map(|word| if word == "drop.txt" { path } else { word }).collect();

@@ -133,7 +133,7 @@ fn what_is_wrong_in_a_variable_names_it() {
         ),
         (
             &[("TOLLGATE__LISTEN__PORT", "1")],
-            "environment variable TOLLGATE__LISTEN__PORT: listen.port: unknown key `port`; the keys here are `http`",
+            "environment variable TOLLGATE__LISTEN__PORT: listen.port: unknown key `port`; the keys here are `http`, `postfix`",
         ),
         (
             &[("TOLLGATE__RULES__SENDR__LIMITS", "5/hour")],

@@ -21,7 +21,7 @@ const PREFIX: &str = "TOLLGATE_";
 const NAMED: [&str; 4] = ["RULES", "POLICIES", "FIELDS", "GUARDS"];
 
 /// All other sections.
-const SECTIONS: [&str; 13] = [
+const SECTIONS: [&str; 14] = [
     "ENABLED",
     "LISTEN",
     "KEYS",
@@ -31,6 +31,7 @@ const SECTIONS: [&str; 13] = [
     "CLIENTS",
     "ANSWERS",
     "GATEWAY",
+    "POSTFIX",
     "RELAY",
     "DATABASES",
     "BLOCKLIST",
