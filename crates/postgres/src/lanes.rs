@@ -16,7 +16,7 @@ use tollgate_core::StoreError;
 
 use crate::database::Database;
 use crate::work::{Caller, Work};
-use queue::{Batch, Queue};
+use queue::{JobBatch, Queue};
 
 /// Work that waits or runs.
 pub(crate) struct Job {
@@ -79,7 +79,7 @@ impl Lanes {
             lanes.queue.lock().end_start();
             loop {
                 let next = lanes.queue.lock().next(Instant::now());
-                let Some(Batch { jobs, locks, locking }) = next else { return };
+                let Some(JobBatch { jobs, locks, locking }) = next else { return };
                 let running = Running { lanes: Arc::clone(&lanes), locks, locking, left_out: Vec::new() };
                 lanes.handle.spawn(running.run(jobs));
             }

@@ -7,7 +7,7 @@ mod stage;
 use std::sync::Arc;
 
 use stage::{HASTY, Node, PATIENT, RECOVERY, charges, client, lock_of, now, plan, runtime, shared, ticket};
-use tollgate_core::StoreError;
+use tollgate_core::{Store, StoreError};
 use tollgate_testbed::{Postgres, wait_until};
 
 fn url_of(servers: &[&Postgres]) -> String {
@@ -79,8 +79,11 @@ fn connections_whose_processes_stand_still_are_left_together() {
     runtime().block_on(async {
         let keys: Vec<String> = (0..40).map(|key| key.to_string()).collect();
         let parts: Vec<_> = keys.iter().map(|key| [(Arc::clone(&plan), key.clone())]).collect();
-        let takes = parts.iter().map(|parts| async { node.take_all(&charges(ticket(), parts)).await });
-        futures_util::future::join_all(takes).await;
+        // Refunds share no transaction, so that each needs a connection.
+        let at = node.store.now().await.unwrap();
+        let refunds =
+            parts.iter().map(|parts| async { node.store.refund(&charges(ticket(), parts), at).await });
+        futures_util::future::join_all(refunds).await;
     });
     let backends = server.backends("tollgate");
     assert!(backends.len() >= 4, "{backends:?}");

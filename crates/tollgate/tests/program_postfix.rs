@@ -107,7 +107,7 @@ fn the_sixth_message_of_a_sender_gets_4xx_and_nothing_is_lost() {
     assert!((3_500..=3_600).contains(&seconds.parse::<u32>().unwrap()), "{refused}");
     // The log names the refusal by the queue id, which is in Postfix's log too.
     let id = id.strip_suffix(')').unwrap();
-    assert!(postfix.log().contains(id), "{}", postfix.log());
+    wait_until("Postfix logs the queue id", || postfix.log().contains(id));
     server.wait_for_log(id);
     let decisions = server.get("/api/v1/decisions").text().to_owned();
     assert!(decisions.contains(id), "{decisions}");

@@ -41,13 +41,13 @@ pub(super) struct Queue {
 }
 
 /// Jobs that share a transaction.
-pub(super) struct Batch {
+pub(super) struct JobBatch {
     pub(super) jobs: Vec<Job>,
     pub(super) locks: HashSet<i64>,
     pub(super) locking: Locking,
 }
 
-impl Batch {
+impl JobBatch {
     /// Whether a job may join. Jobs of a transaction that waits for locks must share a counter, so that
     /// nobody waits for another's lock.
     fn admits(&self, job: &Job, locking: Locking) -> bool {
@@ -116,11 +116,11 @@ impl Queue {
 
     /// What runs next: the first that no running transaction keeps waiting, and those behind it that may join
     /// it. Nobody overtakes another that waits for the same counter.
-    pub(super) fn next(&mut self, now: Instant) -> Option<Batch> {
+    pub(super) fn next(&mut self, now: Instant) -> Option<JobBatch> {
         if ![Locking::OnlyFree, Locking::Wait].into_iter().any(|locking| self.has_room(locking)) {
             return None;
         }
-        let mut batch: Option<Batch> = None;
+        let mut batch: Option<JobBatch> = None;
         let mut reserved: HashSet<i64> = HashSet::new();
         let mut rest = Vec::new();
         for _ in 0..self.waiting.len().min(MOST_SEARCHED) {
@@ -131,7 +131,7 @@ impl Queue {
                 Some(batch) => batch.admits(&job, locking),
             };
             if joins && !job.needs(&self.busy) && !job.needs(&reserved) {
-                let new = || Batch { jobs: Vec::new(), locks: HashSet::new(), locking };
+                let new = || JobBatch { jobs: Vec::new(), locks: HashSet::new(), locking };
                 batch.get_or_insert_with(new).push(job);
             } else {
                 reserved.extend(job.locks.iter().copied());
@@ -253,7 +253,7 @@ mod tests {
     }
 
     /// All that runs ends, and did this much of it.
-    fn end(queue: &mut Queue, batch: Batch, left_out: usize) {
+    fn end(queue: &mut Queue, batch: JobBatch, left_out: usize) {
         let mut jobs = batch.jobs;
         jobs.drain(left_out..);
         queue.end(batch.locking, &batch.locks, jobs, Instant::now());
