@@ -89,7 +89,10 @@ fn unknown_keys_are_refused_with_the_near_name() {
             "t.yaml:2:1: api: unknown key `api`; the keys here are `enabled`, `listen`, `keys`, `store`, `log`, `drain`, `clients`, `answers`, `gateway`, `relay`, `postfix`, `on_outage`, `databases`, `fields`, `rules`, `blocklist`, `allowlist`, `policies`, `guards`; is it a policy, to be indented below `policies`?",
         ),
         ("log: { lvl: info }", "t.yaml:1:8: log.lvl: unknown key `lvl`; did you mean `level`?"),
-        ("listen: { port: 80 }", "t.yaml:1:11: listen.port: unknown key `port`; the keys here are `http`"),
+        (
+            "listen: { port: 80 }",
+            "t.yaml:1:11: listen.port: unknown key `port`; the keys here are `http`, `postfix`",
+        ),
         (
             "rules:\n  a:\n    limits: 5/s\n    override: { x: 1/s }\n",
             "t.yaml:4:5: rules.a.override: unknown key `override`; did you mean `overrides`?",
