@@ -66,6 +66,7 @@ pub fn run_million() {
     let (port, directory) = (relay.port, relay.stop());
     let begun = Instant::now();
     let relay = serve(&program, port, directory);
+    greeting(port);
     let start = begun.elapsed();
     let took = format!("{:.1} s", start.as_secs_f64());
     line("relay, start with 1,000,000 messages that wait", &took, "30 s", start.as_secs_f64() / 30.0, "< 1");
@@ -167,6 +168,14 @@ fn serve(program: &str, port: u16, directory: PathBuf) -> Running {
     let mut command = Command::new(program);
     command.arg("serve").arg(directory.join("tollgate.yaml"));
     Running::start(command, port, directory)
+}
+
+/// Waits for the relay's greeting: it accepts connections earlier.
+fn greeting(port: u16) {
+    let stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).expect("a greeting");
+    assert!(line.starts_with("220 "), "{line}");
 }
 
 fn source(port: u16, messages: u32, bytes: u32) {
