@@ -9,7 +9,7 @@ use tollgate_core::{Clock, StoreError, Timestamp};
 
 use crate::connection::Connection;
 use crate::counter::{Counter, HoldsKnown, Loaded};
-use crate::lanes::{Job, Locking};
+use crate::lanes::{Job, LeftOut, Locking};
 use crate::load::{LoadSql, Scene, Wants};
 use crate::pool::{Haste, Pool};
 use crate::settings::Settings;
@@ -57,30 +57,29 @@ impl Database {
     }
 
     /// Settles jobs in one transaction, and answers each, at its deadline at the latest. The transaction goes on
-    /// for as long as one of them waits. Returns the jobs that were left out, because other nodes have their
-    /// locks.
-    pub(crate) async fn transact(&self, jobs: Vec<Job>, locking: Locking) -> Vec<Job> {
+    /// for as long as one of them waits. Returns the jobs that it left out.
+    pub(crate) async fn transact(&self, jobs: Vec<Job>, locking: Locking) -> LeftOut {
         let callers = jobs.iter().map(|job| Some((job.deadline, job.work.caller()))).collect();
         let waiting = Waiting { callers: parking_lot::Mutex::new(callers) };
-        let mut left_out = Vec::new();
+        let mut left_out = LeftOut::default();
         {
             let mut attempt = std::pin::pin!(self.attempt(jobs, locking, &waiting, &mut left_out));
             while let Some(next) = waiting.next_deadline() {
                 tokio::select! {
                     () = &mut attempt => break,
                     () = sleep_until(next) => {
-                        // Before somebody asks again, on a connection that may be as silent.
+                        // The next job must not get a connection that may be as silent.
                         self.pool.distrust();
                         waiting.expire(Instant::now());
                     }
                 }
             }
-            // If nobody waits any more, dropping the attempt closes its connection, and nothing more is done.
+            // If all callers have their answers, dropping the attempt closes its connection.
         }
         left_out
     }
 
-    async fn attempt(&self, jobs: Vec<Job>, locking: Locking, waiting: &Waiting, left_out: &mut Vec<Job>) {
+    async fn attempt(&self, jobs: Vec<Job>, locking: Locking, waiting: &Waiting, left_out: &mut LeftOut) {
         let line = match self.pool.line(Haste::FailFast).await {
             Ok(line) => line,
             Err(error) => return waiting.fail(&error),
@@ -98,7 +97,7 @@ impl Database {
         let is_left_out: Vec<bool> = jobs.iter().map(|job| job.needs(&scene.taken)).collect();
         waiting.leave_out(&is_left_out);
         let (left, settled) = jobs.into_iter().partition::<Vec<Job>, _>(|job| job.needs(&scene.taken));
-        *left_out = left;
+        *left_out = LeftOut { jobs: left, taken: scene.taken.clone() };
         let works: Vec<Work> = settled.into_iter().map(|job| job.work).collect();
         let (table, replies) = settle(wants, scene, &works);
         let edits = Edits {

@@ -1,6 +1,6 @@
-//! Who waits for whom in this process. Work on the same counters never runs side by side: it waits here. What
-//! waits settles together in one transaction, so that many decisions cost one commit, and a node never waits
-//! for a lock that it holds itself.
+//! The jobs of this process, in the order in which they run. Two jobs at the same counter never run side by side,
+//! so that a node never waits for a lock that it holds itself. Jobs that wait settle together in one transaction, so
+//! that many decisions cost one commit.
 
 mod queue;
 
@@ -23,13 +23,22 @@ pub(crate) struct Job {
     pub(crate) work: Work,
     locks: Vec<i64>,
     pub(crate) deadline: Instant,
+    /// Whether a transaction has left it out. The next one waits for its locks.
+    was_left_out: bool,
+}
+
+/// Jobs that a transaction left out, and the locks that other nodes had.
+#[derive(Default)]
+pub(crate) struct LeftOut {
+    pub(crate) jobs: Vec<Job>,
+    pub(crate) taken: HashSet<i64>,
 }
 
 /// What a transaction does about locks that other nodes have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Locking {
-    /// It leaves out the jobs that need them. So unrelated jobs can share a transaction, and none waits for a
-    /// lock that it does not need.
+    /// It leaves out the jobs that need them. So unrelated jobs can share a transaction, and no job waits for the
+    /// lock of an unrelated one.
     OnlyFree,
     /// It waits for them.
     Wait,
@@ -67,8 +76,8 @@ impl Lanes {
         answered.await.unwrap_or(Err(gone))
     }
 
-    /// Starts as many transactions as there may be, as soon as those tasks have run that can: callers that were
-    /// answered together come back together, and the first would otherwise go alone.
+    /// Starts as many transactions as may run. It first lets other tasks run: callers that were answered together
+    /// ask again together, and the first of them would get a transaction of its own.
     fn start(self: &Arc<Self>) {
         if !self.queue.lock().begin_start() {
             return;
@@ -80,13 +89,14 @@ impl Lanes {
             loop {
                 let next = lanes.queue.lock().next(Instant::now());
                 let Some(JobBatch { jobs, locks, locking }) = next else { return };
-                let running = Running { lanes: Arc::clone(&lanes), locks, locking, left_out: Vec::new() };
+                let running =
+                    Running { lanes: Arc::clone(&lanes), locks, locking, left_out: LeftOut::default() };
                 lanes.handle.spawn(running.run(jobs));
             }
         });
     }
 
-    /// Sees to it that nobody waits for longer than its deadline. Nothing was done for who did.
+    /// Refuses each job that still waits at its deadline. Nothing was done for it.
     fn watch(self: &Arc<Self>) {
         if !self.queue.lock().begin_watch() {
             return;
@@ -107,7 +117,7 @@ impl Job {
         let mut locks: Vec<i64> = work.names().map(|name| name.lock).collect();
         locks.sort_unstable();
         locks.dedup();
-        Self { work, locks, deadline }
+        Self { work, locks, deadline, was_left_out: false }
     }
 
     /// Whether it needs one of these locks.
@@ -121,8 +131,7 @@ struct Running {
     lanes: Arc<Lanes>,
     locks: HashSet<i64>,
     locking: Locking,
-    /// Jobs that it left out, because other nodes have their locks.
-    left_out: Vec<Job>,
+    left_out: LeftOut,
 }
 
 impl Running {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tollgate_core::StoreError;
 
-use super::{Job, Locking};
+use super::{Job, LeftOut, Locking};
 
 /// The most keys that one transaction locks.
 const MOST_KEYS: usize = 64;
@@ -32,7 +32,8 @@ pub(super) struct Queue {
     busy: HashSet<i64>,
     /// How many transactions run that wait for locks, and how many that do not.
     running: [usize; 2],
-    /// Locks that other nodes have had lately, and until when to expect it. Who needs one waits for it.
+    /// Locks that other nodes have had lately, and until when to expect that. A job that needs one waits for it
+    /// right away, and is not left out first.
     contended: HashMap<i64, Instant>,
     /// Whether a task is about to start what can run.
     is_starting: bool,
@@ -48,8 +49,8 @@ pub(super) struct JobBatch {
 }
 
 impl JobBatch {
-    /// Whether a job may join. Jobs of a transaction that waits for locks must share a counter, so that
-    /// nobody waits for another's lock.
+    /// Whether a job may join. If the transaction waits for locks, the job must share a counter with it, and would
+    /// have to wait for its end anyway.
     fn admits(&self, job: &Job, locking: Locking) -> bool {
         let more = job.locks.iter().filter(|lock| !self.locks.contains(*lock)).count();
         let is_related = more < job.locks.len();
@@ -96,7 +97,7 @@ impl Queue {
     /// How the transaction of a job treats locks that others have.
     fn locking(&self, job: &Job, now: Instant) -> Locking {
         let is_contended = |lock| self.contended.get(lock).is_some_and(|until| now < *until);
-        if job.work.is_shareable() && !job.locks.iter().any(is_contended) {
+        if job.work.is_shareable() && !job.was_left_out && !job.locks.iter().any(is_contended) {
             Locking::OnlyFree
         } else {
             Locking::Wait
@@ -114,8 +115,8 @@ impl Queue {
             }
     }
 
-    /// What runs next: the first that no running transaction keeps waiting, and those behind it that may join
-    /// it. Nobody overtakes another that waits for the same counter.
+    /// The jobs that run next: the first that no running transaction keeps waiting, and those behind it that may
+    /// join it. No job overtakes another at the same counter.
     pub(super) fn next(&mut self, now: Instant) -> Option<JobBatch> {
         if ![Locking::OnlyFree, Locking::Wait].into_iter().any(|locking| self.has_room(locking)) {
             return None;
@@ -154,23 +155,20 @@ impl Queue {
 
     /// Takes note of the end of a transaction. The jobs that it left out come first again, and wait for their
     /// locks this time.
-    pub(super) fn end(&mut self, locking: Locking, locks: &HashSet<i64>, left_out: Vec<Job>, now: Instant) {
+    pub(super) fn end(&mut self, locking: Locking, locks: &HashSet<i64>, left_out: LeftOut, now: Instant) {
         *self.running_of(locking) -= 1;
         for lock in locks {
             self.busy.remove(lock);
         }
-        if left_out.is_empty() {
-            return;
+        for mut job in left_out.jobs.into_iter().rev() {
+            job.was_left_out = true;
+            self.waiting.push_front(job);
         }
         if self.contended.len() >= MOST_CONTENDED {
             self.contended.retain(|_, until| now < *until);
         }
-        for job in left_out.into_iter().rev() {
-            if self.contended.len() < MOST_CONTENDED {
-                self.contended.extend(job.locks.iter().map(|lock| (*lock, now + CONTENDED_FOR)));
-            }
-            self.waiting.push_front(job);
-        }
+        let room = MOST_CONTENDED.saturating_sub(self.contended.len());
+        self.contended.extend(left_out.taken.into_iter().take(room).map(|lock| (lock, now + CONTENDED_FOR)));
     }
 
     /// Whether no task is about to start what can run. From now on one is.
@@ -178,12 +176,12 @@ impl Queue {
         !std::mem::replace(&mut self.is_starting, true)
     }
 
-    /// From now on, who adds a job has to start it.
+    /// From now on, adding a job needs another start.
     pub(super) fn end_start(&mut self) {
         self.is_starting = false;
     }
 
-    /// Whether somebody waits whom no task looks after. From now on one does.
+    /// Whether jobs wait and no task refuses them at their deadlines. From now on one does.
     pub(super) fn begin_watch(&mut self) -> bool {
         !self.waiting.is_empty() && !std::mem::replace(&mut self.is_watched, true)
     }
@@ -252,11 +250,13 @@ mod tests {
             .extend(job.locks.iter().map(|lock| (*lock, Instant::now() + Duration::from_secs(60))));
     }
 
-    /// All that runs ends, and did this much of it.
+    /// A transaction ends, and left out so many of its first jobs.
     fn end(queue: &mut Queue, batch: JobBatch, left_out: usize) {
         let mut jobs = batch.jobs;
         jobs.drain(left_out..);
-        queue.end(batch.locking, &batch.locks, jobs, Instant::now());
+        // Of each job, another node had the first lock.
+        let taken = jobs.iter().map(|job| job.locks[0]).collect();
+        queue.end(batch.locking, &batch.locks, LeftOut { jobs, taken }, Instant::now());
     }
 
     #[test]
@@ -291,6 +291,28 @@ mod tests {
         assert!(all.add(third).unwrap());
         let batch = all.next(Instant::now() + CONTENDED_FOR).unwrap();
         assert_eq!(batch.locking, Locking::OnlyFree, "a lock is not contended for ever");
+    }
+
+    #[test]
+    fn a_job_is_left_out_once_even_if_too_many_locks_are_contended_to_be_remembered() {
+        let take: Kind = Work::Take;
+        let (mut all, _answers) = queue(&[(take, &["a", "b"])]);
+        let batch = all.next(Instant::now()).unwrap();
+        let later = Instant::now() + Duration::from_secs(60);
+        all.contended = (0..).take(MOST_CONTENDED).map(|lock| (lock, later)).collect();
+        end(&mut all, batch, 1);
+        assert_eq!(all.contended.len(), MOST_CONTENDED);
+        assert_eq!(all.next(Instant::now()).unwrap().locking, Locking::Wait);
+    }
+
+    #[test]
+    fn only_the_lock_that_another_node_had_counts_as_contended() {
+        let take: Kind = Work::Take;
+        let (mut all, _answers) = queue(&[(take, &["a", "b"])]);
+        let batch = all.next(Instant::now()).unwrap();
+        let taken = batch.jobs[0].locks[0];
+        end(&mut all, batch, 1);
+        assert!(all.contended.keys().eq([&taken]));
     }
 
     #[test]
@@ -371,7 +393,7 @@ mod tests {
         let mut told = answers.iter_mut().map(|answer| answer.try_recv().ok().and_then(Result::err));
         assert_eq!(told.next().unwrap(), Some(StoreError::Busy), "a transaction has its key");
         assert_eq!(told.next().unwrap(), Some(StoreError::TimedOut), "its key is free");
-        assert_eq!(told.next().unwrap(), Some(StoreError::Busy), "somebody before it wants its key");
+        assert_eq!(told.next().unwrap(), Some(StoreError::Busy), "a job before it wants its key");
         assert_eq!(told.next().unwrap(), None, "it has time");
         assert_eq!(all.waiting.len(), 1);
     }
