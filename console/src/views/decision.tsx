@@ -1,0 +1,119 @@
+// One decision and its reason: by the token or link in the refusal, or by its correlation id.
+
+import type { Decision, DecisionDetail, Reading } from "../api";
+import { path, query } from "../api";
+import { Decisions, Gauge, KeyLink, Moment, Notice, Text, Verdict, When, link, useCall, why } from "../parts";
+import { reason, span } from "../words";
+
+/** Tokens are sealed, so they are long; ids of requests are not. */
+const isToken = (text: string) => /^[\w-]{100,}$/.test(text);
+
+export function DecisionView({ about }: { about: string }) {
+  const byToken = isToken(about);
+  const found = useCall<{ decisions: Decision[] }>(about && !byToken ? query("decisions", { id: about }) : null);
+  const latest = useCall<{ decisions: Decision[] }>(about ? null : query("decisions", { verdict: "deny", limit: 50 }), 5000);
+  const find = (event: SubmitEvent) => {
+    event.preventDefault();
+    const text = String(new FormData(event.currentTarget as HTMLFormElement).get("id") ?? "").trim();
+    // A whole link may be pasted too.
+    const id = decodeURIComponent(text.replace(/^.*#\/decision\//, ""));
+    if (id) location.hash = link("decision", id);
+  };
+  return (
+    <>
+      <div class="title">
+        <h1>Decision</h1>
+      </div>
+      <form class="filter" onSubmit={find}>
+        <input name="id" aria-label="Correlation id or token" placeholder="correlationId, token or link of a refusal" defaultValue={about} required maxLength={8192} />
+        <button type="submit" class="primary">
+          Find
+        </button>
+      </form>
+      {byToken && <Told token={about} />}
+      {found.error && <Notice tone="bad">{found.error}</Notice>}
+      {found.data?.decisions.length === 0 && (
+        <Notice tone="plain">
+          No decision with this id is in the journal of this node. It has the last 1000 decisions; other nodes have their own.
+        </Notice>
+      )}
+      {found.data?.decisions.map((decision) =>
+        decision.token ? <Told key={decision.token} token={decision.token} entry={decision} /> : <Entry key={`${decision.at} ${decision.policy}`} decision={decision} />,
+      )}
+      {!about && (
+        <>
+          <h2>Latest denials</h2>
+          <Decisions rows={latest.data?.decisions ?? []} none="Nothing was denied." />
+        </>
+      )}
+    </>
+  );
+}
+
+/** A decision with every rule, then and now. */
+function Told({ token, entry }: { token: string; entry?: Decision }) {
+  const { data, error } = useCall<DecisionDetail>(`decisions/${path(token)}`, 5000);
+  if (error && entry) return <Entry decision={entry} />;
+  if (error) return <Notice tone="bad">{error}</Notice>;
+  if (!data) return null;
+  const blocked = data.blocked !== undefined;
+  const without = data.reason ? `, without the store: ${reason(data.reason)}` : "";
+  const because = blocked ? `on the blocklist: ${data.blocked}` : data.rule ? `over the limit of rule ${data.rule}${without}` : `within all limits${without}`;
+  return (
+    <section class="card" aria-label="decision">
+      <div class="title">
+        <h3>
+          <Verdict>{blocked ? "blocked" : data.verdict}</Verdict>: <Text>{because}</Text> {entry?.code && <code>{entry.code}</code>}
+        </h3>
+      </div>
+      <p class="dim none">
+        <Moment>{data.at}</Moment>, <When>{data.at}</When> · policy <Text>{data.policy}</Text> · cost {data.cost}
+        {data.retry_after_ms !== null && ` · told to retry after ${span(data.retry_after_ms)}`} · id <Text>{data.id}</Text>
+      </p>
+      {entry?.listing?.reason && (
+        <p class="none">
+          Reason of the entry: <Text>{entry.listing.reason}</Text>
+        </p>
+      )}
+      {data.rules.map((rule) => (
+        <div key={rule.rule} class="then-now">
+          <h4>
+            <Text>{rule.rule}</Text> <KeyLink>{rule.key}</KeyLink>
+            {rule.exceeded && <span class={`count ${rule.observed ? "observe" : "deny"}`}> {rule.observed ? "would have denied" : "exceeded"}</span>}
+          </h4>
+          <Readings title="then" readings={rule.then} />
+          {rule.now ? <Readings title="now" readings={rule.now} /> : <p class="dim none">now: unknown, since the rule is gone or the store does not answer</p>}
+        </div>
+      ))}
+      {!data.complete && <p class="dim none">More rules applied than the token has room for.</p>}
+    </section>
+  );
+}
+
+const Readings = ({ title, readings }: { title: string; readings: Reading[] }) => (
+  <div class="readings">
+    <span class="dim">{title}</span>
+    <div>
+      {readings.map((reading) => (
+        <Gauge key={reading.limit} reading={reading} />
+      ))}
+    </div>
+  </div>
+);
+
+/** What the journal has of a decision without a token: a ban, or a lock. */
+const Entry = ({ decision }: { decision: Decision }) => (
+  <section class="card" aria-label="decision">
+    <h3>
+      <Verdict>{decision.listing && decision.verdict === "deny" ? "blocked" : decision.verdict}</Verdict>: <Text>{why(decision)}</Text>
+    </h3>
+    <p class="dim none">
+      <Moment>{decision.at}</Moment>, <When>{decision.at}</When> · policy <Text>{decision.policy}</Text>
+    </p>
+    {decision.keys.map(({ rule, key }) => (
+      <p class="none" key={rule}>
+        <span class="dim">{rule}</span> <KeyLink>{key}</KeyLink>
+      </p>
+    ))}
+  </section>
+);

@@ -1,0 +1,380 @@
+// Every view and every button, by mouse and by keyboard.
+import { createServer, request } from "node:http";
+import { join } from "node:path";
+import { ADMIN, KEYS, Server, freePort, go, openPage, overflows, root, signIn, until } from "./bench.mjs";
+
+const CONFIG = `${KEYS}store: memory
+rules:
+  everybody: { limits: 500/s burst 2000 }
+  user: { by: user, limits: [20/min, 500/day], overrides: { "batch": [2000/min] } }
+  address: { by: ip, limits: 30/min, on_exceed: observe }
+  login: { by: [user, ip], limits: 5/min, code: TOO_MANY_LOGINS }
+policies: { api: [everybody, user, address], login: [login] }
+guards: { signin: by account }
+`;
+
+const pictures = process.argv.includes("--screenshots");
+
+/** Takes a picture for the guide. */
+async function picture(page, name) {
+  if (pictures) await page.screenshot({ path: join(root, `docs/guides/console-${name}.png`) });
+}
+
+async function opened(browser, config = CONFIG) {
+  const server = await Server.start(config);
+  const page = await openPage(browser, server.url);
+  await signIn(page, ADMIN);
+  await page.getByText("live", { exact: true }).waitFor();
+  return { server, page };
+}
+
+/** Clicks a button of a card, and confirms in the dialog. */
+async function act(page, button, fill = async () => {}) {
+  await button.click();
+  const dialog = page.getByRole("dialog");
+  await fill(dialog);
+  await dialog.locator("button[type=submit]").click();
+  await dialog.waitFor({ state: "detached" });
+}
+
+const count = async (server, rule, key) => (await server.call("GET", `api/v1/counters/${rule}/${encodeURIComponent(key)}`)).body;
+
+export async function now_shows_rates_live_and_the_most_denied_keys(browser, assert) {
+  const { server, page } = await opened(browser);
+  const seconds = pictures ? 40 : 3;
+  for (let second = 0; second < seconds; second++) {
+    const users = ["ada", "bob", "carol", "dan", "eve", "frank"];
+    await Promise.all(users.map((user, at) => server.check("api", { user, ip: `203.0.113.${at}` }, 2 + ((second * (at + 2)) % 7))));
+    await server.check("login", { user: "eve", ip: "203.0.113.9" }, 4);
+    await page.waitForTimeout(900);
+  }
+  const login = page.getByRole("row").filter({ has: page.getByRole("button", { name: "login", exact: true }) });
+  await login.waitFor();
+  await until("the rate of denials is shown", async () => Number(await login.locator("td[data-name='denied/s']").innerText()) > 0);
+  const denied = page.locator("section", { hasText: "Most denied keys" });
+  await denied.getByRole("link", { name: "eve,203.0.113.9" }).waitFor();
+  await until("both charts have areas", async () => (await page.locator(".plot .area.allow[d^=M]").count()) === 1 && (await page.locator(".plot .area.deny[d^=M]").count()) === 1);
+  await picture(page, "now");
+  // One policy alone, chosen in the table and in the list.
+  await page.getByRole("button", { name: "login", exact: true }).click();
+  assert.equal(await page.getByLabel("Policy").inputValue(), "login");
+  await page.getByLabel("Policy").selectOption("");
+  // What comes later appears without a reload.
+  await server.check("api", { user: "gina", ip: "203.0.113.77" }, 60);
+  await page.getByRole("link", { name: "gina" }).first().waitFor();
+  // The cursor moves by keyboard.
+  await page.locator(".plot").first().focus();
+  await page.keyboard.press("ArrowLeft");
+  assert.match(await page.locator("figcaption").first().innerText(), /\d\d:\d\d:\d\d/);
+  // A click leads from a key to its limits.
+  await denied.getByRole("link", { name: "gina", exact: true }).click();
+  await page.getByRole("heading", { name: "Key gina" }).waitFor();
+  assert.deepEqual(page.faults, []);
+  await server.kill("SIGKILL");
+}
+
+export async function a_key_shows_every_limit_and_its_buttons_work(browser, assert) {
+  const { server, page } = await opened(browser);
+  const attempts = await server.check("api", { user: "ada", ip: "203.0.113.7" }, 25);
+  assert.equal(attempts.at(-1).allowed, false);
+  await page.keyboard.press("/");
+  await page.keyboard.type("ada");
+  await page.keyboard.press("Enter");
+  const card = page.getByRole("region", { name: "rule user" });
+  await card.getByText("20 of 20 used").waitFor();
+  await card.getByText("20 of 500 used").waitFor();
+  await page.getByText("over the limit of rule user").first().waitFor();
+  await picture(page, "key");
+  await act(page, card.getByRole("button", { name: "Reset" }));
+  await page.getByText("The counts of user ada are reset.").waitFor();
+  assert.equal((await count(server, "user", "ada")).limits[0].used, 0);
+  await act(page, card.getByRole("button", { name: "Override until" }), async (dialog) => {
+    await dialog.getByLabel("Limits").fill("nonsense");
+    await dialog.locator("button[type=submit]").click();
+    await dialog.getByRole("alert").waitFor();
+    await dialog.getByLabel("Limits").fill("7/min, 70/day");
+    await dialog.getByLabel("For").selectOption("1d");
+  });
+  await card.getByText(/has limits of its own, for (1d|23h 59m) more/).waitFor();
+  const overridden = await count(server, "user", "ada");
+  assert.deepEqual([overridden.overridden, overridden.limits.map((one) => one.limit)], [true, ["7/min", "70/day"]]);
+  await act(page, card.getByRole("button", { name: "Remove override" }));
+  await page.getByText("has the limits of its rule again").waitFor();
+  assert.equal((await count(server, "user", "ada")).overridden, false);
+  // Block and unblock.
+  await act(page, card.getByRole("button", { name: "Block" }), async (dialog) => {
+    await dialog.getByLabel("For").selectOption("1h");
+    await dialog.getByLabel("Reason", { exact: true }).fill("scraping");
+  });
+  await page.getByRole("cell", { name: "user=ada" }).waitFor();
+  const [blocked] = await server.check("api", { user: "ada", ip: "203.0.113.7" });
+  assert.equal(blocked.status, 403);
+  await act(page, page.getByRole("button", { name: "Unblock" }));
+  await page.getByText("No entry of the blocklist").waitFor();
+  assert.equal((await server.check("api", { user: "ada", ip: "203.0.113.7" }))[0].status, 200);
+  // An address, and a key of two fields.
+  await go(page, "key/203.0.113.7");
+  await page.getByRole("region", { name: "rule address" }).getByText("only observed").waitFor();
+  await act(page, page.getByRole("button", { name: "Block this address" }));
+  await page.getByRole("cell", { name: "203.0.113.7", exact: true }).first().waitFor();
+  await server.check("login", { user: "bob", ip: "203.0.113.8" }, 2);
+  await go(page, "key/bob,203.0.113.8");
+  await page.getByRole("region", { name: "rule login" }).getByText("2 of 5 used").waitFor();
+  // A cancelled dialog changes nothing.
+  await page.getByRole("button", { name: "Reset" }).first().click();
+  await page.keyboard.press("Escape");
+  await page.getByRole("dialog").waitFor({ state: "detached" });
+  assert.equal((await count(server, "login", "bob,203.0.113.8")).limits[0].used, 2);
+  assert.deepEqual(page.faults, []);
+  await server.kill("SIGKILL");
+}
+
+export async function a_decision_is_found_by_the_id_of_its_refusal(browser, assert) {
+  const { server, page } = await opened(browser);
+  await server.check("login", { user: "eve", ip: "203.0.113.9" }, 5);
+  const refused = await server.call("POST", "api/v1/check", { policy: "login", fields: { user: "eve", ip: "203.0.113.9" } });
+  assert.equal(refused.status, 429);
+  await go(page, "decision");
+  await page.getByRole("link", { name: refused.body.correlationId }).waitFor();
+  await page.getByLabel("Correlation id or token").fill(refused.body.correlationId);
+  await page.getByRole("button", { name: "Find" }).click();
+  const card = page.getByRole("region", { name: "decision" });
+  await card.getByText("over the limit of rule login").waitFor();
+  await card.getByText("TOO_MANY_LOGINS").waitFor();
+  await picture(page, "decision");
+  // What was read then, and what is read now.
+  assert.equal(await card.getByText("5 of 5 used").count(), 2);
+  await server.call("DELETE", "api/v1/counters/login/eve,203.0.113.9");
+  await card.getByText("0 of 5 used").waitFor();
+  assert.equal(await card.getByText("5 of 5 used").count(), 1);
+  // The same by the token alone, which needs no journal; and a pasted link.
+  const { token } = (await server.call("GET", `api/v1/decisions?id=${refused.body.correlationId}`)).body.decisions[0];
+  await page.getByLabel("Correlation id or token").fill(`https://limits.example/#/decision/${token}`);
+  await page.getByRole("button", { name: "Find" }).click();
+  await page.waitForURL(`**/#/decision/${token}`);
+  await card.getByText("over the limit of rule login").waitFor();
+  await go(page, `decision/${"A".repeat(200)}`);
+  await page.getByText("this is not the token of a decision").waitFor();
+  await go(page, `decision/${token}`);
+  await card.getByRole("link", { name: "eve,203.0.113.9" }).click();
+  await page.getByRole("region", { name: "rule login" }).getByText("0 of 5 used").waitFor();
+  await go(page, "decision/unknown");
+  await page.getByText("No decision with this id").waitFor();
+  assert.deepEqual(page.faults, []);
+  await server.kill("SIGKILL");
+}
+
+export async function the_link_in_a_refusal_leads_to_its_reason(browser, assert) {
+  const port = await freePort();
+  const server = new Server(`${CONFIG}denials: { link: "http://127.0.0.1:${port}/#/decision/{token}" }\n`, port);
+  await server.run();
+  await server.check("login", { user: "eve", ip: "203.0.113.9" }, 5);
+  const refused = await server.call("POST", "api/v1/check", { policy: "login", fields: { user: "eve", ip: "203.0.113.9" } });
+  const page = await openPage(browser, refused.body.decision_url);
+  await signIn(page, ADMIN);
+  const card = page.getByRole("region", { name: "decision" });
+  await card.getByText("over the limit of rule login").waitFor();
+  await card.getByText("told to retry after").waitFor();
+  assert.equal(await card.getByText("5 of 5 used").count(), 2);
+  assert.deepEqual(page.faults, []);
+  await server.kill("SIGKILL");
+}
+
+export async function rules_show_pressure_and_copy_as_valid_yaml(browser, assert) {
+  const { server, page } = await opened(browser);
+  await server.check("login", { user: "eve", ip: "203.0.113.9" }, 10);
+  await server.check("api", { user: "batch", ip: "203.0.113.9" }, 40);
+  await go(page, "rules");
+  const row = (name) => page.getByRole("row").filter({ has: page.locator("td[data-name=rule]").getByText(name, { exact: true }) });
+  await row("login").locator("td[data-name=pressure]", { hasText: "50 %" }).waitFor();
+  await row("address").locator("td[data-name=observed]", { hasText: "10" }).waitFor();
+  assert.equal(await row("address").locator("td[data-name=mode]").innerText(), "observed");
+  assert.match(await row("login").locator("td[data-name='last denial']").innerText(), /ago|now/);
+  await picture(page, "rules");
+  const copied = ["store: memory"];
+  for (const name of ["user", "address", "login", "everybody", "signin"]) {
+    await row(name).getByRole("button", { name: "Copy as YAML" }).click();
+    await page.getByLabel(`rule ${name} as YAML`).waitFor();
+    const text = await page.evaluate(() => navigator.clipboard.readText());
+    assert.equal(text.trim(), (await page.getByLabel(`rule ${name} as YAML`).innerText()).trim());
+    copied.push(copied.length === 1 ? text.trimEnd() : text.split("\n").slice(1).join("\n").trimEnd());
+  }
+  const { code, said } = await (async () => {
+    const other = new Server(`${copied.join("\n")}\npolicies: { all: [user, address, login, everybody, signin] }\n`, 0);
+    return other.command("check-config", "tollgate.yaml");
+  })();
+  assert.equal(code, 0, said);
+  assert.match(said, /20\/min|2000/);
+  await page.getByLabel("Filter rules").fill("log");
+  assert.equal(await page.getByRole("button", { name: "Copy as YAML" }).count(), 1);
+  assert.deepEqual(page.faults, []);
+  await server.kill("SIGKILL");
+}
+
+export async function guards_show_locks_and_lists_can_be_changed(browser, assert) {
+  const { server, page } = await opened(browser, CONFIG.replace("signin: by account", "signin: { policy: signin }").replace("login: [login] }", "login: [login], signin: [lock] }").replace("policies:", "  lock: { by: account, limits: ladder 2 lock 15m, secret: false }\n  hidden: { by: account, limits: ladder 2 +1s }\npolicies:").replace("signin: [lock]", "signin: [lock, hidden]"));
+  for (let attempt = 0; attempt < 2; attempt++) {
+    const begun = await server.call("POST", "api/v1/guards/signin/begin", { fields: { account: "zoe" } });
+    await server.call("POST", "api/v1/guards/finish", { ticket: begun.body.ticket, outcome: "failure" });
+  }
+  const begin = async () => (await server.call("POST", "api/v1/guards/signin/begin", { fields: { account: "zoe" } })).status;
+  assert.equal(await begin(), 429);
+  await go(page, "guards");
+  const locks = page.getByRole("region", { name: "locks of signin" });
+  await locks.getByRole("link", { name: "zoe" }).waitFor();
+  await act(page, page.getByRole("button", { name: "Add an entry" }), async (dialog) => {
+    await dialog.getByLabel("Target").fill("198.51.100.0/24");
+    await dialog.getByLabel("Reason", { exact: true }).fill("scraping");
+    await dialog.getByLabel("For").selectOption("7d");
+  });
+  await act(page, page.getByRole("button", { name: "Add an entry" }), async (dialog) => {
+    await dialog.getByLabel("Target").fill("user=batch");
+    await dialog.getByLabel("List").selectOption("allow");
+    await dialog.getByLabel("For").selectOption("");
+  });
+  const lists = page.getByRole("region", { name: "lists" });
+  await lists.getByRole("cell", { name: "198.51.100.0/24" }).waitFor();
+  await lists.getByRole("cell", { name: "user=batch" }).waitFor();
+  // A secret key is found by whom it is about.
+  const standing = page.getByRole("region", { name: "a user at signin" });
+  await standing.getByLabel("signin account").fill("zoe");
+  await standing.getByRole("button", { name: "Show failures" }).click();
+  await standing.getByText("locked, in").waitFor();
+  await act(page, standing.getByRole("button", { name: "Forget the failures" }));
+  await standing.getByText("The failures are forgotten.").waitFor();
+  assert.equal(await begin(), 200);
+  await locks.getByText("Nobody is locked.").waitFor();
+  for (let attempt = 0; attempt < 2; attempt++) {
+    const begun = await server.call("POST", "api/v1/guards/signin/begin", { fields: { account: "yan" } });
+    await server.call("POST", "api/v1/guards/finish", { ticket: begun.body.ticket, outcome: "failure" });
+  }
+  await act(page, locks.getByRole("button", { name: "Unlock" }));
+  await page.getByText("yan is unlocked.").waitFor();
+  await lists.getByLabel("Kind").selectOption("allow");
+  await lists.getByRole("cell", { name: "198.51.100.0/24" }).waitFor({ state: "detached" });
+  await lists.getByLabel("Filter the lists").fill("nothing-like-this");
+  await lists.getByText("No entries.").waitFor();
+  await lists.getByLabel("Filter the lists").fill("");
+  await act(page, lists.getByRole("button", { name: "Remove" }));
+  await page.getByText("user=batch is off the list.").waitFor();
+  assert.deepEqual((await server.call("GET", "api/v1/bans")).body.bans.map((one) => one.target), ["198.51.100.0/24"]);
+  assert.deepEqual(page.faults, []);
+  await server.kill("SIGKILL");
+}
+
+export async function mail_shows_lanes_and_messages_can_be_retried_and_cancelled(browser, assert) {
+  const { server, page } = await opened(browser, `${KEYS}store: memory
+rules: { sender: { by: sender, limits: 100/hour }, account: { by: [tenant, account], limits: 2/hour, on_exceed: defer } }
+policies: { accept: [sender], deliver: [account] }
+relay:
+  hostname: relay.example
+  listen: [{ smtp: "127.0.0.1:0" }]
+  queue: { dir: ./queue, min_free: 1KiB }
+  accept: accept
+  accounts:
+    default/main: { host: 127.0.0.1, port: ${await freePort()}, tls: none }
+`);
+  for (const to of ["bob@there.example", "carol@there.example", "dan@elsewhere.example"]) {
+    const sent = await server.call("POST", "api/v1/messages", { from: "ada@acme.example", to, subject: "hi", text: "hello" });
+    assert.equal(sent.status, 202);
+  }
+  await page.getByRole("link", { name: "Mail" }).click();
+  await page.getByRole("cell", { name: "there.example", exact: true }).waitFor();
+  await picture(page, "mail");
+  await page.getByLabel("Recipient").fill("bob@there.example");
+  await page.getByRole("button", { name: "Find" }).click();
+  await page.getByRole("link", { name: "carol@there.example" }).waitFor({ state: "detached" });
+  await page.getByRole("link", { name: "bob@there.example" }).click();
+  const message = page.getByRole("region", { name: "message" });
+  await act(page, message.getByRole("button", { name: "Retry now" }));
+  await page.getByText("It is tried now.").waitFor();
+  await act(page, message.getByRole("button", { name: "Cancel" }));
+  await message.getByText("cancelled").waitFor();
+  await page.getByRole("link", { name: "all mail" }).click();
+  await page.getByLabel("Status").selectOption("cancelled");
+  await page.getByRole("link", { name: "bob@there.example" }).waitFor();
+  // Lanes are paused and resumed.
+  const lane = page.getByRole("row").filter({ has: page.getByRole("cell", { name: "elsewhere.example", exact: true }) });
+  await act(page, lane.getByRole("button", { name: "Pause" }));
+  await lane.getByText("paused by an operator").waitFor();
+  await act(page, lane.getByRole("button", { name: "Resume" }));
+  await lane.getByText("paused by an operator").waitFor({ state: "detached" });
+  await go(page, "changes");
+  for (const action of ["mail.pause", "mail.resume", "message.retry", "message.cancel"]) {
+    await page.getByRole("cell", { name: action }).waitFor();
+  }
+  assert.deepEqual(page.faults, []);
+  await server.kill("SIGKILL");
+}
+
+export async function changes_name_what_was_changed_and_by_which_key(browser, assert) {
+  const { server, page } = await opened(browser);
+  await server.call("PUT", "api/v1/counters/user/ada", { limits: ["200/min"] });
+  await server.call("POST", "api/v1/bans", { target: "198.51.100.7", reason: "scraping" });
+  await server.call("DELETE", "api/v1/counters/user/ada/override");
+  await go(page, "changes");
+  const row = page.getByRole("row").filter({ hasText: "override.remove" });
+  await row.waitFor();
+  assert.match(await row.innerText(), /ops.*user\/ada.*200\/min/s);
+  assert.equal(await page.getByRole("row").count(), 4);
+  assert.deepEqual(page.faults, []);
+  await server.kill("SIGKILL");
+}
+
+export async function everything_fits_on_a_phone_and_works_by_keyboard(browser, assert) {
+  const { server, page } = await opened(browser);
+  await server.check("api", { user: "a-user-with-a-rather-long-name@some-domain.example", ip: "203.0.113.7" }, 25);
+  await page.setViewportSize({ width: 360, height: 740 });
+  for (const view of ["now", "key", "key/a-user-with-a-rather-long-name@some-domain.example", "decision", "rules", "guards", "changes"]) {
+    await go(page, view);
+    await page.getByRole("heading", { level: 1 }).waitFor();
+    await page.waitForTimeout(150);
+    assert.equal(await overflows(page), false, `${view} is wider than the phone`);
+  }
+  await go(page, "key/a-user-with-a-rather-long-name@some-domain.example");
+  await page.getByText("20 of 20 used").waitFor();
+  await page.setViewportSize({ width: 1200, height: 860 });
+  await page.locator("body").click({ position: { x: 5, y: 500 } });
+  await page.keyboard.press("4");
+  await page.getByRole("heading", { name: "Rules" }).waitFor();
+  await page.keyboard.press("1");
+  await page.getByRole("heading", { name: "Now" }).waitFor();
+  assert.deepEqual(page.faults, []);
+  await server.kill("SIGKILL");
+}
+
+export async function it_works_below_the_base_path_of_a_proxy(browser, assert) {
+  const server = await Server.start(CONFIG);
+  const port = await freePort();
+  const proxy = createServer((incoming, outgoing) => {
+    const prefix = "/ops/tollgate";
+    if (!incoming.url.startsWith(`${prefix}/`)) return outgoing.writeHead(404).end();
+    const { method, headers } = incoming;
+    const asked = request({ host: "127.0.0.1", port: server.port, method, path: incoming.url.slice(prefix.length), headers }, (answer) => {
+      outgoing.writeHead(answer.statusCode, answer.headers);
+      answer.pipe(outgoing);
+    });
+    outgoing.on("close", () => asked.destroy());
+    asked.on("error", () => outgoing.destroy());
+    incoming.pipe(asked);
+  });
+  await new Promise((done) => proxy.listen(port, "127.0.0.1", done));
+  try {
+    const page = await openPage(browser, `http://127.0.0.1:${port}/ops/tollgate/`);
+    await signIn(page, ADMIN);
+    await page.getByText("live", { exact: true }).waitFor();
+    assert.equal((await browser.cookies())[0].path, "/ops/tollgate/api/v1");
+    await server.check("api", { user: "ada", ip: "203.0.113.7" }, 3);
+    await go(page, "key/ada");
+    const card = page.getByRole("region", { name: "rule user" });
+    await card.getByText("3 of 20 used").waitFor();
+    await act(page, card.getByRole("button", { name: "Reset" }));
+    await page.getByText("are reset").waitFor();
+    assert.deepEqual(page.faults, []);
+    await page.close();
+  } finally {
+    proxy.closeAllConnections();
+    proxy.close();
+    await server.kill("SIGKILL");
+  }
+}
