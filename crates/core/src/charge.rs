@@ -6,6 +6,7 @@
 use alloc::sync::Arc;
 use core::ops::Range;
 
+use arrayvec::ArrayVec;
 use smallvec::SmallVec;
 
 use crate::Ticket;
@@ -30,7 +31,9 @@ pub struct Charges<'a> {
     pub calendar: SmallVec<[Page; 1]>,
     pub(crate) amounts: SmallVec<[(&'a str, u64); 1]>,
     pub(crate) text: KeyText,
-    list: SmallVec<[Charge<'a>; 6]>,
+    list: ArrayVec<Charge<'a>, { Charges::MOST }>,
+    takes: bool,
+    by_calendar: bool,
 }
 
 /// One rule at one key, with all its limits.
@@ -106,8 +109,10 @@ impl<'a> Charges<'a> {
             id,
             calendar: SmallVec::new(),
             amounts: SmallVec::new(),
-            list: SmallVec::new(),
+            list: ArrayVec::new(),
             text: KeyText::new(),
+            takes: false,
+            by_calendar: false,
         }
     }
 
@@ -117,6 +122,7 @@ impl<'a> Charges<'a> {
         self.amounts.clear();
         self.list.clear();
         self.text.clear();
+        (self.takes, self.by_calendar) = (false, false);
     }
 
     /// Adds a charge at a key of the plan's rule, with the attempt's cost.
@@ -150,7 +156,8 @@ impl<'a> Charges<'a> {
 
     #[inline(always)]
     fn add(&mut self, charge: Charge<'a>) {
-        assert!(self.list.len() < Self::MOST, "a policy has at most as many rules");
+        self.takes |= charge.cost > 0;
+        self.by_calendar |= charge.plan.has_calendar();
         self.list.push(charge);
     }
 
@@ -167,7 +174,7 @@ impl<'a> Charges<'a> {
     /// Whether any charge takes something.
     #[inline]
     pub fn takes(&self) -> bool {
-        self.list.iter().any(|charge| charge.cost > 0)
+        self.takes
     }
 
     /// Whether there is nothing to settle.
@@ -204,7 +211,7 @@ impl<'a> Charges<'a> {
     /// Whether any limit is a calendar limit.
     #[inline]
     pub fn by_calendar(&self) -> bool {
-        self.list.iter().any(|charge| charge.plan.has_calendar())
+        self.by_calendar
     }
 
     /// Adds a number that limits may bound, with its field.
@@ -252,7 +259,8 @@ impl<'a> Charges<'a> {
         now: Timestamp,
         outcome: &mut Outcome,
     ) -> Result<(), Stale> {
-        let mut draft = self.draft(now)?;
+        self.check_calendar(now)?;
+        let mut draft = self.draft_unchecked(now);
         self.weigh(states, &mut draft, outcome);
         let takes = outcome.allowed && !outcome.repeated;
         self.finish(states, &mut draft, outcome, takes);
@@ -317,17 +325,21 @@ impl<'a> Charges<'a> {
     }
 
     /// The draft of the charges at a time that their calendar covers.
-    #[inline]
     pub fn draft(&self, now: Timestamp) -> Result<Draft<'_>, Stale> {
-        let covered = |period: &Period| {
-            self.calendar.iter().any(|page| page.period == *period && page.end_at(now).is_some())
-        };
-        if self.by_calendar() && !self.periods().all(covered) {
-            return Err(Stale { now });
-        }
+        self.check_calendar(now)?;
         Ok(self.draft_unchecked(now))
     }
 
+    /// Whether the calendar covers this time.
+    #[inline]
+    fn check_calendar(&self, now: Timestamp) -> Result<(), Stale> {
+        let covered = |period: &Period| {
+            self.calendar.iter().any(|page| page.period == *period && page.end_at(now).is_some())
+        };
+        if self.by_calendar && !self.periods().all(covered) { Err(Stale { now }) } else { Ok(()) }
+    }
+
+    #[inline]
     fn draft_unchecked(&self, now: Timestamp) -> Draft<'_> {
         Draft {
             cost: self.cost,
@@ -379,10 +391,7 @@ impl<'a> Charges<'a> {
             let taken = takes && charge.cost > 0 && own.iter().all(|reading| reading.when == When::Now);
             outcome.taken |= u32::from(taken) << index;
             for ((limit, reading), state) in charge.plan.limits().iter().zip(own).zip(&mut states) {
-                if taken {
-                    limit.take(state, draft);
-                }
-                *reading = limit.read(state, reading.when, draft);
+                *reading = limit.conclude(state, reading.when, draft, taken);
             }
         }
     }

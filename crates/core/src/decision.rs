@@ -45,7 +45,7 @@ pub enum Origin {
     /// Without a counter: limits are switched off, or none applies.
     Fixed,
     /// By the blocklist, before anything was counted.
-    Barred,
+    Blocked,
 }
 
 /// The decision on one attempt: the verdict, and why.
@@ -65,12 +65,12 @@ pub struct Decision<'a> {
     /// The caller's id of the attempt, if it sent one. The engine sets it before it decides.
     pub correlation: Option<&'a str>,
     /// The fields of a blocked attempt, since it has no charges that show them.
-    pub barred_fields: &'a [(&'a str, &'a str)],
+    pub blocked_fields: &'a [(&'a str, &'a str)],
     /// The charge of the rule that denied, and the index of its first reading.
     bound: Option<(usize, usize)>,
     /// The same of the rule with the longest wait.
     slowest: Option<(usize, usize)>,
-    barred: Option<Arc<Listing>>,
+    blocked: Option<Arc<Listing>>,
 }
 
 /// One rule's part in a decision.
@@ -134,10 +134,10 @@ impl<'a> Decision<'a> {
             charges: Charges::new(Ticket(0), 1, None),
             outcome: Outcome::default(),
             correlation: None,
-            barred_fields: &[],
+            blocked_fields: &[],
             bound: None,
             slowest: None,
-            barred: None,
+            blocked: None,
         }
     }
 
@@ -157,7 +157,7 @@ impl<'a> Decision<'a> {
             self.retry = When::Now;
             self.bound = None;
             self.slowest = None;
-            self.barred = None;
+            self.blocked = None;
         }
         self.policy = Some(policy);
         (self.charges.ticket, self.charges.cost, self.charges.id) = (ticket, cost, id);
@@ -191,17 +191,17 @@ impl<'a> Decision<'a> {
     }
 
     /// Denies because of an entry of the blocklist.
-    pub fn bar(&mut self, listing: Arc<Listing>, now: Timestamp) {
+    pub fn block(&mut self, listing: Arc<Listing>, now: Timestamp) {
         self.outcome = Outcome { now, ..Outcome::default() };
-        self.origin = Origin::Barred;
+        self.origin = Origin::Blocked;
         self.verdict = Verdict::Deny;
         self.retry = listing.until.map_or(When::Never, |until| When::After(until.since(now)));
-        self.barred = Some(listing);
+        self.blocked = Some(listing);
     }
 
     /// The entry of the blocklist that blocks the attempt, if there is one.
-    pub fn barred(&self) -> Option<&Arc<Listing>> {
-        self.barred.as_ref()
+    pub fn blocked(&self) -> Option<&Arc<Listing>> {
+        self.blocked.as_ref()
     }
 
     /// The first charge that its rule denies during an outage.

@@ -260,6 +260,17 @@ impl Limit {
         with_kind!(self, kind => kind.read(state, when, draft))
     }
 
+    /// Takes the draft's cost if it is `taken`, and returns the reading, given when the draft conformed.
+    #[inline]
+    pub(crate) fn conclude(&self, state: &mut State, when: When, draft: &Draft<'_>, taken: bool) -> Reading {
+        with_kind!(self, kind => {
+            if taken {
+                kind.take(state, draft);
+            }
+            kind.read(state, when, draft)
+        })
+    }
+
     /// Refunds a take of the draft's ticket, or a part of it, as far as it still counts. The draft's cost and
     /// calendar must be those of the take.
     pub fn refund(&self, state: &mut State, draft: &Draft<'_>, refund: Refund) {

@@ -186,8 +186,8 @@ impl Lists {
 
     /// The entry that blocks an attempt with these fields, if there is one; of several, the one that lasts
     /// longest. The clock is read only if an entry matches.
-    pub fn bar(&self, fields: &[(&str, &str)], now: impl Fn() -> Timestamp) -> Option<&Arc<Listing>> {
-        let mut barred = None;
+    pub fn block(&self, fields: &[(&str, &str)], now: impl Fn() -> Timestamp) -> Option<&Arc<Listing>> {
+        let mut blocked = None;
         for (_, value) in fields.iter().filter(|(name, _)| self.is_address(name)) {
             let Some(address) = address_of(value) else { continue };
             let (mut found, mut allowed) = (None, false);
@@ -205,22 +205,22 @@ impl Lists {
             if allowed {
                 return None;
             }
-            barred = found.map_or(barred, |found| longest(barred, found));
+            blocked = found.map_or(blocked, |found| longest(blocked, found));
         }
         for listing in self.by_values(fields, &now) {
             if listing.stance == Stance::Allow {
                 return None;
             }
-            barred = longest(barred, listing);
+            blocked = longest(blocked, listing);
             // A configured entry applies again once the one set at run time has expired.
             let under = self.layers[CONFIGURED].at_target(&listing.target);
             if let Some(under) = under.filter(|under| under.is_live(&now))
                 && under.listing.stance == Stance::Block
             {
-                barred = longest(barred, &under.listing);
+                blocked = longest(blocked, &under.listing);
             }
         }
-        barred
+        blocked
     }
 
     /// Whether a target is on the allowlist.

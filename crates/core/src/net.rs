@@ -76,8 +76,9 @@ impl Net {
 
 /// The address at the start of a field's value, if there is one.
 pub(crate) fn address_of(value: &str) -> Option<IpAddr> {
-    let bare = value.split_once('/').map_or(value, |(bare, _)| bare);
-    bare.parse().ok().map(|address: IpAddr| address.to_canonical())
+    let parsed = |text: &str| text.parse().ok();
+    let address: Option<IpAddr> = parsed(value).or_else(|| parsed(value.split_once('/')?.0));
+    address.map(|address| address.to_canonical())
 }
 
 /// How many bits an address has.

@@ -6,6 +6,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use hashbrown::HashMap;
+use smallvec::{SmallVec, smallvec};
 
 pub use crate::attempt::Attempt;
 use crate::charge::Charges;
@@ -362,27 +363,25 @@ impl Policy {
         if let Some(id) = attempt.id {
             Attempt::check_id(id)?;
         }
-        // Few policies have more fields than fit on the stack.
-        let mut few = [None; 8];
-        let mut many = Vec::new();
-        let values = few.get_mut(..self.fields.len()).unwrap_or_else(|| {
-            many.resize(self.fields.len(), None);
-            &mut many
-        });
+        let mut values: SmallVec<[Option<&'a str>; 8]> = smallvec![None; self.fields.len()];
+        let values = &mut *values;
         self.find_values(attempt, roster, charges, values)?;
         if !self.derived.is_empty() {
             derived::fill(&self.derived, &self.fields, values)?;
         }
-        for (rule, step) in self.rules.iter().zip(&self.steps).filter(|(_, step)| step.enabled) {
-            step.charge(rule, values, charges)?;
+        for step in &self.steps {
+            step.charge(values, charges)?;
         }
         if charges.is_empty() && !self.allow_unmatched && !self.applies(values) {
-            return Err(Mistake::NoRuleApplies {
-                policy: self.name.to_string(),
-                fields: self.fields.iter().map(ToString::to_string).collect(),
-            });
+            return Err(self.unmatched());
         }
         Ok(())
+    }
+
+    #[cold]
+    fn unmatched(&self) -> Mistake {
+        let fields = self.fields.iter().map(ToString::to_string).collect();
+        Mistake::NoRuleApplies { policy: self.name.to_string(), fields }
     }
 
     /// The rule of a charge of [`Policy::charges`].
@@ -402,6 +401,7 @@ impl Policy {
         self.rules.is_empty() || self.steps.iter().any(|step| step.applies(values))
     }
 
+    #[inline]
     fn find_values<'a>(
         &'a self,
         attempt: &Attempt<'a>,
@@ -411,11 +411,9 @@ impl Policy {
     ) -> Result<(), Mistake> {
         let mut next = 0;
         for (index, (name, value)) in attempt.fields.iter().enumerate() {
-            let number = self.note_number(name, value, charges)?;
+            let number = !self.numbers.is_empty() && self.note_number(name, value, charges)?;
             match self.position_of(name, next) {
-                Some(index) if values[index].is_some() => {
-                    return Err(Mistake::RepeatedField { field: shown(name) });
-                }
+                Some(index) if values[index].is_some() => return Err(repeated(name)),
                 Some(index) => {
                     values[index] = Some(value);
                     next = index + 1;
@@ -439,7 +437,7 @@ impl Policy {
     }
 
     /// Records a number that a limit bounds. Returns whether it is one.
-    #[inline]
+    #[inline(never)]
     fn note_number<'a>(
         &'a self,
         name: &str,
@@ -448,7 +446,7 @@ impl Policy {
     ) -> Result<bool, Mistake> {
         let Some(known) = self.numbers.iter().find(|known| same(known, name)) else { return Ok(false) };
         if charges.amounts.iter().any(|(earlier, _)| *earlier == name) {
-            return Err(Mistake::RepeatedField { field: shown(name) });
+            return Err(repeated(name));
         }
         let amount = value
             .parse()
@@ -467,7 +465,7 @@ impl Policy {
     ) -> Result<(), Mistake> {
         let kind = roster.knows(name).ok_or_else(|| self.unknown(name))?;
         if before.iter().any(|(earlier, _)| same(earlier, name)) {
-            return Err(Mistake::RepeatedField { field: shown(name) });
+            return Err(repeated(name));
         }
         kind.check(value).map_err(|error| Mistake::BadValue { field: shown(name), error })
     }
@@ -480,6 +478,11 @@ impl Policy {
             near: nearest(name, self.fields()),
         }
     }
+}
+
+#[cold]
+fn repeated(name: &str) -> Mistake {
+    Mistake::RepeatedField { field: shown(name) }
 }
 
 /// Whether two names are equal. Names are short, so calling a comparison function would take longer than

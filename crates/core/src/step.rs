@@ -18,8 +18,9 @@ use crate::rule::{Field, Rule};
 /// One rule of a policy.
 #[derive(Clone, Debug)]
 pub(crate) struct RuleStep {
+    rule: Arc<Rule>,
     parts: SmallVec<[KeyPart; Rule::MOST_FIELDS]>,
-    pub(crate) enabled: bool,
+    enabled: bool,
     enforced: bool,
     /// Whether there is any limit for keys without an override.
     limited: bool,
@@ -37,9 +38,10 @@ struct KeyPart {
 
 impl RuleStep {
     /// The step of a rule. Missing fields are added to the policy's.
-    pub(crate) fn new(rule: &Rule, fields: &mut Vec<Arc<str>>) -> Self {
+    pub(crate) fn new(rule: &Arc<Rule>, fields: &mut Vec<Arc<str>>) -> Self {
         let part = |field: &Field| KeyPart { index: position(fields, &field.name), kind: field.kind };
         Self {
+            rule: Arc::clone(rule),
             parts: rule.by.iter().map(part).collect(),
             enabled: rule.enabled,
             enforced: !rule.observes(),
@@ -53,15 +55,19 @@ impl RuleStep {
         self.parts.iter().all(|part| values[usize::from(part.index)].is_some())
     }
 
-    /// Charges its rule for these values of the policy's fields, unless a field of its key is absent.
+    /// Charges its rule for these values of the policy's fields, unless it is switched off or a field of its
+    /// key is absent.
     #[inline]
     pub(crate) fn charge<'a>(
-        &self,
-        rule: &'a Rule,
+        &'a self,
         values: &[Option<&'a str>],
         charges: &mut Charges<'a>,
     ) -> Result<(), Mistake> {
-        let Some(key) = self.key(rule, values, charges)? else { return Ok(()) };
+        if !self.enabled {
+            return Ok(());
+        }
+        let rule = &*self.rule;
+        let Some(key) = self.key(values, charges)? else { return Ok(()) };
         let plan = if self.overridden { rule.plan_at(charges.key_text(&key)) } else { &rule.plan };
         // Mostly the plan need not be read.
         if self.limited && !self.overridden || !plan.limits().is_empty() {
@@ -76,14 +82,13 @@ impl RuleStep {
     /// copied.
     #[inline]
     fn key<'a>(
-        &self,
-        rule: &'a Rule,
+        &'a self,
         values: &[Option<&'a str>],
         charges: &mut Charges<'a>,
     ) -> Result<Option<Key<'a>>, Mistake> {
         let value = |part: &KeyPart| values[usize::from(part.index)];
         match &*self.parts {
-            [] => return Ok(Some(Key::Borrowed(&rule.name))),
+            [] => return Ok(Some(Key::Borrowed(&self.rule.name))),
             [part] => match value(part) {
                 None => return Ok(None),
                 Some(value) if part.kind.is_plain(value) => return Ok(Some(Key::Borrowed(value))),
@@ -91,11 +96,22 @@ impl RuleStep {
             },
             _ => {}
         }
+        self.write_key(values, charges)
+    }
+
+    /// As [`RuleStep::key`], written.
+    #[inline(never)]
+    fn write_key<'a>(
+        &self,
+        values: &[Option<&'a str>],
+        charges: &mut Charges<'a>,
+    ) -> Result<Option<Key<'a>>, Mistake> {
+        let value = |part: &KeyPart| values[usize::from(part.index)];
         let start = charges.text.len();
         let written =
             key::write_all(self.parts.iter().map(|part| (part.kind, value(part))), &mut charges.text);
         let bad = |(index, error): (usize, ValueError)| {
-            let field = rule.by[index].name.to_string();
+            let field = self.rule.by[index].name.to_string();
             Mistake::BadValue { field, error }
         };
         if written.map_err(bad)? == Presence::Absent {
@@ -107,6 +123,7 @@ impl RuleStep {
 }
 
 /// The cost of an attempt at a rule that counts a field.
+#[inline(never)]
 fn count(rule: &Rule, field: &Arc<str>, charges: &Charges<'_>) -> Result<u64, Mistake> {
     if charges.cost == 0 {
         return Ok(0);

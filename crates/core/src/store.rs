@@ -43,10 +43,15 @@ pub trait Store: Send + Sync {
     /// holds. Plain counts stay.
     fn retract<'a>(&'a self, charges: &'a Charges<'_>) -> Answer<'a, ()>;
 
-    /// Is ready when everything that was taken so far survives a crash of this process. A store that keeps
-    /// counters only in memory promises nothing and is ready at once; so is one whose server has its own
+    /// Marks everything that was taken so far, for [`Store::durable`].
+    fn mark(&self) -> SaveMark {
+        SaveMark::default()
+    }
+
+    /// Is ready when everything that was taken before the mark survives a crash of this process. A store that
+    /// keeps counters only in memory promises nothing and is ready at once; so is one whose server has its own
     /// settings for that.
-    fn durable(&self) -> Answer<'_, ()> {
+    fn durable(&self, _mark: SaveMark) -> Answer<'_, ()> {
         Answer::ready(Ok(()))
     }
 
@@ -81,6 +86,13 @@ pub trait Records: Send + Sync {
     /// signs receipts with them.
     fn secret(&self) -> Answer<'_, [u8; 32]>;
 }
+
+/// A moment between two savings of a store. Takes before it are in every saving that begins after it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SaveMark(
+    /// How many savings had begun.
+    pub u64,
+);
 
 /// How many edits of one call every store makes all or not at all.
 pub const MOST_TOGETHER: usize = 1_000;

@@ -29,6 +29,8 @@ pub enum Namespace {
     Locks,
     /// Accounts that the mail relay sends through.
     Accounts,
+    /// Reports of the nodes that share a store. Each expires soon.
+    Nodes,
 }
 
 /// A change of one entry. A store makes it only if the entry is as expected.
@@ -102,7 +104,8 @@ pub struct VersionedMap {
 
 impl Namespace {
     /// Every namespace.
-    pub const ALL: [Self; 5] = [Self::Config, Self::Lists, Self::Pauses, Self::Locks, Self::Accounts];
+    pub const ALL: [Self; 6] =
+        [Self::Config, Self::Lists, Self::Pauses, Self::Locks, Self::Accounts, Self::Nodes];
 
     /// Its name.
     pub const fn name(self) -> &'static str {
@@ -112,6 +115,15 @@ impl Namespace {
             Self::Pauses => "pauses",
             Self::Locks => "locks",
             Self::Accounts => "accounts",
+            Self::Nodes => "nodes",
+        }
+    }
+
+    /// After how long without a change a store may forget the whole namespace; `None` if never.
+    pub const fn idle_after(self) -> Option<Span> {
+        match self {
+            Self::Config | Self::Lists | Self::Pauses | Self::Locks | Self::Accounts => None,
+            Self::Nodes => Some(Span::from_secs(3_600)),
         }
     }
 
@@ -123,6 +135,7 @@ impl Namespace {
             Self::Pauses => 4_000,
             Self::Locks => 10_000,
             Self::Accounts => 10_000,
+            Self::Nodes => 200,
         }
     }
 

@@ -13,19 +13,24 @@ mod auth;
 mod bans;
 mod body;
 mod check;
+mod console;
 mod consumers;
 mod counters;
+mod decision;
 mod endpoint;
 mod exposition;
 mod forward_auth;
 mod guards;
 mod holds;
 mod incoming;
+mod keys;
 mod limits;
+mod live;
 mod mail_shape;
 mod messages;
 mod metrics;
 mod openapi;
+mod overrides;
 mod paced;
 mod page;
 mod pages;
@@ -34,9 +39,12 @@ mod policies;
 mod problem;
 mod refund;
 mod routes;
+mod rules;
+mod session;
 mod shown;
 mod status;
 mod submit;
+mod top;
 mod view;
 mod waiting;
 
@@ -47,6 +55,7 @@ use axum::body::Bytes;
 use axum::extract::{Request, State};
 use prometheus_client::registry::Registry;
 use tokio::sync::Semaphore;
+use tollgate_core::Clock;
 use tollgate_engine::{Admissions, Engine, Pacer};
 use tollgate_relay::Relay;
 
@@ -54,6 +63,7 @@ pub use auth::{AccessKey, AccessKeys, MailTenant, Role};
 use endpoint::Endpoint;
 pub use forward_auth::{ForwardAuth, ForwardAuthSettings};
 pub use incoming::{MOST_BODY_BYTES_IN_TOTAL, MOST_BODY_BYTES_PER_CONNECTION, Peer};
+pub use live::Live;
 use problem::Problem;
 pub use problem::TooLate;
 pub use routes::{KnownRoutes, RouteInfo};
@@ -76,6 +86,10 @@ pub struct HttpParts {
     pub forward_auth: Arc<ForwardAuth>,
     /// The mail relay; `None` if there is none.
     pub relay: Option<Arc<Relay>>,
+    /// What happens now; its owner calls it once a second.
+    pub live: Arc<Live>,
+    /// The time of sessions and changes.
+    pub clock: Arc<dyn Clock>,
     /// The program's own metrics; those of the engine and of this door are added.
     pub registry: Registry,
 }
@@ -96,6 +110,9 @@ pub(crate) struct App {
     pub(crate) forward_auth: Arc<ForwardAuth>,
     pub(crate) warned: forward_auth::Warnings,
     pub(crate) relay: Option<Arc<Relay>>,
+    pub(crate) live: Arc<Live>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) changes: audit::Changes,
     pub(crate) registry: Registry,
     pub(crate) meters: metrics::HttpMeters,
     pub(crate) openapi: Bytes,
@@ -134,6 +151,9 @@ pub fn router(parts: HttpParts) -> Router {
         forward_auth: parts.forward_auth,
         warned: forward_auth::Warnings::default(),
         relay: parts.relay,
+        live: parts.live,
+        clock: parts.clock,
+        changes: audit::Changes::default(),
         registry,
         meters,
         openapi,
@@ -169,6 +189,8 @@ fn all() -> Vec<Endpoint> {
         guards::endpoints(),
         holds::endpoints(),
         counters::endpoints(),
+        keys::endpoints(),
+        rules::endpoints(),
         bans::endpoints(),
         policies::endpoints(),
         routes::endpoints(),
@@ -177,7 +199,13 @@ fn all() -> Vec<Endpoint> {
         messages::endpoints(),
         submit::endpoints(),
         view::endpoints(),
+        decision::endpoints(),
+        top::endpoints(),
+        live::endpoints(),
+        audit::endpoints(),
+        session::endpoints(),
         status::endpoints(),
+        console::endpoints(),
     ];
     groups.into_iter().flatten().collect()
 }
@@ -193,6 +221,9 @@ mod tests {
                 endpoint.pattern
             })
             .collect();
-        assert_eq!(paths, ["/livez", "/readyz", "/api/v1/openapi.json"]);
+        assert_eq!(
+            paths,
+            ["/livez", "/readyz", "/api/v1/openapi.json", "/", "/console.js", "/console.css", "/console.svg",]
+        );
     }
 }

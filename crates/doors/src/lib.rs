@@ -5,6 +5,6 @@
 pub mod http;
 
 pub use http::{
-    AccessKey, AccessKeys, ForwardAuth, ForwardAuthSettings, HttpParts, KnownRoutes, LONGEST_WAIT,
+    AccessKey, AccessKeys, ForwardAuth, ForwardAuthSettings, HttpParts, KnownRoutes, LONGEST_WAIT, Live,
     MailTenant, Patience, Peer, Role, RouteInfo, TooLate, is_upload, router,
 };

@@ -106,7 +106,7 @@ fn allowed(door: &Door, decision: &Decision<'_>, policy: &str) -> Value {
 
 /// A rule and its key, as in a detail.
 fn place(door: &Door, line: &Line<'_>) -> String {
-    let (name, key) = (&*line.rule.name, door.engine.shown_key(line.rule, line.key));
+    let (name, key) = (&*line.rule.name, door.engine.observer.shown_key(line.rule, line.key));
     if line.rule.by.is_empty() { name.to_owned() } else { format!("{name} {key}") }
 }
 
@@ -125,7 +125,7 @@ fn because(door: &Door, decision: &Decision<'_>) -> String {
 
 fn refused(door: &Door, decision: &Decision<'_>) -> Value {
     let line = decision.denied_by().unwrap();
-    let key = door.engine.shown_key(line.rule, line.key);
+    let key = door.engine.observer.shown_key(line.rule, line.key);
     let (limit, _) = line.binding().unwrap();
     let name = &*line.rule.name;
     let (who, because) = (place(door, &line), because(door, decision));
@@ -184,7 +184,7 @@ fn rule_shown(door: &Door, decision: &Decision<'_>, line: &Line<'_>) -> Value {
     });
     let (limit, reading) = line.binding().unwrap();
     json!({
-        "rule": *line.rule.name, "key": door.engine.shown_key(line.rule, line.key), "limit": limit.to_string(),
+        "rule": *line.rule.name, "key": door.engine.observer.shown_key(line.rule, line.key), "limit": limit.to_string(),
         "capacity": reading.capacity, "remaining": reading.remaining,
         "reset_after": reset(&reading).map(|reset| reset.as_secs_ceil()),
         "reset_after_ms": reset(&reading).map(|reset| reset.as_millis_ceil()),

@@ -39,7 +39,7 @@ fn configured() -> Door {
 }
 
 #[tokio::test]
-async fn whoever_is_barred_gets_403_without_rate_limit_headers_and_takes_nothing() {
+async fn whoever_is_blocked_gets_403_without_rate_limit_headers_and_takes_nothing() {
     let door = Door::open();
     let set = ban(&door, json!({ "target": "203.0.113.0/24", "for": "1h", "reason": "scraping" })).await;
     assert_eq!(set.status, 200);
@@ -57,7 +57,7 @@ async fn whoever_is_barred_gets_403_without_rate_limit_headers_and_takes_nothing
     let expected = json!({
         "type": "/problems/banned", "title": "Banned", "status": 403, "detail": "banned; retry after 3600 s",
         "correlationId": "req-1", "error": "banned", "allowed": false, "verdict": "deny", "policy": "orders",
-        "origin": "barred", "retry_after": 3600, "retryAfter": 3600, "retry_after_ms": 3_600_000, "rules": [],
+        "origin": "blocked", "retry_after": 3600, "retryAfter": 3600, "retry_after_ms": 3_600_000, "rules": [],
     });
     assert_eq!(reply.json(), expected);
     assert_eq!(reply.header("content-type"), Some("application/problem+json"));
@@ -86,7 +86,7 @@ async fn a_reason_is_told_only_if_it_is_public() {
 }
 
 #[tokio::test]
-async fn every_way_to_ask_for_a_decision_is_barred() {
+async fn every_way_to_ask_for_a_decision_is_blocked() {
     let door = Door::open();
     ban(&door, json!({ "fields": { "account": 7 } })).await;
     let fields = json!({ "account": "7" });
@@ -152,7 +152,7 @@ async fn entries_are_set_shown_and_removed() {
         let reply = door.send(Method::DELETE, "/api/v1/bans/203.0.113.9", &boss, vec![]).await;
         assert_eq!(reply.json(), json!({ "removed": removed, "configured": false }));
     }
-    assert!(door.engine.listings(None, 9, |_| true).is_empty());
+    assert!(door.engine.lists.page(None, 9, |_| true).is_empty());
 }
 
 #[tokio::test]
@@ -255,21 +255,21 @@ async fn bad_input_is_a_400_that_says_what_would_be_right() {
     for target in ["bob", "203.0.113.7%2F24", "%FF"] {
         assert_eq!(door.delete(&format!("/api/v1/bans/{target}")).await.status, 400, "{target}");
     }
-    assert!(door.engine.listings(None, 1, |_| true).is_empty());
+    assert!(door.engine.lists.page(None, 1, |_| true).is_empty());
 }
 
 #[tokio::test]
 async fn lists_that_are_full_say_so() {
     let door = Door::open();
     let wish = |number: u32| Wish {
-        target: door.engine.target(&format!("account={number}")).unwrap(),
+        target: door.engine.lists.target(&format!("account={number}")).unwrap(),
         stance: Stance::Block,
         lasts: None,
         reason: "".into(),
         told: false,
         author: Author::Key("ops".into()),
     };
-    door.engine.list((0..200_000).map(wish).collect()).await.unwrap();
+    door.engine.lists.put((0..200_000).map(wish).collect()).await.unwrap();
     let full = ban(&door, json!({ "target": "10.0.0.1" })).await;
     assert_eq!((full.status, full.json()["type"].clone()), (409, json!("/problems/list-full")));
     assert!(full.detail().starts_with("200000 entries were set at run time, and no more can be"));
@@ -290,7 +290,7 @@ async fn a_store_that_cannot_answer_sets_nothing() {
     }
     let reply = ban(&door, json!({ "target": "10.0.0.1" })).await;
     assert_eq!((reply.status, reply.json()["type"].clone()), (503, json!("/problems/store-unavailable")));
-    assert!(door.engine.listings(None, 1, |_| true).is_empty());
+    assert!(door.engine.lists.page(None, 1, |_| true).is_empty());
 }
 
 #[tokio::test]
@@ -317,8 +317,8 @@ async fn a_ban_by_a_rule_is_seen_in_the_lists_the_journal_and_the_metrics() {
     let of = |origin: &str| {
         journal["decisions"].as_array().unwrap().iter().find(|entry| entry["origin"] == origin).cloned()
     };
-    let barred = of("barred").unwrap();
-    assert_eq!((&barred["rule"], &barred["key"]), (&Value::Null, &json!("203.0.113.7")));
+    let blocked = of("blocked").unwrap();
+    assert_eq!((&blocked["rule"], &blocked["key"]), (&Value::Null, &json!("203.0.113.7")));
     let banned: Vec<Value> = journal["decisions"]
         .as_array()
         .unwrap()
@@ -334,7 +334,7 @@ async fn a_ban_by_a_rule_is_seen_in_the_lists_the_journal_and_the_metrics() {
         "tollgate_list_entries{kind=\"allow\"} 0",
         "tollgate_bans_total{rule=\"login\"} 1",
         "tollgate_bans_missed_total 0",
-        "tollgate_decisions_total{policy=\"login\",rule=\"\",outcome=\"barred\"} 1",
+        "tollgate_decisions_total{policy=\"login\",rule=\"\",outcome=\"blocked\"} 1",
     ] {
         assert!(page.contains(line), "{line}");
     }

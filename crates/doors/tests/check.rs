@@ -238,7 +238,7 @@ async fn several_attempts_are_decided_one_after_the_other() {
     assert!(decisions[0]["receipt"].is_string());
     assert_eq!(decisions[1]["denied_by"], "sender");
     assert_eq!(decisions[1]["retry_after"], 3_600);
-    let detail = "expected a whole number of at least 0, not the number -1, at line 1 column 10";
+    let detail = "expected a whole number of at least 0, not the number -1, at `cost`";
     assert_eq!(decisions[2]["detail"], detail);
     assert_eq!(decisions[3]["detail"], "there is no policy `mail.acept`; did you mean `mail.accept`?");
     assert_eq!(decisions[4]["rules"][1]["remaining"], 0);

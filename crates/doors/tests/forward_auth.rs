@@ -35,11 +35,11 @@ async fn the_client_is_whom_a_trusted_proxy_names_and_else_the_proxy() {
 }
 
 #[tokio::test]
-async fn whoever_is_barred_is_refused_by_a_policy_that_does_not_ask_for_addresses() {
+async fn whoever_is_blocked_is_refused_by_a_policy_that_does_not_ask_for_addresses() {
     let door = trusting();
     door.post("/api/v1/bans", json!({ "target": "203.0.113.0/24", "for": "1h" })).await;
-    let barred = [("x-forwarded-for", "203.0.113.7"), ("x-forwarded-uri", "/?q=1")];
-    let reply = ask(&door, "search", &barred).await;
+    let blocked = [("x-forwarded-for", "203.0.113.7"), ("x-forwarded-uri", "/?q=1")];
+    let reply = ask(&door, "search", &blocked).await;
     assert_eq!((reply.status, reply.json()["type"].clone()), (403, json!("/problems/banned")));
     assert_eq!(reply.header("retry-after"), Some("3600"));
     assert!(reply.headers_like("x-ratelimit").is_empty());

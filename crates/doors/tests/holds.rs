@@ -150,7 +150,7 @@ async fn a_hold_needs_an_id() {
     let door = Door::open();
     let reply =
         door.post("/api/v1/holds", json!({ "policy": "jobs", "fields": { "account": "acme" } })).await;
-    assert_eq!((reply.status, &*reply.detail()), (400, "`id` is missing, at line 1 column 45"));
+    assert_eq!((reply.status, &*reply.detail()), (400, "`id` is missing"));
     let reply = door.post("/api/v1/holds", json!({ "policy": "jobs", "id": "1", "dry_run": true })).await;
     assert!(
         reply.detail().starts_with("`dry_run` is not known here; known are: `policy`,"),
@@ -182,10 +182,7 @@ async fn a_receipt_gives_back_once() {
             "{unreadable}"
         );
     }
-    assert_eq!(
-        door.post("/api/v1/refund", json!({})).await.detail(),
-        "`receipt` is missing, at line 1 column 2"
-    );
+    assert_eq!(door.post("/api/v1/refund", json!({})).await.detail(), "`receipt` is missing");
     assert_eq!(door.get("/api/v1/counters/trial/acme").await.json()["limits"][0]["used"], 2);
     assert_eq!(Door::without_store().post("/api/v1/refund", give.clone()).await.status, 503);
     let forgetful = Door::with(door::policies(), Vec::new(), door::StoreKind::Forgetful);

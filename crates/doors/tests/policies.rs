@@ -293,7 +293,7 @@ async fn routes_are_shown_with_what_they_pass_and_why() {
 async fn a_route_that_is_gone_can_still_be_seen_and_freed() {
     let door = Door::open();
     make(&door, json!({ "name": "made", "limits": "9/hour" })).await;
-    door.engine.assign_route("gone", "made").await.unwrap();
+    door.engine.config.assign_route("gone", "made").await.unwrap();
     let shown =
         json!({ "route": "gone", "path": null, "policy": "made", "assigned": "made", "configured": null });
     let all = door.get("/api/v1/routes").await.json();
@@ -362,7 +362,7 @@ async fn many_consumers_are_listed_in_order_whatever_the_size_of_a_page() {
     let door = Door::open();
     let mut expected: Vec<String> = (0..60).map(|number| format!("c{}", number * 37 % 60)).collect();
     for id in &expected {
-        door.engine.set_override("consumer", id, vec!["9/hour".parse().unwrap()]).await.unwrap();
+        door.engine.config.set_override("consumer", id, vec!["9/hour".parse().unwrap()]).await.unwrap();
     }
     expected.sort();
     for limit in [1, 7, 59, 60, 61] {

@@ -14,8 +14,9 @@ use std::task::{Context, Poll, Waker};
 use arc_swap::Guard;
 use tollgate_core::{Attempt, Decision, Policy, Span, Verdict};
 
-use crate::engine::{Engine, Fault, Manner, Snapshot};
+use crate::engine::{Engine, Fault, Manner};
 use crate::leases::{Lease, Leases};
+use crate::live_config::Snapshot;
 use crate::owned_attempt::OwnedAttempt;
 use crate::pacer::{Ask, Bound, Pacer};
 use crate::taken::Taken;
@@ -270,7 +271,7 @@ impl<F> Seeing<F> {
     {
         let lease: Option<Lease> =
             self.leases.and_then(|leases| Some(leases.keep(decision, decision.charges.id?)));
-        ((self.see)(engine, decision), Taken::new(engine, decision, lease, self.unsettled))
+        ((self.see)(engine, decision), Taken::new(&engine.counters, decision, lease, self.unsettled))
     }
 
     fn admission<T>(self, engine: &Arc<Engine>, decision: &Decision<'_>) -> Admission<T>

@@ -1,10 +1,8 @@
 //! Bans by rules: a key that a rule keeps denying is put on the blocklist.
 //!
-//!
 //! A decision only records its denial, whether the store denied the attempt or this node's denial cache did.
 //! The periodic task counts the recorded denials in the store like any other attempt, so that all nodes count
 //! together, and bans. No decision waits for this.
-//!
 //!
 //! The recorded denials are bounded: beyond [`MOST_NOTED`] keys between two rounds, denials are not counted,
 //! and a metric counts those. If the reply to a count is lost, the count is not repeated, so no key is banned
@@ -21,14 +19,22 @@ use tollgate_core::{
     Timestamp, Verdict, When,
 };
 
-use crate::engine::Aim;
-use crate::engine::Engine;
+use crate::counters::{Aim, Counters};
 use crate::journal::Entry;
-use crate::lists::ListFault;
+use crate::lists::{ListFault, LiveLists};
+use crate::observer::Observer;
 use crate::ticket;
 
+/// Bans keys that rules keep denying.
+pub(crate) struct Bans {
+    denials: Denials,
+    lists: Arc<LiveLists>,
+    counters: Arc<Counters>,
+    observer: Arc<Observer>,
+}
+
 /// Denials that are recorded and not counted yet.
-pub(crate) struct Denials {
+struct Denials {
     shards: [Mutex<HashMap<Spotted, Noted>>; SHARDS],
     hasher: RandomState,
 }
@@ -63,7 +69,7 @@ pub(crate) const MOST_NOTED: usize = 16_384;
 const MOST_COUNTED: usize = 512;
 
 impl Denials {
-    pub(crate) fn new() -> Self {
+    fn new() -> Self {
         Self { shards: Default::default(), hasher: RandomState::new() }
     }
 
@@ -86,9 +92,13 @@ impl Denials {
     }
 }
 
-impl Engine {
+impl Bans {
+    pub(crate) fn new(lists: Arc<LiveLists>, counters: Arc<Counters>, observer: Arc<Observer>) -> Self {
+        Self { denials: Denials::new(), lists, counters, observer }
+    }
+
     /// Records a denial for every exceeded rule that bans.
-    pub(crate) fn note_denial(&self, decision: &Decision<'_>) {
+    pub(crate) fn note(&self, decision: &Decision<'_>) {
         // A denial by a node's share of a limit, or without a limit, does not exceed the limit itself.
         if decision.verdict != Verdict::Deny || decision.origin != Origin::Store {
             return;
@@ -99,15 +109,15 @@ impl Engine {
         for line in decision.lines().filter(|line| banning_of(line.rule).is_some() && line.exceeded()) {
             let counter = Spotted { rule: Arc::clone(&line.rule.name), key: line.key.into() };
             if !self.denials.note(counter, 1, &decision.policy().name) {
-                self.live_lists.meters.missed.inc();
+                self.lists.meters.missed.inc();
             }
         }
     }
 
     /// Counts the recorded denials, and bans.
-    pub(crate) async fn count_denials(&self) {
+    pub(crate) async fn count(&self) {
         let mut noted = self.denials.take().into_iter();
-        let pinned = self.pin();
+        let pinned = self.counters.pin();
         let mut bans = Vec::new();
         for (counter, Noted { denials, policy }) in noted.by_ref().take(MOST_COUNTED) {
             let rule = pinned.policies.rule(&counter.rule);
@@ -127,7 +137,7 @@ impl Engine {
     }
 
     /// Drops the recorded denials: the store cannot be used, and they would be counted too late.
-    pub(crate) fn forget_denials(&self) {
+    pub(crate) fn forget(&self) {
         self.denials.take();
     }
 
@@ -139,23 +149,23 @@ impl Engine {
         let mut charges = Charges::new(ticket::next(), denials, None);
         charges.push(&plan, &counter.key, true);
         let mut outcome = Outcome::default();
-        let counted = self.ask(self.settle(&*self.store, Aim::Take, &mut charges, &mut outcome)).await;
+        let counted = self.counters.settle_in_store(Aim::Take, &mut charges, &mut outcome).await;
         if counted.is_err() || outcome.allowed {
             return false;
         }
         let place = Counter { plan: &plan, key: &counter.key };
         // If it stays, the next ban comes sooner.
-        let _ = self.ask(self.store.forget(Forget::Key(place))).await;
+        let _ = self.counters.ask(self.counters.store.forget(Forget::Key(place))).await;
         true
     }
 
     /// The entry that bans a key; `None` if the key is already blocked or is on the allowlist.
     fn ban_of(&self, rule: &Rule, banning: Banning, key: &str) -> Option<Arc<Listing>> {
         let target = Target::of_key(rule, key)?;
-        let now = self.store_time();
-        let before = self.listed(&target);
-        let barred = before.as_ref().is_some_and(|before| before.is_live(now));
-        if barred || self.lists().allows(&target, || now) {
+        let now = self.counters.time();
+        let before = self.lists.set_for(&target);
+        let blocked = before.as_ref().is_some_and(|before| before.is_live(now));
+        if blocked || self.lists.in_force().allows(&target, || now) {
             return None;
         }
         Some(Arc::new(grown(rule, banning, target, before.as_deref(), now)))
@@ -164,15 +174,15 @@ impl Engine {
     /// Puts keys on the blocklist, as many as there is room for.
     async fn ban(&self, mut bans: Vec<Ban<'_>>) {
         let all = bans.len();
-        bans.truncate(self.room());
-        let set = self.set(bans.iter().map(|ban| Arc::clone(&ban.listing)).collect()).await;
+        bans.truncate(self.lists.room());
+        let set = self.lists.set(bans.iter().map(|ban| Arc::clone(&ban.listing)).collect()).await;
         let made = if set.is_ok() { bans.len() } else { 0 };
         for ban in bans.iter().take(made) {
             self.tell_ban(ban);
         }
         let missed = all - made;
         if missed > 0 {
-            self.live_lists.meters.missed.inc_by(missed as u64);
+            self.lists.meters.missed.inc_by(missed as u64);
             let error = set.err().unwrap_or(ListFault::Full);
             tracing::error!(component = "lists", missed, %error, "rules could not ban");
         }
@@ -184,12 +194,12 @@ impl Engine {
         let lasts = listing.until.map_or(Span::ZERO, |until| until.since(listing.since));
         let (name, times) = (&*rule.name, listing.times);
         tracing::warn!(component = "lists", rule = name, key = &**key, %lasts, times, "banned by a rule");
-        self.live_lists.meters.count_ban(&rule.name);
-        self.journal.write(Entry {
+        self.lists.meters.count_ban(&rule.name);
+        self.observer.journal.write(Entry {
             at: listing.since,
             policy: policy.to_string(),
             verdict: Verdict::Deny,
-            origin: Origin::Barred,
+            origin: Origin::Blocked,
             rule: Some(name.to_owned()),
             code: rule.code.clone(),
             key: Some(key.to_string()),
@@ -198,6 +208,8 @@ impl Engine {
             listing: Some(Arc::clone(listing)),
             cost: 0,
             retry: When::After(lasts),
+            observed: Vec::new(),
+            token: None,
             banned: Some(lasts),
             locked: None,
         });

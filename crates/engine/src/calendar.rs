@@ -20,15 +20,8 @@ pub fn zone_exists(name: &str) -> bool {
 }
 
 impl Calendars {
-    /// Gives the charges the pages they need, as far as they are cached.
-    #[inline]
+    /// Gives charges of calendar limits the pages they need, as far as they are cached.
     pub(crate) fn fill(&self, charges: &mut Charges<'_>) {
-        if charges.by_calendar() {
-            self.fill_pages(charges);
-        }
-    }
-
-    fn fill_pages(&self, charges: &mut Charges<'_>) {
         let known = self.pages.load();
         let wanted = known.iter().filter(|page| charges.periods().any(|period| *period == page.period));
         charges.calendar = wanted.cloned().collect();

@@ -1,10 +1,13 @@
 //! Following the records: each namespace is a map in the store, and the engine keeps its copy up to date by
 //! asking what has changed. The node's own changes arrive in the same way.
 
-use tollgate_core::StoreError;
-use tollgate_core::versioned_map::{Changes, Edit, Namespace, Scope};
+use std::sync::Arc;
 
-use crate::engine::Engine;
+use tollgate_core::versioned_map::{Changes, Edit, Namespace, Scope};
+use tollgate_core::{Records, StoreError};
+
+use crate::counters::Counters;
+use crate::receipt::Seals;
 
 /// How much of one namespace this node has read.
 #[derive(Debug, Default)]
@@ -68,15 +71,38 @@ impl Followed {
     }
 }
 
-impl Engine {
+/// This node's copy of one namespace.
+pub(crate) trait Replica: Send + Sync {
+    /// The namespace.
+    fn space(&self) -> Namespace;
+
+    /// The version that was read; `None` if everything has to be read.
+    fn version(&self) -> Option<u64>;
+
+    /// Applies changes. `known` is the version at the time of the request.
+    fn apply(&self, known: Option<u64>, changes: &Changes) -> Entries;
+}
+
+/// The records of the store, as the parts of an engine read and change them.
+pub(crate) struct RecordStore {
+    records: Arc<dyn Records>,
+    counters: Arc<Counters>,
+    seals: Arc<Seals>,
+}
+
+impl RecordStore {
+    pub(crate) fn new(records: Arc<dyn Records>, counters: Arc<Counters>, seals: Arc<Seals>) -> Self {
+        Self { records, counters, seals }
+    }
+
     /// Changes records, and reads the result. Returns for each edit whether its condition held.
-    pub(crate) async fn change_records(
+    pub(crate) async fn change(
         &self,
-        space: Namespace,
+        replica: &dyn Replica,
         edits: &[Edit],
     ) -> Result<Vec<bool>, StoreError> {
-        let held = self.ask(self.records.change(space, edits)).await?;
-        let learned = self.ask(self.follow(space, Extent::News)).await;
+        let held = self.counters.ask(self.records.change(replica.space(), edits)).await?;
+        let learned = self.refresh(replica).await;
         if held.contains(&false) {
             // The caller tries again, and needs the current records.
             learned?;
@@ -85,50 +111,42 @@ impl Engine {
         Ok(held)
     }
 
-    /// Reads what has changed in every namespace.
-    pub(crate) async fn follow_all(&self) -> Result<(), StoreError> {
-        for space in Namespace::ALL {
-            self.follow(space, Extent::News).await?;
-        }
-        Ok(())
+    /// Changes records of a namespace that this node does not follow.
+    pub(crate) async fn write(&self, space: Namespace, edits: &[Edit]) -> Result<Vec<bool>, StoreError> {
+        self.counters.ask(self.records.change(space, edits)).await
+    }
+
+    /// Reads what has changed in a namespace, unless the circuit breaker is open.
+    pub(crate) async fn refresh(&self, replica: &dyn Replica) -> Result<(), StoreError> {
+        self.counters.ask(self.follow(replica, Extent::News)).await
     }
 
     /// Reads what has changed in a namespace, or everything in it.
-    pub(crate) async fn follow(&self, space: Namespace, extent: Extent) -> Result<(), StoreError> {
-        let known = match space {
-            Namespace::Config => self.configured.lock().followed.version(),
-            Namespace::Lists => self.live_lists.version(),
-            Namespace::Pauses => self.pauses.known_version(),
-            Namespace::Locks => self.locks.lock().followed.version(),
-            Namespace::Accounts => self.accounts.known_version(),
-        };
+    pub(crate) async fn follow(&self, replica: &dyn Replica, extent: Extent) -> Result<(), StoreError> {
+        let (space, known) = (replica.space(), replica.version());
         let since = known.filter(|_| extent == Extent::News);
         let changes = self.records.changes(space, since).await;
-        if let Some(shared) = &self.shared {
+        let shared = self.counters.shared.as_ref();
+        if let Some(shared) = shared {
             shared.condition.note_records(about(space), &changes);
         }
         let changes = changes?;
-        if let Some(shared) = &self.shared {
-            shared.condition.note_version(about(space), known, changes.version);
+        if let Some(shared) = shared {
+            // The store may forget reports of nodes, so that their version starts again.
+            if space.idle_after().is_none() {
+                shared.condition.note_version(about(space), known, changes.version);
+            }
             if changes.secret_was_missing {
                 shared.condition.note_missing("secret");
             }
-            self.live_lists.learn(changes.now, shared.gate.now());
         }
-        let entries = match space {
-            Namespace::Config => {
-                if changes.scope == Scope::All {
-                    // A store that lost its records may have another secret.
-                    self.seals.share(self.records.secret().await?);
-                }
-                self.follow_config(known, &changes)
-            }
-            Namespace::Lists => self.follow_lists(known, &changes),
-            Namespace::Pauses => self.follow_pauses(known, &changes),
-            Namespace::Locks => self.locks.lock().follow(known, &changes),
-            Namespace::Accounts => self.accounts.follow(known, &changes),
-        };
-        if let (Entries::Missing, Some(shared)) = (entries, &self.shared) {
+        self.counters.learn_time(changes.now);
+        if space == Namespace::Config && changes.scope == Scope::All {
+            // A store that lost its records may have another secret.
+            self.seals.share(self.records.secret().await?);
+        }
+        let entries = replica.apply(known, &changes);
+        if let (Entries::Missing, Some(shared), None) = (entries, shared, space.idle_after()) {
             shared.condition.note_missing(about(space));
         }
         Ok(())
@@ -143,6 +161,7 @@ fn about(space: Namespace) -> &'static str {
         Namespace::Pauses => "pauses",
         Namespace::Locks => "locks",
         Namespace::Accounts => "accounts",
+        Namespace::Nodes => "reports of nodes",
     }
 }
 

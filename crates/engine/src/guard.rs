@@ -16,18 +16,34 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use tollgate_core::store::Refunded;
+use tollgate_core::versioned_map::Namespace;
 use tollgate_core::{
-    Attempt, Clears, Climb, Decision, Fate, Guard, Line, Plan, Receipt, ReceiptLine, Rule, Span, StoreError,
-    Timestamp,
+    Attempt, Clears, Climb, Decision, Fate, Guard, Line, Plan, Policies, Receipt, ReceiptLine, Rule, Span,
+    StoreError, Timestamp,
 };
 
 pub use locks::{LadderState, Lock};
 pub use notice::Notice;
 pub(crate) use watch::Watch;
 
-use crate::engine::{Engine, Fault, Manner, Snapshot};
-use crate::receipt::{Forged, Home, Kind};
+use crate::counters::Counters;
+use crate::engine::{Engine, Fault, Manner};
+use crate::followed::RecordStore;
+use crate::live_config::Snapshot;
+use crate::named_records::NamedRecords;
+use crate::observer::Observer;
+use crate::receipt::{Forged, Home, Kind, Seals};
 use mark::Mark;
+
+/// The guards of an engine: the open attempts, and the locks that all nodes know.
+pub struct Guards {
+    pub(crate) watch: Watch,
+    pub(crate) locks: NamedRecords,
+    records: Arc<RecordStore>,
+    counters: Arc<Counters>,
+    observer: Arc<Observer>,
+    seals: Arc<Seals>,
+}
 
 /// How an attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,19 +133,37 @@ impl Engine {
         let attempt = Attempt { policy: &guard.policy, fields, cost: 1, id };
         let mut decision = Decision::for_caller(correlation);
         self.decide_as(Manner::Take, pinned, &attempt, &mut decision).await?;
-        let ticket = self.ticket(guard, &decision);
+        let ticket = self.guards.note_begun(guard, &decision).await;
+        Ok(Begun { decision, ticket })
+    }
+}
+
+impl Guards {
+    pub(crate) fn new(
+        policies: &Policies,
+        records: Arc<RecordStore>,
+        counters: Arc<Counters>,
+        observer: Arc<Observer>,
+        seals: Arc<Seals>,
+    ) -> Self {
+        let locks = NamedRecords::new(Namespace::Locks);
+        Self { watch: Watch::new(policies), locks, records, counters, observer, seals }
+    }
+
+    /// Notes an attempt that has begun or was refused. Returns its ticket; `None` if it took nothing.
+    async fn note_begun(&self, guard: &Guard, decision: &Decision<'_>) -> Option<String> {
+        let ticket = self.ticket(guard, decision);
         if ticket.is_some() {
             // Boxed, since few attempts reach such a step.
-            Box::pin(self.reached(guard, &decision)).await;
+            Box::pin(self.reached(guard, decision)).await;
         }
-        let begun = Begun { decision, ticket };
-        let allowed = begun.allowed();
+        let allowed = decision.allowed();
         self.watch.meters.count(&guard.name, |counts| if allowed { &counts.begun } else { &counts.refused });
-        Ok(begun)
+        ticket
     }
 
     /// Ends an attempt: once for each ticket, which names its guard.
-    pub async fn finish_guarded(
+    pub async fn finish(
         &self,
         pinned: &Snapshot,
         ticket: &str,
@@ -138,7 +172,7 @@ impl Engine {
         let opened = self.opened(ticket)?;
         let clears = pinned.policies.guard(&opened.guard).map_or(&Clears::Narrowest, |guard| &guard.clears);
         let fates = |taken: &[(&Rule, &Arc<Plan>)]| fates(clears, taken, ending);
-        let given = self.refund_each(pinned, &opened.receipt, opened.home, fates).await;
+        let given = self.counters.refund_receipt(pinned, &opened.receipt, opened.home, fates).await;
         let given = given.map_err(FinishFault::Store)?;
         self.watch.forget(opened.receipt.ticket);
         let failed = ending == Ending::Failure && given == Refunded::Done;
@@ -170,7 +204,7 @@ impl Engine {
             let Some(ReceiptLine { rule, key, .. }) = opened.receipt.taken.get(*charge) else { continue };
             let Some(rule) = pinned.policies_of(opened.home).rule(rule) else { continue };
             let plan = rule.plan_at(key);
-            let outcome = match self.look_in(opened.home, plan, key).await {
+            let outcome = match self.counters.look_in(opened.home, plan, key).await {
                 Ok(outcome) => outcome,
                 Err(error) => {
                     tracing::warn!(component = "guard", %guard, %error, "the state of a lock is unknown");
@@ -223,7 +257,8 @@ impl Engine {
         let (mut receipt, home) = match self.seals.open(ticket) {
             Ok((Kind::Ticket, receipt, home)) => (receipt, home),
             Ok((Kind::Receipt, ..)) => return Err(FinishFault::Receipt),
-            Ok((Kind::Lock | Kind::Pause | Kind::Password, ..)) | Err(Forged) => {
+            Ok((Kind::Lock | Kind::Pause | Kind::Password | Kind::Decision | Kind::Session, ..))
+            | Err(Forged) => {
                 return Err(FinishFault::Forged);
             }
         };
@@ -239,10 +274,10 @@ impl Engine {
         if self.watch.is_empty() {
             return;
         }
-        let mut overdue = self.watch.take_due(self.store_time()).into_iter();
+        let mut overdue = self.watch.take_due(self.counters.time()).into_iter();
         while let Some((ticket, due, text)) = overdue.next() {
-            let pinned = self.pin();
-            if let Err(FinishFault::Store(_)) = self.finish_guarded(&pinned, &text, Ending::Failure).await {
+            let pinned = self.counters.pin();
+            if let Err(FinishFault::Store(_)) = self.finish(&pinned, &text, Ending::Failure).await {
                 // Try again at the next round.
                 for (ticket, due, text) in overdue.chain([(ticket, due, text)]) {
                     self.watch.keep(ticket, due, &text);

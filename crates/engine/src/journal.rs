@@ -53,10 +53,23 @@ pub struct Entry {
     pub cost: u64,
     /// When to retry, as the caller was told.
     pub retry: When,
+    /// The observed rules that would have denied the attempt.
+    pub observed: Vec<Arc<str>>,
+    /// What shows the readings of its rules later; `None` if it is no decision by a policy.
+    pub token: Option<String>,
     /// The length of a ban by the rule, if this is a ban and not a decision.
     pub banned: Option<Span>,
     /// The length of a lock by a ladder of the rule, if this is a lock and not a decision.
     pub locked: Option<Span>,
+}
+
+/// Which budget a decision is written from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Budget {
+    /// That of ordinary decisions, of which a sample is enough.
+    Allowed,
+    /// That of denials, and of attempts that an observed rule would have denied.
+    Denied,
 }
 
 const KEPT: usize = 1_000;
@@ -68,7 +81,8 @@ impl Entry {
     fn bytes(&self) -> usize {
         let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
         let keys: usize = self.keys.iter().map(|(_, key)| key.len()).sum();
-        self.policy.len() + length(&self.rule) + length(&self.key) + length(&self.correlation) + keys
+        let texts = [&self.rule, &self.key, &self.correlation, &self.token].map(length);
+        self.policy.len() + texts.iter().sum::<usize>() + keys
     }
 
     /// Whether it has this key, of whatever rule.
@@ -90,8 +104,11 @@ impl Default for Journal {
 impl Journal {
     /// Records a decision, if the rate allows it.
     #[inline]
-    pub(crate) fn record(&self, verdict: Verdict, now: Timestamp, entry: impl FnOnce() -> Entry) {
-        let limiter = if verdict == Verdict::Allow { &self.allowed } else { &self.refused };
+    pub(crate) fn record(&self, budget: Budget, now: Timestamp, entry: impl FnOnce() -> Entry) {
+        let limiter = match budget {
+            Budget::Allowed => &self.allowed,
+            Budget::Denied => &self.refused,
+        };
         if limiter.admits(now) {
             self.write(entry());
         }
@@ -137,6 +154,8 @@ mod tests {
             listing: None,
             cost: 1,
             retry: When::Now,
+            observed: Vec::new(),
+            token: None,
             banned: None,
             locked: None,
         }
@@ -148,7 +167,7 @@ mod tests {
         let mut written = 0;
         for micros in 0..1_000_000 {
             let at = Timestamp::from_micros(1_000_000_000 + micros);
-            journal.record(Verdict::Allow, at, || {
+            journal.record(Budget::Allowed, at, || {
                 written += 1;
                 entry(at)
             });
@@ -156,7 +175,7 @@ mod tests {
         assert!((150..=250).contains(&written), "{written} in a second");
         for second in 0..2_000 {
             let at = Timestamp::from_micros(2_000_000_000 + second * 1_000_000);
-            journal.record(Verdict::Deny, at, || entry(at));
+            journal.record(Budget::Denied, at, || entry(at));
         }
         assert_eq!(journal.latest(usize::MAX).len(), KEPT);
         assert_eq!(journal.latest(1)[0].at, Timestamp::from_micros(2_000_000_000 + 1_999 * 1_000_000));

@@ -178,7 +178,7 @@ impl Leases {
 
     /// The homes that can be used now.
     fn reach(&self) -> Reach {
-        if self.engine.is_store_open() { Reach::Everywhere } else { Reach::Local }
+        if self.engine.counters.are_reachable() { Reach::Everywhere } else { Reach::Local }
     }
 
     async fn see_to(&self, chores: Vec<Chore>) {

@@ -4,13 +4,16 @@
 //! The engine gets an `Arc<dyn Store>` and does not know its type. Absent on purpose: protocols,
 //! configuration files, and clocks that decide anything. The store owns time.
 
-mod account_records;
+pub mod account_records;
 pub mod admit;
 mod banning;
+mod binary;
 pub mod breaker;
 mod breaker_gate;
 pub mod calendar;
 mod condition;
+pub mod counters;
+pub mod decision_token;
 mod denied;
 pub mod engine;
 mod followed;
@@ -18,31 +21,38 @@ pub mod guard;
 pub mod journal;
 pub mod leases;
 pub mod lists;
+pub mod live_config;
 pub mod log_limiter;
 pub mod meter;
 mod named_records;
+pub mod nearest;
+pub mod nodes;
+pub mod observer;
 mod owned_attempt;
 pub mod pacer;
 mod pauses;
-
 pub mod ranking;
+pub mod rates;
 pub mod receipt;
 mod retract;
 mod retry;
 pub mod rows;
 pub mod runtime_config;
+pub mod session;
 pub mod shared_store;
 pub mod taken;
 mod tend;
 mod ticket;
 
 pub use admit::{Admission, Admissions, Admit, NotAdmitted, Pinned, Terms};
-pub use engine::{ChangeFault, Engine, Fault, Parts, Snapshot};
-pub use guard::{Begun, Ending, Finished, Notice};
+pub use counters::Counters;
+pub use engine::{Engine, Fault, Parts};
+pub use guard::{Begun, Ending, Finished, Guards, Notice};
 pub use leases::{Lease, Leases};
-pub use lists::{ListFault, Wish};
+pub use lists::{ListFault, LiveLists, Wish};
+pub use live_config::{ChangeFault, LiveConfig, Snapshot};
 pub use log_limiter::PacedLog;
+pub use observer::Observer;
 pub use pacer::{Ask, Pacer, PacerOptions};
-
 pub use shared_store::{Fallback, Health};
 pub use taken::Taken;

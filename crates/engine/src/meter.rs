@@ -10,6 +10,7 @@ mod store;
 mod striped;
 mod tallies;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -19,12 +20,15 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::histogram::Histogram;
 use tollgate_core::{Decision, Policies, Rule, Verdict};
 
+use crate::rates::Outcomes;
+
 pub use guards::GuardMeters;
 pub use lists::ListMeters;
 pub(crate) use pacer::PacedMeter;
 pub use pacer::PacerMeters;
 pub use store::StoreMeters;
 use striped::Striped;
+pub(crate) use tallies::OTHER;
 use tallies::Tallies;
 
 /// The metrics of decisions.
@@ -35,12 +39,13 @@ pub struct Meters {
     pub latency: Histogram,
 }
 
-type Labels = [Arc<str>; 3];
+/// A policy, a rule and an outcome.
+pub(crate) type Labels = [Arc<str>; 3];
 
 /// The counters of one policy, found once for each set of policies.
 pub(crate) struct PolicyMeter {
     allow: Arc<Striped>,
-    barred: Arc<Striped>,
+    blocked: Arc<Striped>,
     /// For each rule: denied, waiting, deferred, exceeded but only observed.
     rules: Vec<[Arc<Striped>; 4]>,
 }
@@ -66,6 +71,16 @@ impl Meters {
     pub fn counts(&self) -> Vec<(Labels, u64)> {
         self.tallies.lock().counts()
     }
+
+    /// The outcomes of each policy since the start, in the order of [`crate::rates::Rates::OUTCOMES`].
+    pub(crate) fn policy_totals(&self) -> Vec<(Arc<str>, Outcomes)> {
+        self.tallies.lock().policy_totals()
+    }
+
+    /// How often each rule denied, made wait, deferred, and was exceeded but only observed since the start.
+    pub(crate) fn rule_totals(&self) -> BTreeMap<Arc<str>, [u64; 4]> {
+        self.tallies.lock().rule_totals()
+    }
 }
 
 impl PolicyMeter {
@@ -79,9 +94,15 @@ impl PolicyMeter {
         }
     }
 
+    /// Counts an allowed attempt.
+    #[cfg(test)]
+    pub(crate) fn allow(&self) {
+        self.allow.raise();
+    }
+
     fn count_rules(&self, decision: &Decision<'_>) {
-        if decision.barred().is_some() {
-            self.barred.raise();
+        if decision.blocked().is_some() {
+            self.blocked.raise();
         }
         let rules = &decision.policy().rules;
         let number = |rule: &Rule| rules.iter().position(|own| std::ptr::eq(&**own, rule));

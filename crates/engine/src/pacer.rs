@@ -36,7 +36,8 @@ use waiting::Waiting;
 pub(crate) use wakeups::Wakeups;
 
 use crate::admit::{Admission, Admit, Admitted, NotAdmitted};
-use crate::engine::{Engine, Snapshot};
+use crate::engine::Engine;
+use crate::live_config::Snapshot;
 use crate::meter::PacerMeters;
 use crate::taken::Taken;
 
@@ -80,7 +81,7 @@ impl Pacer {
 
     fn over(scheduler: Scheduler) -> Self {
         let scheduler = Arc::new(scheduler);
-        scheduler.engine.wakeups.connect(&scheduler);
+        scheduler.engine.counters.wakeups.connect(&scheduler);
         Self { scheduler }
     }
 

@@ -6,6 +6,7 @@
 //! the record.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -14,10 +15,10 @@ use tokio::time::Instant;
 use tollgate_core::versioned_map::{Changes, Edit, Namespace, Scope};
 use tollgate_core::{Receipt, ReceiptLine, Span, StoreError, Timestamp};
 
-use crate::engine::Engine;
-use crate::followed::{Entries, Followed};
+use crate::counters::Counters;
+use crate::followed::{Entries, Followed, RecordStore, Replica};
 use crate::pacer::PauseFault;
-use crate::receipt::{Home, Kind, Seal};
+use crate::receipt::{Home, Kind, Seal, Seals};
 use crate::ticket;
 
 /// All pauses.
@@ -27,6 +28,9 @@ pub(crate) struct Pauses {
     /// When the last of them ends, in microseconds after `start`.
     last_end: AtomicU64,
     start: Instant,
+    records: Arc<RecordStore>,
+    counters: Arc<Counters>,
+    seals: Arc<Seals>,
 }
 
 /// The pauses by the names of their records.
@@ -58,14 +62,19 @@ pub(crate) enum Stopped {
 /// bounded.
 const MOST_PAUSES: usize = Namespace::Pauses.most_entries();
 
-impl Default for Pauses {
-    fn default() -> Self {
-        let start = Instant::now();
-        Self { book: Mutex::default(), version: AtomicU64::new(0), last_end: AtomicU64::new(0), start }
-    }
-}
-
 impl Pauses {
+    pub(crate) fn new(records: Arc<RecordStore>, counters: Arc<Counters>, seals: Arc<Seals>) -> Self {
+        Self {
+            book: Mutex::default(),
+            version: AtomicU64::new(0),
+            last_end: AtomicU64::new(0),
+            start: Instant::now(),
+            records,
+            counters,
+            seals,
+        }
+    }
+
     /// Whether no pause is in effect.
     pub(crate) fn are_over(&self, now: Instant) -> bool {
         let last_end = Duration::from_micros(self.last_end.load(Ordering::Acquire));
@@ -73,7 +82,7 @@ impl Pauses {
     }
 
     /// Changes whenever a pause is set or ended.
-    pub(crate) fn version(&self) -> u64 {
+    pub(crate) fn generation(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
 
@@ -81,7 +90,7 @@ impl Pauses {
     pub(crate) fn each(&self, mut see: impl FnMut(&Pause)) -> u64 {
         let book = self.book.lock();
         book.recorded.values().chain(book.here.values()).for_each(&mut see);
-        self.version()
+        self.generation()
     }
 
     /// Begins a pause on this node. Returns the name of its record; `None` if a pause of the scope lasts as
@@ -122,48 +131,6 @@ impl Pauses {
         book.here.retain(|_, pause| !ends(pause));
         self.changed(&book);
         names
-    }
-
-    /// The version of the records that was read.
-    pub(crate) fn known_version(&self) -> Option<u64> {
-        self.book.lock().followed.version()
-    }
-
-    /// Follows the records. `read` decodes them.
-    fn follow(
-        &self,
-        known: Option<u64>,
-        changes: &Changes,
-        read: impl Fn(&[u8]) -> Option<(Timestamp, Stopped)>,
-    ) -> Entries {
-        // The delay of the store's reply lengthens a pause, and never shortens it.
-        let now = Instant::now();
-        let mut book = self.book.lock();
-        if !book.followed.accept(known, changes) {
-            return Entries::Complete;
-        }
-        let whole = changes.scope == Scope::All;
-        let changed = !changes.entries.is_empty() || (whole && !book.recorded.is_empty());
-        if whole {
-            book.recorded.clear();
-        }
-        for (name, value) in &changes.entries {
-            match value.as_deref().and_then(&read) {
-                Some((until, scope)) => {
-                    let until = now + until.since(changes.now).min(Span::MAX).into();
-                    book.here.remove(name);
-                    book.recorded.insert(name.clone(), Pause { scope, until });
-                }
-                None => drop(book.recorded.remove(name)),
-            }
-        }
-        let lasting = book.recorded.len();
-        let entries = book.followed.check_size(changes, lasting);
-        if changed {
-            book.here.retain(|_, pause| pause.until > now);
-            self.changed(&book);
-        }
-        entries
     }
 
     fn changed(&self, book: &PauseBook) {
@@ -214,26 +181,26 @@ impl Stopped {
     }
 }
 
-impl Engine {
+impl Pauses {
     /// Pauses a scope. It is paused on this node from now on, even if the record fails.
     pub(crate) async fn pause(&self, scope: Stopped, span: Span) -> Result<(), PauseFault> {
         let span = span.min(Span::MAX);
         let now = Instant::now();
-        let Some(name) = self.pauses.begin(scope.clone(), now + span.into(), now)? else { return Ok(()) };
+        let Some(name) = self.begin(scope.clone(), now + span.into(), now)? else { return Ok(()) };
         self.record_pause(&name, &scope, span).await.map_err(PauseFault::Store)
     }
 
     async fn record_pause(&self, name: &str, scope: &Stopped, span: Span) -> Result<(), StoreError> {
         // The span counts from the store's time, so the delay of the call does not shorten it.
-        let until = self.store_now().await? + span;
+        let until = self.counters.now().await? + span;
         let mut edits = vec![Edit::put(name, self.pause_record(scope, until)?).until(Some(until))];
-        edits.extend(self.pauses.outlasted(name).into_iter().map(Edit::remove));
-        self.change_records(Namespace::Pauses, &edits).await.map(drop)
+        edits.extend(self.outlasted(name).into_iter().map(Edit::remove));
+        self.records.change(self, &edits).await.map(drop)
     }
 
     /// The record of a pause.
     fn pause_record(&self, scope: &Stopped, until: Timestamp) -> Result<Vec<u8>, StoreError> {
-        let pinned = self.pin();
+        let pinned = self.counters.pin();
         match scope {
             Stopped::Key { rule, key } if pinned.policies.rule(rule).is_some_and(|rule| rule.secret) => {
                 let sealed = self.seals.with(Home::Store, |seal| Stopped::sealed(rule, key, until, seal));
@@ -246,21 +213,52 @@ impl Engine {
 
     /// Ends every pause of these scopes.
     pub(crate) async fn resume(&self, scopes: &[Stopped]) -> Result<(), StoreError> {
-        let edits: Vec<Edit> = self.pauses.end(scopes).into_iter().map(Edit::remove).collect();
+        let edits: Vec<Edit> = self.end(scopes).into_iter().map(Edit::remove).collect();
         if edits.is_empty() {
             return Ok(());
         }
-        self.change_records(Namespace::Pauses, &edits).await.map(drop)
+        self.records.change(self, &edits).await.map(drop)
+    }
+}
+
+impl Replica for Pauses {
+    fn space(&self) -> Namespace {
+        Namespace::Pauses
     }
 
-    /// Applies changes of the pauses' records.
-    pub(crate) fn follow_pauses(&self, known: Option<u64>, changes: &Changes) -> Entries {
+    fn version(&self) -> Option<u64> {
+        self.book.lock().followed.version()
+    }
+
+    fn apply(&self, known: Option<u64>, changes: &Changes) -> Entries {
         let read = |value: &[u8]| self.seals.with(Home::Store, |seal| Stopped::read(value, seal)).flatten();
-        self.pauses.follow(known, changes, read)
-    }
-
-    /// The store's time.
-    pub async fn store_now(&self) -> Result<Timestamp, StoreError> {
-        self.ask(self.store.now()).await
+        // The delay of the store's reply lengthens a pause, and never shortens it.
+        let now = Instant::now();
+        let mut book = self.book.lock();
+        if !book.followed.accept(known, changes) {
+            return Entries::Complete;
+        }
+        let whole = changes.scope == Scope::All;
+        let changed = !changes.entries.is_empty() || (whole && !book.recorded.is_empty());
+        if whole {
+            book.recorded.clear();
+        }
+        for (name, value) in &changes.entries {
+            match value.as_deref().and_then(read) {
+                Some((until, scope)) => {
+                    let until = now + until.since(changes.now).min(Span::MAX).into();
+                    book.here.remove(name);
+                    book.recorded.insert(name.clone(), Pause { scope, until });
+                }
+                None => drop(book.recorded.remove(name)),
+            }
+        }
+        let lasting = book.recorded.len();
+        let entries = book.followed.check_size(changes, lasting);
+        if changed {
+            book.here.retain(|_, pause| pause.until > now);
+            self.changed(&book);
+        }
+        entries
     }
 }

@@ -1,5 +1,7 @@
 //! The most frequent keys, in bounded memory: of refused attempts, or of all.
 
+use std::cmp::Ordering;
+
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use tollgate_core::Timestamp;
@@ -61,9 +63,16 @@ impl Ranking {
             })
             .collect();
         drop(counts);
-        all.sort_by(|a, b| b.count.cmp(&a.count).then(b.last.cmp(&a.last)).then(a.key.cmp(&b.key)));
+        all.sort_by(Ranked::order);
         all.truncate(most);
         all
+    }
+}
+
+impl Ranked {
+    /// Most frequent first, and of equals the latest first.
+    pub fn order(a: &Self, b: &Self) -> Ordering {
+        b.count.cmp(&a.count).then(b.last.cmp(&a.last)).then_with(|| a.key.cmp(&b.key))
     }
 }
 
@@ -81,8 +90,9 @@ fn halve(counts: &mut Counts) {
     });
 }
 
+/// A rule and a key, to find an entry by.
 #[derive(Hash)]
-struct Pair<'p>(&'p str, &'p str);
+pub(crate) struct Pair<'p>(pub(crate) &'p str, pub(crate) &'p str);
 
 impl hashbrown::Equivalent<(Box<str>, Box<str>)> for Pair<'_> {
     fn equivalent(&self, key: &(Box<str>, Box<str>)) -> bool {

@@ -6,7 +6,7 @@
 //! salt (HKDF-SHA-256). A sealer draws its salt at random and numbers what it seals, and the number is the
 //! nonce, so no two texts share key and nonce.
 //!
-//! Tickets of guards, records of locks and pauses, and passwords of accounts are sealed alike. The kind
+//! Tickets of guards, records of locks and pauses, passwords of accounts, and decisions are sealed alike. The kind
 //! distinguishes them, and it is authenticated with the rest: none of them passes for another.
 
 use std::sync::Arc;
@@ -17,6 +17,8 @@ use data_encoding::BASE64URL_NOPAD;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::{hkdf, hmac};
 use tollgate_core::{Decision, Origin, Receipt, ReceiptLine, Ticket, Timestamp};
+
+use crate::binary::{number, text};
 
 /// Seals receipts and opens them again.
 pub struct Seal {
@@ -73,12 +75,17 @@ pub enum Kind {
     Pause = 4,
     /// To store the password for the server of an account.
     Password = 5,
+    /// To show a decision later.
+    Decision = 6,
+    /// To recognise an operator who signed in.
+    Session = 7,
 }
 
 impl Kind {
     fn of(byte: u8) -> Option<Self> {
-        let all = [Self::Receipt, Self::Ticket, Self::Lock, Self::Pause, Self::Password];
-        all.into_iter().find(|kind| byte == *kind as u8)
+        let records = [Self::Lock, Self::Pause, Self::Password];
+        let all = [Self::Receipt, Self::Ticket, Self::Decision, Self::Session];
+        all.into_iter().chain(records).find(|kind| byte == *kind as u8)
     }
 }
 
@@ -147,6 +154,15 @@ impl Seal {
         String::from_utf8(text).expect("base64 is text")
     }
 
+    /// Seals bytes into a text.
+    pub(crate) fn seal_bytes(&self, kind: Kind, body: &[u8]) -> String {
+        let mut text = Vec::with_capacity(BASE64URL_NOPAD.encode_len(HEAD + body.len() + 16) * 2);
+        let draft = self.begin(kind, &mut text);
+        draft.text.extend_from_slice(body);
+        draft.seal();
+        String::from_utf8(text).expect("base64 is text")
+    }
+
     /// Begins a receipt at the end of a text, to be written part by part.
     pub(crate) fn draft<'s>(
         &'s self,
@@ -155,17 +171,30 @@ impl Seal {
         at: Timestamp,
         text: &'s mut Vec<u8>,
     ) -> Draft<'s> {
+        let draft = self.begin(kind, text);
+        for number in [ticket.0, at.as_micros()] {
+            draft.text.extend_from_slice(&number.to_le_bytes());
+        }
+        draft
+    }
+
+    /// Writes the head of a sealed text.
+    fn begin<'s>(&'s self, kind: Kind, text: &'s mut Vec<u8>) -> Draft<'s> {
         let start = text.len();
         text.extend_from_slice(&[VERSION, kind as u8]);
         text.extend_from_slice(&self.salt);
-        for number in [self.next.fetch_add(1, Ordering::Relaxed), ticket.0, at.as_micros()] {
-            text.extend_from_slice(&number.to_le_bytes());
-        }
+        text.extend_from_slice(&self.next.fetch_add(1, Ordering::Relaxed).to_le_bytes());
         Draft { seal: self, text, start }
     }
 
-    /// Opens a text, if it was sealed with this secret.
+    /// Opens the text of a receipt, if it was sealed with this secret.
     pub fn open(&self, text: &str) -> Result<(Kind, Receipt), Forged> {
+        let (kind, body) = self.open_bytes(text)?;
+        read(&body).map(|receipt| (kind, receipt)).ok_or(Forged)
+    }
+
+    /// Opens a text, if it was sealed with this secret.
+    pub(crate) fn open_bytes(&self, text: &str) -> Result<(Kind, Vec<u8>), Forged> {
         if text.len() > MOST_BYTES {
             return Err(Forged);
         }
@@ -176,7 +205,7 @@ impl Seal {
         let derived = (*salt != self.salt).then(|| derive_key(&self.secret, salt));
         let key = derived.as_ref().unwrap_or(&self.key);
         let body = key.open_in_place(nonce(head), Aad::from(&*head), sealed).map_err(|_| Forged)?;
-        read(body).map(|receipt| (kind, receipt)).ok_or(Forged)
+        Ok((kind, body.to_vec()))
     }
 
     /// A pseudonym for a secret key.
@@ -239,19 +268,6 @@ fn read(mut body: &[u8]) -> Option<Receipt> {
     Some(Receipt { ticket, at, taken })
 }
 
-fn number(body: &mut &[u8]) -> Option<u64> {
-    let (number, rest) = body.split_first_chunk::<8>()?;
-    *body = rest;
-    Some(u64::from_le_bytes(*number))
-}
-
-fn text(body: &mut &[u8]) -> Option<String> {
-    let (length, rest) = body.split_first_chunk::<2>()?;
-    let (text, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes(*length)))?;
-    *body = rest;
-    String::from_utf8(text.to_vec()).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -296,7 +312,15 @@ mod tests {
             let line = |(rule, key, cost)| ReceiptLine { rule, key, cost };
             let taken = taken.into_iter().map(line).collect();
             let receipt = Receipt { ticket: Ticket(ticket), at: Timestamp::from_micros(at), taken };
-            for kind in [Kind::Receipt, Kind::Ticket, Kind::Lock, Kind::Pause, Kind::Password] {
+            for kind in [
+                Kind::Receipt,
+                Kind::Ticket,
+                Kind::Lock,
+                Kind::Pause,
+                Kind::Password,
+                Kind::Decision,
+                Kind::Session,
+            ] {
                 let text = seal.seal(kind, &receipt);
                 prop_assert_eq!(seal.open(&text), Ok((kind, receipt.clone())));
                 prop_assert_eq!(Seal::new([7; 32]).open(&text), Ok((kind, receipt.clone())), "another node");

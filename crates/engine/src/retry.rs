@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use tollgate_core::{Span, StoreError, Timestamp};
 
-use crate::engine::Engine;
+use crate::counters::Counters;
 use crate::retract::Retraction;
 use crate::shared_store::SharedStore;
 use crate::taken::{Pending, Refund};
@@ -76,7 +76,7 @@ impl Retries {
     }
 }
 
-impl Engine {
+impl Counters {
     /// Makes the calls that are due, a few at a time.
     pub(crate) async fn retry(&self, shared: &SharedStore) {
         for _ in 0..AT_A_TIME {

@@ -15,9 +15,10 @@ use tollgate_core::{
 };
 
 use crate::admit::{Unsettled, at_first_poll};
-use crate::engine::{Aim, Engine, Fault, Snapshot};
+use crate::counters::{Aim, Counters};
+use crate::engine::{Engine, Fault};
+use crate::live_config::Snapshot;
 use crate::log_limiter::PacedLog;
-use crate::receipt::Home;
 use crate::taken::{Pending, Refund};
 use recent::Recent;
 
@@ -26,25 +27,28 @@ pub use meter::RowMeters;
 /// How long an attempt looks before it takes after rows have denied one at the same key.
 const LOOKS_FIRST: Span = Span::from_secs(1);
 
-/// What an engine counts rows with.
-pub(crate) struct Rows {
+/// Counts rows of applications.
+pub struct Rows {
+    counters: Arc<Counters>,
     source: Option<Arc<dyn RowSource>>,
     recent: Recent,
     /// The keys at which rows have just denied an attempt.
     denied: Recent,
     log: PacedLog,
-    meters: RowMeters,
+    /// The metrics.
+    pub meters: RowMeters,
 }
 
 /// What an attempt has taken whose rows are being counted. Dropped, it is given back.
-struct Reserved<'e> {
-    engine: &'e Engine,
+struct Reserved<'c> {
+    counters: &'c Counters,
     pending: Option<Pending>,
 }
 
 impl Rows {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(counters: Arc<Counters>) -> Self {
         Self {
+            counters,
             source: None,
             recent: Recent::default(),
             denied: Recent::default(),
@@ -61,14 +65,11 @@ impl Engine {
         self.rows.source = Some(source);
         self
     }
+}
 
-    /// What is counted about counting rows.
-    pub fn row_meters(&self) -> &RowMeters {
-        &self.rows.meters
-    }
-
+impl Rows {
     /// Decides an attempt whose policy counts rows, and whose charges are not empty.
-    pub(crate) async fn decide_with_rows<'a>(
+    pub(crate) async fn decide<'a>(
         &self,
         aim: Aim,
         pinned: &'a Snapshot,
@@ -81,7 +82,7 @@ impl Engine {
             if !decision.allowed() {
                 return Ok(());
             }
-            self.open(pinned, attempt, ticket, decision)?;
+            pinned.open(attempt, ticket, decision)?;
         }
         self.settle_and_count(aim, pinned, attempt, decision).await
     }
@@ -93,13 +94,7 @@ impl Engine {
         attempt: &Attempt<'a>,
         decision: &mut Decision<'a>,
     ) -> Result<(), Fault> {
-        if let Some(shared) = &self.shared {
-            self.decide_shared(shared, aim, pinned, attempt, decision).await?;
-        } else {
-            let Decision { charges, outcome, .. } = &mut *decision;
-            self.settle(&*self.store, aim, charges, outcome).await.map_err(Fault::Store)?;
-            decision.conclude(Origin::Store);
-        }
+        self.counters.decide(aim, pinned, attempt, decision).await?;
         if decision.outcome.allowed {
             self.count_rows(aim, decision).await;
         }
@@ -112,12 +107,13 @@ impl Engine {
     fn looks_first(&self, aim: Aim, decision: &Decision<'_>) -> bool {
         let now = self.steady_now();
         let denied =
-            |line: &Line<'_>| self.rows.denied.recall(&line.rule.name, line.key, LOOKS_FIRST, now).is_some();
+            |line: &Line<'_>| self.denied.recall(&line.rule.name, line.key, LOOKS_FIRST, now).is_some();
         aim == Aim::Take && decision.lines().any(|line| line.rule.rows.is_some() && denied(&line))
     }
 
     fn steady_now(&self) -> Timestamp {
-        Timestamp::from_micros(self.stopwatch.delta_as_nanos(0, self.stopwatch.raw()) / 1_000)
+        let stopwatch = &self.counters.stopwatch;
+        Timestamp::from_micros(stopwatch.delta_as_nanos(0, stopwatch.raw()) / 1_000)
     }
 
     /// Remembers whether rows denied an attempt at this key.
@@ -125,9 +121,9 @@ impl Engine {
         let Some(line) = decision.lines().nth(ask.charge) else { return };
         let rule = Arc::clone(&line.rule.name);
         if is_denied {
-            self.rows.denied.remember(rule, line.key, rows, self.steady_now());
+            self.denied.remember(rule, line.key, rows, self.steady_now());
         } else {
-            self.rows.denied.forget(rule, line.key);
+            self.denied.forget(rule, line.key);
         }
     }
 
@@ -137,7 +133,7 @@ impl Engine {
         if asked.is_empty() {
             return;
         }
-        let mut reserved = Reserved::new(self, decision);
+        let mut reserved = Reserved::new(&self.counters, decision);
         let mut degraded = false;
         for ask in &asked {
             match self.rows_for(aim, ask, decision).await {
@@ -173,24 +169,24 @@ impl Engine {
     async fn rows_for(&self, aim: Aim, ask: &RowsToCount, decision: &Decision<'_>) -> Result<u64, RowsError> {
         let line = decision.lines().nth(ask.charge).expect("what is to be counted is for a charge");
         let (rule, key, now) = (Arc::clone(&line.rule.name), line.key, decision.outcome.now);
-        if let Some(rows) = self.rows.recent.recall(&rule, key, ask.rows.cache, now)
+        if let Some(rows) = self.recent.recall(&rule, key, ask.rows.cache, now)
             && (aim == Aim::Peek || decision.exceeds_with_rows(ask.charge, rows))
         {
             return Ok(rows);
         }
         let rows = self.count(ask).await?;
         if ask.rows.cache > Span::ZERO {
-            self.rows.recent.remember(rule, key, rows, now);
+            self.recent.remember(rule, key, rows, now);
         }
         Ok(rows)
     }
 
     async fn count(&self, ask: &RowsToCount) -> Result<u64, RowsError> {
-        let counted = match &self.rows.source {
+        let counted = match &self.source {
             Some(source) => source.count(&ask.rows, &ask.values).await,
             None => Err(RowsError::Unreachable { reason: "no database is configured".to_owned() }),
         };
-        self.rows.meters.count(&ask.rows.database, counted.is_ok());
+        self.meters.count(&ask.rows.database, counted.is_ok());
         counted
     }
 
@@ -198,7 +194,7 @@ impl Engine {
     fn denies_uncounted(&self, ask: &RowsToCount, error: &RowsError, decision: &Decision<'_>) -> bool {
         let line = decision.lines().nth(ask.charge).expect("what is to be counted is for a charge");
         let denies = !line.rule.observes() && line.rule.on_outage != OnOutage::Allow;
-        if let Some(held_back) = self.rows.log.admit(decision.outcome.now) {
+        if let Some(held_back) = self.log.admit(decision.outcome.now) {
             let (rule, database) = (&*line.rule.name, &*ask.rows.database);
             let held_back = Some(held_back).filter(|lines| *lines > 0);
             tracing::warn!(
@@ -214,7 +210,7 @@ impl Engine {
     }
 
     fn note_uncounted(&self, aim: Aim, decision: &Decision<'_>) {
-        if let (Some(shared), Aim::Take) = (&self.shared, aim) {
+        if let (Some(shared), Aim::Take) = (&self.counters.shared, aim) {
             shared.meters.count_degraded(&decision.policy().name, Reason::Uncounted);
         }
     }
@@ -224,9 +220,9 @@ impl Engine {
     /// # Errors
     ///
     /// If the store cannot answer, or the rows cannot be counted.
-    pub async fn look_with_rows(&self, rule: &Rule, key: &str) -> Result<Outcome, StoreError> {
+    pub async fn look(&self, rule: &Rule, key: &str) -> Result<Outcome, StoreError> {
         let plan = rule.plan_at(key);
-        let mut outcome = self.look(plan, key).await?;
+        let mut outcome = self.counters.look(plan, key).await?;
         if let (Some(rows), Some(values)) = (&rule.rows, rule.values_of(key)) {
             let values = values.into_iter().map(|(_, value)| value).collect();
             let ask = RowsToCount { charge: 0, rows: Arc::clone(rows), values };
@@ -238,9 +234,9 @@ impl Engine {
     }
 }
 
-impl<'e> Reserved<'e> {
-    fn new(engine: &'e Engine, decision: &Decision<'_>) -> Self {
-        Self { engine, pending: Pending::of(decision, Unsettled::Refund) }
+impl<'c> Reserved<'c> {
+    fn new(counters: &'c Counters, decision: &Decision<'_>) -> Self {
+        Self { counters, pending: Pending::of(decision, Unsettled::Refund) }
     }
 
     /// Keeps what was taken.
@@ -253,16 +249,16 @@ impl<'e> Reserved<'e> {
         let Some(pending) = &mut self.pending else { return };
         pending.retain(is_owed);
         pending.quieten();
-        let engine = self.engine;
-        if engine.is_far(pending.home()) {
+        let counters = self.counters;
+        if counters.are_far(pending.home()) {
             if let Some(pending) = self.pending.take() {
                 // What the store does not take now is offered to it again.
-                let _ = Refund::new(engine, pending).make().await;
+                let _ = Refund::new(counters, pending).make().await;
             }
             return;
         }
         // Nothing can be lacking for a refund in this process.
-        let _ = engine.refund_here(pending).await;
+        let _ = counters.refund_pending(pending).await;
         self.pending = None;
     }
 }
@@ -270,18 +266,11 @@ impl<'e> Reserved<'e> {
 impl Drop for Reserved<'_> {
     fn drop(&mut self) {
         let Some(pending) = self.pending.take() else { return };
-        if self.engine.is_far(pending.home()) {
-            drop(Refund::new(self.engine, pending));
+        if self.counters.are_far(pending.home()) {
+            drop(Refund::new(self.counters, pending));
         } else {
-            drop(at_first_poll(self.engine.refund_here(&pending)));
+            drop(at_first_poll(self.counters.refund_pending(&pending)));
         }
-    }
-}
-
-impl Engine {
-    /// Whether what was taken there is in a store that others share.
-    fn is_far(&self, home: Home) -> bool {
-        self.shared.is_some() && home == Home::Store
     }
 }
 

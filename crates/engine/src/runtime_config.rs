@@ -17,7 +17,7 @@ use tollgate_core::versioned_map::{Changes, Scope};
 
 pub use dynamic_policy::DynamicPolicy;
 pub(crate) use merged::{Merged, Misfit, UNREADABLE};
-pub(crate) use overrides::{Overrides, write as write_plan};
+pub(crate) use overrides::{Override, Overrides};
 pub use policy_spec::{BadSpec, PolicyDraft, PolicySpec};
 
 /// Policies created at run time, by name.
@@ -109,7 +109,8 @@ impl RuntimeConfig {
     pub(crate) fn apply(&mut self, changes: &Changes, base: &Policies) -> Touched {
         let whole = changes.scope == Scope::All;
         let before = whole.then(|| std::mem::take(self));
-        let mut touched = Touched { more: whole, ..Touched::default() };
+        let rules = self.overrides.end(changes.now);
+        let mut touched = Touched { more: whole, rules };
         for (record, value) in &changes.entries {
             let Some(subject) = Subject::of(record) else { continue };
             let was_unreadable = self.unreadable.remove(record).is_some();
@@ -144,10 +145,11 @@ impl RuntimeConfig {
             (Subject::Route(route), None) => drop(Arc::make_mut(&mut self.routes).remove(route)),
             (Subject::Override { rule, key }, Some(value)) => {
                 let (same, first) = (known.overrides.at(rule, key), self.overrides.first(rule));
-                let name = base.rule(rule).map(|rule| &rule.name).or_else(|| first.map(|plan| plan.rule()));
+                let name =
+                    base.rule(rule).map(|rule| &rule.name).or_else(|| first.map(|own| own.plan.rule()));
                 let name = name.map_or_else(|| rule.into(), Arc::clone);
-                let Some(plan) = overrides::read(&name, value, same) else { return false };
-                self.overrides.set(rule, key, plan);
+                let Some(own) = Override::read(&name, value, same) else { return false };
+                self.overrides.set(rule, key, own);
             }
             (Subject::Policy(name), Some(value)) => {
                 let same = known.made.get(name).filter(|made| made.written() == value).cloned();
@@ -166,9 +168,7 @@ impl RuntimeConfig {
     /// The record of a policy or a route, as far as this node knows it.
     pub(crate) fn recorded(&self, subject: Subject<'_>) -> Option<Vec<u8>> {
         let read = match subject {
-            Subject::Override { rule, key } => {
-                self.overrides.at(rule, key).map(|plan| overrides::write(plan))
-            }
+            Subject::Override { rule, key } => self.overrides.at(rule, key).map(Override::write),
             Subject::Policy(name) => self.made.get(name).map(|policy| policy.written().to_vec()),
             Subject::Route(route) => self.routes.get(route).map(|policy| policy.as_bytes().to_vec()),
         };

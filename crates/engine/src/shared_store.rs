@@ -3,17 +3,18 @@
 
 use std::sync::Arc;
 
-use tollgate_core::store::{Answer, Counter, HoldsOrder, HoldsReport, Refunded};
+use tollgate_core::store::{Counter, HoldsOrder, HoldsReport};
 use tollgate_core::{
     Attempt, Charges, Clock, Decision, Limit, Origin, Outcome, Policies, Reason, Span, Store, StoreError,
-    Timestamp,
 };
 
 use crate::breaker::Pass;
 use crate::breaker_gate::BreakerGate;
 use crate::condition::Condition;
+use crate::counters::{Aim, Counters, time_of};
 use crate::denied::{Denied, Trace};
-use crate::engine::{Aim, Engine, Fault, Snapshot};
+use crate::engine::Fault;
+use crate::live_config::Snapshot;
 use crate::meter::StoreMeters;
 use crate::receipt::Home;
 use crate::retract::Unanswered;
@@ -63,17 +64,9 @@ impl SharedStore {
     }
 }
 
-/// The time of a store that answers at once; the epoch if it does not. At the epoch no entry has ended.
-pub(crate) fn time_of(store: &dyn Store) -> Timestamp {
-    match store.now() {
-        Answer::Ready(Some(Ok(now))) => now,
-        Answer::Ready(_) | Answer::Later(_) => Timestamp::ZERO,
-    }
-}
-
-impl Engine {
-    /// Whether several nodes share the store.
-    pub fn is_shared(&self) -> bool {
+impl Counters {
+    /// Whether several nodes share them.
+    pub fn are_shared(&self) -> bool {
         self.shared.is_some()
     }
 
@@ -253,16 +246,6 @@ impl Engine {
         Ok(())
     }
 
-    /// Refunds charges to the counters of this process.
-    pub(crate) async fn refund_local(
-        &self,
-        charges: &Charges<'_>,
-        taken_at: Timestamp,
-    ) -> Result<Refunded, StoreError> {
-        let Some(shared) = &self.shared else { return Ok(Refunded::TooOld) };
-        shared.fallback.refund(charges, taken_at).await
-    }
-
     /// The store of a home.
     pub(crate) fn own_store(&self, home: Home) -> &dyn Store {
         match (&self.shared, home) {
@@ -302,9 +285,8 @@ impl Engine {
     }
 
     /// Whether holds in this home are released without waiting.
-    pub(crate) fn releases_at_once(&self, home: Home) -> bool {
-        let far = self.shared.is_some() && home == Home::Store;
-        !far && self.own_store(home).answers_at_once()
+    pub(crate) fn release_at_once(&self, home: Home) -> bool {
+        !self.are_far(home) && self.own_store(home).answers_at_once()
     }
 
     /// Executes an order on holds in their home.
@@ -344,14 +326,14 @@ impl Engine {
     }
 
     /// Whether the breaker lets calls to the store pass.
-    pub(crate) fn is_store_open(&self) -> bool {
+    pub(crate) fn are_reachable(&self) -> bool {
         self.shared.as_ref().is_none_or(|shared| shared.gate.pass().is_some())
     }
 
     /// Logs an error that concerns one attempt and not the store.
     fn note_misfit(&self, error: &StoreError, reason: Reason, shared: &SharedStore) {
         if matches!(error, StoreError::Full { .. } | StoreError::Damaged { .. })
-            && let Some(held_back) = self.paced_log.admit(shared.gate.now())
+            && let Some(held_back) = self.log.admit(shared.gate.now())
         {
             let reason = reason.name();
             tracing::warn!(component = "store", reason, %error, held_back, "a decision was made without the store");

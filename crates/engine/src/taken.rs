@@ -9,15 +9,16 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use smallvec::SmallVec;
-use tollgate_core::store::{Answer, Refunded};
+use tollgate_core::store::{Answer, Refunded, SaveMark};
 use tollgate_core::{
     Charges, Decision, OutcomeClass, OutcomeClasses, Policies, StoreError, Ticket, Timestamp,
 };
 
 use crate::admit::{Unsettled, at_first_poll};
 use crate::calendar::page;
-use crate::engine::{Engine, Snapshot};
+use crate::counters::Counters;
 use crate::leases::Lease;
+use crate::live_config::Snapshot;
 use crate::receipt::Home;
 use crate::retry::Retry;
 
@@ -30,15 +31,17 @@ pub struct Taken {
     owed: Option<Box<Owed>>,
 }
 
-/// What may be refunded, and the engine that does it.
+/// What may be refunded, and where.
 struct Owed {
-    engine: Arc<Engine>,
+    counters: Arc<Counters>,
     pending: Pending,
     unsettled: Unsettled,
+    /// What the store had saved when this was taken.
+    mark: SaveMark,
 }
 
 /// A refund in progress. It is made whether the caller awaits or drops it: if a shared store fails,
-/// [`Engine::tend`] tries again.
+/// [`Engine::tend`](crate::Engine::tend) tries again.
 #[must_use = "a refund from a shared store is made when it is awaited, or else a little later"]
 pub struct Refunding(Option<Making>);
 
@@ -77,22 +80,31 @@ struct Charged {
 
 /// A refund that is sent to a shared store. Unless it is settled it is tried again, even if its caller is
 /// gone.
-pub(crate) struct Refund<E: Deref<Target = Engine>> {
-    engine: E,
+pub(crate) struct Refund<C: Deref<Target = Counters>> {
+    counters: C,
     pending: Option<Pending>,
 }
 
 impl Taken {
     /// What a decision took.
     pub(crate) fn new(
-        engine: &Arc<Engine>,
+        counters: &Arc<Counters>,
         decision: &Decision<'_>,
         lease: Option<Lease>,
         unsettled: Unsettled,
     ) -> Self {
         let pending = Pending::of(decision, unsettled);
-        let owed = pending.map(|pending| Owed { engine: Arc::clone(engine), pending, unsettled });
+        let owed = pending.map(|pending| {
+            let mark = counters.own_store(pending.home).mark();
+            Owed { counters: Arc::clone(counters), pending, unsettled, mark }
+        });
         Self { lease, owed: owed.map(Box::new) }
+    }
+
+    /// Whether nothing of it is held and nothing can be refunded.
+    #[inline]
+    pub fn is_settled(&self) -> bool {
+        self.lease.is_none() && self.owed.is_none()
     }
 
     /// Keeps everything counted, however the attempt ends. Its holds are still released.
@@ -115,7 +127,7 @@ impl Taken {
     /// [`Taken::keep`], after which it waits for nothing.
     pub fn durable(&self) -> Answer<'_, ()> {
         match &self.owed {
-            Some(owed) => owed.engine.own_store(owed.pending.home).durable(),
+            Some(owed) => owed.counters.own_store(owed.pending.home).durable(owed.mark),
             None => Answer::ready(Ok(())),
         }
     }
@@ -127,9 +139,9 @@ impl Taken {
 
     fn refund_where(&mut self, is_owed: impl Fn(Option<OutcomeClasses>) -> bool) -> Refunding {
         let Some(owed) = self.owed.take() else { return Refunding(None) };
-        let Owed { engine, mut pending, .. } = *owed;
+        let Owed { counters, mut pending, .. } = *owed;
         pending.charged.retain(|charged| is_owed(charged.counts));
-        if pending.charged.is_empty() { Refunding(None) } else { engine.begin_refund(pending) }
+        if pending.charged.is_empty() { Refunding(None) } else { counters.begin_refund(pending) }
     }
 }
 
@@ -204,45 +216,40 @@ impl Pending {
     }
 }
 
-impl<E: Deref<Target = Engine>> Refund<E> {
-    pub(crate) fn new(engine: E, pending: Pending) -> Self {
-        Self { engine, pending: Some(pending) }
+impl<C: Deref<Target = Counters>> Refund<C> {
+    pub(crate) fn new(counters: C, pending: Pending) -> Self {
+        Self { counters, pending: Some(pending) }
     }
 
     /// Calls the shared store.
     pub(crate) async fn make(mut self) -> Result<(), StoreError> {
         let Some(pending) = &self.pending else { return Ok(()) };
-        let engine = &*self.engine;
-        let pinned = engine.pin();
-        let charges = pending.charges(&pinned.policies);
-        let refunded = engine.ask(engine.store.refund(&charges, pending.at)).await;
-        engine.refunded(pending, &charges);
-        drop(charges);
+        let refunded = self.counters.refund_pending(pending).await;
         // A damaged key cannot be refunded later either.
         if refunded.as_ref().err().is_none_or(|error| !error.is_passing()) {
             self.pending = None;
         }
-        refunded.map(|_: Refunded| ())
+        refunded
     }
 }
 
-impl<E: Deref<Target = Engine>> Drop for Refund<E> {
+impl<C: Deref<Target = Counters>> Drop for Refund<C> {
     fn drop(&mut self) {
         if let Some(pending) = self.pending.take()
-            && let Some(shared) = &self.engine.shared
+            && let Some(shared) = &self.counters.shared
         {
             shared.retries.push(Retry::Refund(pending), shared.gate.now());
         }
     }
 }
 
-impl Engine {
+impl Counters {
     /// Refunds from an in-process store at once; a shared store is called when the caller awaits the refund.
     fn begin_refund(self: Arc<Self>, pending: Pending) -> Refunding {
-        if self.shared.is_some() && pending.home == Home::Store {
+        if self.are_far(pending.home) {
             return Refunding(Some(Box::pin(Refund::new(self, pending).make())));
         }
-        let mut refund = Box::pin(async move { self.refund_here(&pending).await });
+        let mut refund = Box::pin(async move { self.refund_pending(&pending).await });
         match at_first_poll(refund.as_mut()) {
             // A refund needs no room, so it cannot fail in this process.
             Some(_) => Refunding(None),
@@ -250,24 +257,22 @@ impl Engine {
         }
     }
 
-    /// Refunds from the counters of this process.
-    pub(crate) async fn refund_here(&self, pending: &Pending) -> Result<(), StoreError> {
+    /// Refunds what is pending, under the limits in force, and notes what that has freed.
+    pub(crate) async fn refund_pending(&self, pending: &Pending) -> Result<(), StoreError> {
         let pinned = self.pin();
         let charges = pending.charges(pinned.policies_of(pending.home));
-        let refunded = self.own_store(pending.home).refund(&charges, pending.at).await;
-        self.refunded(pending, &charges);
-        refunded.map(|_: Refunded| ())
-    }
-}
-
-impl Engine {
-    /// Notes what a refund has freed.
-    fn refunded(&self, pending: &Pending, charges: &Charges<'_>) {
+        let refunded = self.refund(pending.home, &charges, pending.at).await;
         match (pending.wakes, &self.shared) {
-            (Wakes::Waiting, _) => self.freed(charges),
-            (Wakes::Nobody, Some(shared)) => shared.freed(charges),
+            (Wakes::Waiting, _) => self.freed(&charges),
+            (Wakes::Nobody, Some(shared)) => shared.freed(&charges),
             (Wakes::Nobody, None) => {}
         }
+        refunded.map(|_: Refunded| ())
+    }
+
+    /// Whether what was taken there is in a store that other nodes share.
+    pub(crate) fn are_far(&self, home: Home) -> bool {
+        self.shared.is_some() && home == Home::Store
     }
 }
 

@@ -7,7 +7,7 @@ use tollgate_core::versioned_map::Namespace;
 use tollgate_core::{Span, StoreError, Timestamp};
 
 use crate::engine::Engine;
-use crate::followed::Extent;
+use crate::followed::{Extent, Replica};
 use crate::shared_store::SharedStore;
 
 /// When the periodic work is due.
@@ -57,21 +57,37 @@ impl Engine {
     /// Does the periodic work that is due. The process calls this about four times a second for as long as
     /// the engine decides.
     pub async fn tend(&self) {
-        if let Some(shared) = &self.shared {
+        self.config.end_overrides();
+        if let Some(shared) = &self.counters.shared {
             if shared.gate.pass().is_none() {
                 self.probe(shared).await;
             }
             if shared.gate.pass().is_none() {
-                return self.forget_denials();
+                return self.bans.forget();
             }
             self.look_after(shared).await;
-            self.retry(shared).await;
+            self.counters.retry(shared).await;
         } else {
             // Finds entries that have ended, and changes whose caller did not wait.
             let _ = self.follow_all().await;
         }
-        self.count_denials().await;
-        self.end_overdue().await;
+        self.bans.count().await;
+        self.guards.end_overdue().await;
+        self.nodes.report_if_due().await;
+    }
+
+    /// Reads what has changed in every namespace that this node follows.
+    pub(crate) async fn follow_all(&self) -> Result<(), StoreError> {
+        for replica in self.replicas() {
+            self.records.follow(replica, Extent::News).await?;
+        }
+        Ok(())
+    }
+
+    /// This node's copies of the namespaces that it follows. The run-time configuration comes first: with it
+    /// comes the secret that opens sealed records.
+    fn replicas(&self) -> [&dyn Replica; 5] {
+        [&*self.config, &*self.lists, &self.pauses, &self.guards.locks, &self.accounts.replica]
     }
 
     /// Probes a store that is down. The breaker closes once enough probes have succeeded and all missed
@@ -80,7 +96,7 @@ impl Engine {
         let Some(probing) = shared.gate.probe() else { return };
         let is_last = probing.is_last();
         let read = async {
-            shared.condition.learn(self.store.probe().await?);
+            shared.condition.learn(self.counters.store.probe().await?);
             if is_last {
                 self.follow_after_outage().await?;
                 shared.schedule.probe_due(shared.gate.now());
@@ -101,16 +117,16 @@ impl Engine {
         let impaired = shared.condition.wants_probe(now);
         // The call itself records a failure.
         if (shared.schedule.probe_due(now) || impaired || shared.gate.is_strained())
-            && let Ok(impairments) = self.ask(self.store.probe()).await
+            && let Ok(impairments) = self.counters.ask(self.counters.store.probe()).await
         {
             shared.condition.learn(impairments);
         }
         if !shared.schedule.records_due(shared.gate.now()) {
             return;
         }
-        for space in Namespace::ALL {
+        for replica in self.replicas() {
             // The call itself records its result.
-            let _ = self.ask(self.follow(space, Extent::News)).await;
+            let _ = self.records.refresh(replica).await;
         }
     }
 
@@ -118,9 +134,9 @@ impl Engine {
     /// everything is read. Only the lists, which may be long, are not: they are read again if their number of
     /// entries differs.
     async fn follow_after_outage(&self) -> Result<(), StoreError> {
-        for space in Namespace::ALL {
-            let extent = if space == Namespace::Lists { Extent::News } else { Extent::Whole };
-            self.follow(space, extent).await?;
+        for replica in self.replicas() {
+            let extent = if replica.space() == Namespace::Lists { Extent::News } else { Extent::Whole };
+            self.records.follow(replica, extent).await?;
         }
         Ok(())
     }

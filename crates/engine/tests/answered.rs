@@ -191,7 +191,7 @@ fn a_receipt_gives_back_the_rest_and_nothing_twice() {
 #[test]
 fn an_overridden_key_counts_as_its_rule_does() {
     let stand = Stand::new(login());
-    block_on(stand.engine.set_override("guesses", "ada", vec!["2/day".parse().unwrap()])).unwrap();
+    block_on(stand.engine.config.set_override("guesses", "ada", vec!["2/day".parse().unwrap()])).unwrap();
     let mut took = taken(&stand.engine, "login", &ADA);
     assert_eq!(left(&stand.engine, "login", &ADA), [49, 1, 19]);
     block_on(took.settle(OutcomeClass(200))).unwrap();

@@ -46,7 +46,7 @@ fn a_denial_that_was_remembered_ends_when_something_is_given_back() {
     let mut first = took(&node);
     assert_eq!(node.decide("login", &ADA), (false, Origin::Store));
     assert_eq!(node.decide("login", &ADA), (false, Origin::Store));
-    assert_eq!(node.engine.store_meters().unwrap().denied_locally(), 1);
+    assert_eq!(node.engine.counters.store_meters().unwrap().denied_locally(), 1);
     block_on(first.settle(OutcomeClass(200))).unwrap();
     assert_eq!(node.decide("login", &ADA), (true, Origin::Store));
 }
@@ -61,7 +61,7 @@ fn what_was_taken_from_the_local_share_goes_back_there() {
     assert_eq!(left(&node), 4);
     node.link.set(Mode::Up);
     node.tend_later();
-    assert_eq!((node.engine.health(), left(&node)), (Health::Up, 10));
+    assert_eq!((node.engine.counters.health(), left(&node)), (Health::Up, 10));
     block_on(late.settle(OutcomeClass(200))).unwrap();
     assert_eq!(left(&node), 10, "the store was never charged");
     node.link.set(Mode::Unreachable);
@@ -80,7 +80,7 @@ fn what_the_store_did_not_take_back_is_offered_again_and_given_back_once() {
         }
         node.link.set(Mode::Up);
         node.tend_later();
-        assert_eq!((node.engine.health(), left(&node)), (Health::Up, 10), "{mode:?}");
+        assert_eq!((node.engine.counters.health(), left(&node)), (Health::Up, 10), "{mode:?}");
         decide(&node.engine, &node.engine.pin(), "login", &ADA).unwrap();
         node.tend_later();
         assert_eq!(left(&node), 9, "{mode:?}: nothing is given back twice");
@@ -98,7 +98,7 @@ fn what_comes_back_after_an_outage_is_what_still_counts() {
     assert_eq!(other.decide("login", &ADA), (true, Origin::Store));
     node.link.set(Mode::Up);
     node.tend_later();
-    assert_eq!((node.engine.health(), left(&node)), (Health::Up, 9), "that was another window");
+    assert_eq!((node.engine.counters.health(), left(&node)), (Health::Up, 9), "that was another window");
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn a_bounded_number_is_kept_to_be_offered_again() {
     for mut taken in all {
         assert!(block_on(taken.settle(OutcomeClass(200))).is_err());
     }
-    assert_eq!(node.engine.store_meters().unwrap().refunds_dropped(), 3);
+    assert_eq!(node.engine.counters.store_meters().unwrap().refunds_dropped(), 3);
     node.link.set(Mode::Up);
     node.tend_later();
     assert_eq!(left(&node), 20_000 - 10_003 + 256, "not all at once: there is more to do");

@@ -20,19 +20,19 @@ const IP: [(&str, &str); 1] = [("ip", "203.0.113.7")];
 /// Makes this many attempts and tends the engine. Returns how many were denied by their limit and how many
 /// were blocked.
 fn knock(engine: &Engine, fields: &[(&str, &str)], times: usize) -> (usize, usize) {
-    let (mut denied, mut barred) = (0, 0);
+    let (mut denied, mut blocked) = (0, 0);
     for _ in 0..times {
         let pinned = engine.pin();
         let decision = decide(engine, &pinned, "login", fields).unwrap();
-        barred += usize::from(decision.barred().is_some());
+        blocked += usize::from(decision.blocked().is_some());
         denied += usize::from(decision.origin == Origin::Store && !decision.allowed());
     }
     block_on(engine.tend());
-    (denied, barred)
+    (denied, blocked)
 }
 
 fn banned_for(engine: &Engine) -> Option<Span> {
-    engine.listings(None, 1, |_| true).first().map(|listing| listing.until.unwrap().since(listing.since))
+    engine.lists.page(None, 1, |_| true).first().map(|listing| listing.until.unwrap().since(listing.since))
 }
 
 #[test]
@@ -46,18 +46,19 @@ fn the_denial_that_is_one_too_many_bans_and_not_the_one_before() {
     assert_eq!(knock(&stand.engine, &IP, 3), (0, 3));
     assert_eq!(knock(&stand.engine, &[("ip", "203.0.113.8")], 3), (2, 0), "nobody else is");
 
-    let entry = stand.engine.journal.latest(100).into_iter().find(|entry| entry.banned.is_some()).unwrap();
+    let entry =
+        stand.engine.observer.journal.latest(100).into_iter().find(|entry| entry.banned.is_some()).unwrap();
     assert_eq!((entry.policy.as_str(), entry.rule.as_deref()), ("login", Some("login")));
     assert_eq!(
         (entry.key.as_deref(), entry.origin, entry.verdict),
-        (Some("203.0.113.7"), Origin::Barred, Verdict::Deny)
+        (Some("203.0.113.7"), Origin::Blocked, Verdict::Deny)
     );
     assert_eq!(
         (entry.banned, entry.retry),
         (Some(Span::from_secs(3_600)), When::After(Span::from_secs(3_600)))
     );
-    assert_eq!(stand.engine.list_meters().bans(), [("login".into(), 1)]);
-    let listing = &stand.engine.listings(None, 1, |_| true)[0];
+    assert_eq!(stand.engine.lists.meters.bans(), [("login".into(), 1)]);
+    let listing = &stand.engine.lists.page(None, 1, |_| true)[0];
     assert_eq!((listing.author.clone(), listing.told), (Author::Rule("login".into()), false));
     assert_eq!(&*listing.reason, "5 denials in 10m by rule login");
 }
@@ -86,19 +87,22 @@ fn a_ban_bars_the_whole_key_of_its_rule_and_nothing_else() {
     let stand = Stand::new(banning(&["user", "ip"], "after 2 denials in 10m ban 1h"));
     let own = [("user", "bob"), ("ip", "2001:db8::1")];
     knock(&stand.engine, &own, 3);
-    let listed = stand.engine.listings(None, 9, |_| true);
+    let listed = stand.engine.lists.page(None, 9, |_| true);
     assert_eq!(
         listed.iter().map(|one| one.target.to_string()).collect::<Vec<_>>(),
         ["ip=2001:db8::/64,user=bob"]
     );
-    let barred = |fields: &[(&str, &str)]| knock(&stand.engine, fields, 1).1 == 1;
-    assert!(barred(&own) && barred(&[("user", "bob"), ("ip", "2001:db8::2")]), "IPv6 by /64, as the key is");
-    assert!(!barred(&[("user", "ann"), ("ip", "2001:db8::1")]));
-    assert!(!barred(&[("user", "bob"), ("ip", "2001:db8:1::1")]));
+    let blocked = |fields: &[(&str, &str)]| knock(&stand.engine, fields, 1).1 == 1;
+    assert!(
+        blocked(&own) && blocked(&[("user", "bob"), ("ip", "2001:db8::2")]),
+        "IPv6 by /64, as the key is"
+    );
+    assert!(!blocked(&[("user", "ann"), ("ip", "2001:db8::1")]));
+    assert!(!blocked(&[("user", "bob"), ("ip", "2001:db8:1::1")]));
 
     let stand = Stand::new(banning(&["ip"], "after 2 denials in 10m ban 1h"));
     knock(&stand.engine, &[("ip", "2001:db8::1")], 3);
-    assert_eq!(stand.engine.listings(None, 9, |_| true)[0].target.to_string(), "2001:db8::/64");
+    assert_eq!(stand.engine.lists.page(None, 9, |_| true)[0].target.to_string(), "2001:db8::/64");
 }
 
 #[test]
@@ -151,21 +155,21 @@ fn knocking_while_banned_lengthens_nothing() {
 fn whoever_is_allowed_is_never_banned() {
     let stand = Stand::new(banning(&["ip"], "after 2 denials in 10m ban 1h"));
     let wish = Wish {
-        target: stand.engine.target("203.0.113.0/24").unwrap(),
+        target: stand.engine.lists.target("203.0.113.0/24").unwrap(),
         stance: Stance::Allow,
         lasts: None,
         reason: "".into(),
         told: false,
         author: Author::Key("ops".into()),
     };
-    block_on(stand.engine.list(vec![wish])).unwrap();
+    block_on(stand.engine.lists.put(vec![wish])).unwrap();
     assert_eq!(knock(&stand.engine, &IP, 10), (9, 0));
     assert_eq!(
         knock(&stand.engine, &IP, 10),
         (10, 0),
         "a ban of the one address would go before the network"
     );
-    assert_eq!(stand.engine.listings(None, 9, |_| true).len(), 1);
+    assert_eq!(stand.engine.lists.page(None, 9, |_| true).len(), 1);
 }
 
 #[test]
@@ -179,7 +183,7 @@ fn only_the_rules_that_were_exceeded_count_a_denial() {
     ];
     let stand = Stand::new(policies(rules, &[("login", &["all", "ip", "user", "key"])]));
     knock(&stand.engine, &[("ip", "203.0.113.7"), ("user", "bob"), ("key", "k")], 2);
-    let listed = stand.engine.listings(None, 9, |_| true);
+    let listed = stand.engine.lists.page(None, 9, |_| true);
     assert_eq!(listed.iter().map(|one| one.target.to_string()).collect::<Vec<_>>(), ["user=bob"]);
 }
 
@@ -196,7 +200,7 @@ fn a_look_and_a_wait_are_no_denials() {
     let attempt = tollgate_core::Attempt { policy: "login", fields: &IP, cost: 5, id: None };
     assert_eq!(block_on(stand.engine.peek(&pinned, &attempt)).unwrap().verdict, Verdict::Deny);
     block_on(stand.engine.tend());
-    assert!(stand.engine.listings(None, 9, |_| true).is_empty());
+    assert!(stand.engine.lists.page(None, 9, |_| true).is_empty());
 }
 
 #[test]
@@ -209,12 +213,12 @@ fn denials_beyond_what_is_noted_between_two_rounds_are_metered() {
             decide(&stand.engine, &pinned, "login", &[("user", user)]).unwrap();
         }
     }
-    let missed = stand.engine.list_meters().missed();
+    let missed = stand.engine.lists.meters.missed();
     assert!((3_000..8_000).contains(&missed), "{missed}");
     for _ in 0..40 {
         block_on(stand.engine.tend());
     }
-    assert_eq!(stand.engine.list_meters().entries().0 as u64, 20_000 - missed);
+    assert_eq!(stand.engine.lists.meters.entries().0 as u64, 20_000 - missed);
 }
 
 /// Two nodes of one store.
@@ -233,19 +237,19 @@ fn nodes_count_together_denials_from_memory_too_and_all_hold_the_ban_within_a_se
             assert_eq!(ask(node), (false, Origin::Store));
         }
     }
-    let remembered = one.engine.store_meters().unwrap().denied_locally();
+    let remembered = one.engine.counters.store_meters().unwrap().denied_locally();
     assert!(remembered >= 3, "only {remembered} were denied from memory");
     one.tend();
     other.tend();
-    assert!(one.engine.listings(None, 1, |_| true).is_empty(), "eight are not enough");
+    assert!(one.engine.lists.page(None, 1, |_| true).is_empty(), "eight are not enough");
     assert_eq!(ask(&other), (false, Origin::Store));
     other.tend();
-    assert_eq!(ask(&other), (false, Origin::Barred));
+    assert_eq!(ask(&other), (false, Origin::Blocked));
     for _ in 0..3 {
         one.advance(Span::from_millis(250));
         one.tend();
     }
-    assert_eq!(ask(&one), (false, Origin::Barred));
+    assert_eq!(ask(&one), (false, Origin::Blocked));
 }
 
 #[test]
@@ -283,10 +287,10 @@ fn an_outage_bans_nobody_and_is_not_made_up_for() {
     for _ in 0..5 {
         node.tend_later();
     }
-    assert!(node.engine.listings(None, 1, |_| true).is_empty());
+    assert!(node.engine.lists.page(None, 1, |_| true).is_empty());
     for _ in 0..4 {
         assert_eq!(node.decide("login", &IP), (false, Origin::Store));
     }
     node.tend();
-    assert!(node.engine.listings(None, 1, |_| true).is_empty(), "those before the outage are forgotten");
+    assert!(node.engine.lists.page(None, 1, |_| true).is_empty(), "those before the outage are forgotten");
 }

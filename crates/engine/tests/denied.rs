@@ -51,7 +51,7 @@ fn whoever_keeps_knocking_is_answered_here_for_a_second_with_true_times() {
     assert_eq!(asked(&node, 1), (false, When::After(Span::from_micros(9_000_001)), false));
     node.advance(Span::from_micros(1));
     assert_eq!(asked(&node, 1), (false, secs(9), true), "a second is over");
-    assert_eq!(node.engine.store_meters().unwrap().denied_locally(), 2);
+    assert_eq!(node.engine.counters.store_meters().unwrap().denied_locally(), 2);
 }
 
 #[test]
@@ -116,11 +116,11 @@ fn what_frees_something_on_this_node_ends_it_at_once() {
     assert_eq!(asked(&node, 1), (true, When::Now, true), "given back");
     for what in [Forget::Key(Counter { plan, key: KEY }), Forget::Rule("ip"), Forget::All] {
         assert!(!asked(&node, 1).0);
-        block_on(node.engine.forget(what)).unwrap();
+        block_on(node.engine.counters.forget(what)).unwrap();
         assert_eq!(asked(&node, 1), (true, When::Now, true), "{what:?}");
     }
     assert!(!asked(&node, 1).0);
-    block_on(node.engine.set_override("ip", KEY, vec!["2/hour".parse().unwrap()])).unwrap();
+    block_on(node.engine.config.set_override("ip", KEY, vec!["2/hour".parse().unwrap()])).unwrap();
     assert_eq!(asked(&node, 1), (true, When::Now, true), "overridden");
     assert!(!asked(&node, 1).0);
     node.engine.reload(one(&["1/hour"]));
@@ -139,10 +139,10 @@ fn a_released_hold_and_an_id_that_is_held_end_it_at_once() {
     assert!(allowed(1, "b"));
     assert!(allowed(2, "b"), "it is held by now");
     assert!(!allowed(1, "c"));
-    block_on(node.engine.holds(&counter, HoldsOrder::Release("a"))).unwrap();
+    block_on(node.engine.counters.holds(&counter, HoldsOrder::Release("a"))).unwrap();
     assert!(allowed(1, "c"));
     assert!(!allowed(1, "d"));
-    block_on(node.engine.replace_holds(&counter, &["z"])).unwrap();
+    block_on(node.engine.counters.replace_holds(&counter, &["z"])).unwrap();
     assert!(allowed(1, "d"));
 }
 
@@ -270,10 +270,10 @@ proptest! {
                         block_on(node.engine.refund(&pinned, &receipt, RefundPart::All)).unwrap();
                     }
                 }
-                Event::Release(id) => drop(block_on(node.engine.holds(&counter, HoldsOrder::Release(id))).unwrap()),
-                Event::Reset => block_on(node.engine.forget(Forget::Key(counter))).unwrap(),
+                Event::Release(id) => drop(block_on(node.engine.counters.holds(&counter, HoldsOrder::Release(id))).unwrap()),
+                Event::Reset => block_on(node.engine.counters.forget(Forget::Key(counter))).unwrap(),
                 Event::Override(limit) => {
-                    block_on(node.engine.set_override("ip", KEY, vec![limit.parse().unwrap()])).unwrap();
+                    block_on(node.engine.config.set_override("ip", KEY, vec![limit.parse().unwrap()])).unwrap();
                 }
             }
         }

@@ -107,7 +107,7 @@ proptest! {
 /// Attempts and probes every 50 ms, as `mode` has the store at each step. Returns when the node left the store or
 /// came back to it, in microseconds.
 fn changes(node: &Node, steps: u64, mut mode: impl FnMut(u64, Health) -> Mode) -> Vec<u64> {
-    let (mut changes, mut before) = (Vec::new(), node.engine.health());
+    let (mut changes, mut before) = (Vec::new(), node.engine.counters.health());
     for step in 0..steps {
         node.link.set(mode(step, before));
         let pinned = node.engine.pin();
@@ -119,9 +119,9 @@ fn changes(node: &Node, steps: u64, mut mode: impl FnMut(u64, Health) -> Mode) -
             before = now;
         };
         // An attempt may open the breaker, and a probe close it.
-        note(node.engine.health());
+        note(node.engine.counters.health());
         node.tend();
-        note(node.engine.health());
+        note(node.engine.counters.health());
         node.advance(Span::from_millis(50));
     }
     changes

@@ -66,7 +66,7 @@ impl Login {
 
     fn end(&self, ticket: &str, ending: Ending) -> Refunded {
         let pinned = self.stand.pin();
-        block_on(self.stand.engine.finish_guarded(&pinned, ticket, ending)).unwrap().given
+        block_on(self.stand.engine.guards.finish(&pinned, ticket, ending)).unwrap().given
     }
 
     /// Begins and ends an attempt at once. Returns whether it was allowed.
@@ -80,7 +80,7 @@ impl Login {
     fn failures(&self, rule: &str, key: &str) -> u64 {
         let pinned = self.stand.pin();
         let plan = &pinned.policies.rule(rule).unwrap().plan;
-        let reading = block_on(self.stand.engine.look(plan, key)).unwrap().readings[0];
+        let reading = block_on(self.stand.engine.counters.look(plan, key)).unwrap().readings[0];
         reading.capacity - reading.remaining
     }
 
@@ -160,7 +160,7 @@ fn a_ticket_ends_once_and_only_as_it_was_made() {
     assert_eq!(login.failures("login", "ada"), 1);
     let forged = format!("{}AAAA", &ticket[..ticket.len() - 4]);
     let pinned = login.stand.pin();
-    let answer = block_on(login.stand.engine.finish_guarded(&pinned, &forged, Ending::Success));
+    let answer = block_on(login.stand.engine.guards.finish(&pinned, &forged, Ending::Success));
     assert_eq!(answer, Err(FinishFault::Forged));
 }
 
@@ -175,7 +175,7 @@ fn a_ticket_is_no_receipt_and_a_receipt_no_ticket() {
     );
     let decision = support::decide(&login.stand.engine, &pinned, "login", &ADA).unwrap();
     let receipt = login.stand.engine.receipt(&decision).unwrap();
-    let finished = block_on(login.stand.engine.finish_guarded(&pinned, &receipt, Ending::Success));
+    let finished = block_on(login.stand.engine.guards.finish(&pinned, &receipt, Ending::Success));
     assert_eq!(finished, Err(FinishFault::Receipt));
     assert_eq!(login.failures("login", "ada"), 2, "neither did anything");
     assert_eq!(block_on(login.stand.engine.refund(&pinned, &receipt, RefundPart::All)), Ok(Refunded::Done));
@@ -227,7 +227,7 @@ fn without_the_store_nobody_begins_and_an_end_can_be_told_later() {
     let pinned = node.engine.pin();
     let guard = pinned.policies.guard("login").unwrap();
     let begin = || block_on(node.engine.begin_guarded(&pinned, guard, &ADA)).unwrap();
-    let end = |ticket: &str| block_on(node.engine.finish_guarded(&pinned, ticket, Ending::Success));
+    let end = |ticket: &str| block_on(node.engine.guards.finish(&pinned, ticket, Ending::Success));
     let finish = |ticket: &str| end(ticket).map(|finished| finished.given);
     for _ in 0..3 {
         assert!(begin().allowed());
@@ -251,7 +251,7 @@ fn a_success_is_seen_at_once_and_a_failure_leaves_what_is_known_of_denials() {
     let begin = || block_on(node.engine.begin_guarded(&pinned, guard, &ADA)).unwrap();
     let tickets: Vec<String> = (0..4).map(|_| begin().ticket.unwrap()).collect();
     let finish = |ticket: &str, ending| {
-        block_on(node.engine.finish_guarded(&pinned, ticket, ending)).map(|finished| finished.given)
+        block_on(node.engine.guards.finish(&pinned, ticket, ending)).map(|finished| finished.given)
     };
     assert!(!begin().allowed());
     assert_eq!(finish(&tickets[0], Ending::Failure), Ok(Refunded::Done));

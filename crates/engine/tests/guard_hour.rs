@@ -94,7 +94,7 @@ enum Tried {
     },
     /// It was refused, with this advice.
     Refused(Advice),
-    Barred,
+    Blocked,
 }
 
 /// The guarded login.
@@ -116,10 +116,10 @@ impl Login {
         let guard = pinned.policies.guard("login").unwrap();
         let begun = block_on(self.stand.engine.begin_guarded(&pinned, guard, fields)).unwrap();
         let Some(ticket) = &begun.ticket else {
-            let barred = begun.decision.origin == Origin::Barred;
-            return if barred { Tried::Barred } else { Tried::Refused(begun.advice()) };
+            let blocked = begun.decision.origin == Origin::Blocked;
+            return if blocked { Tried::Blocked } else { Tried::Refused(begun.advice()) };
         };
-        let finished = block_on(self.stand.engine.finish_guarded(&pinned, ticket, ending)).unwrap();
+        let finished = block_on(self.stand.engine.guards.finish(&pinned, ticket, ending)).unwrap();
         assert_eq!(finished.given, Refunded::Done);
         Tried::Made { now: begun.advice(), next: begun.if_failed() }
     }
@@ -160,7 +160,7 @@ impl Guesser {
                     self.next = second + advice.delay.as_secs_ceil();
                     return;
                 }
-                Tried::Barred => {
+                Tried::Blocked => {
                     (self.banned, self.next) = (true, u64::MAX);
                     return;
                 }
@@ -211,7 +211,7 @@ impl Owner {
         }
         let ending = if self.mistakes_left > 0 { Ending::Failure } else { Ending::Success };
         match login.attempt("ada", HOME, ending) {
-            Tried::Barred => panic!("the owner is banned"),
+            Tried::Blocked => panic!("the owner is banned"),
             Tried::Refused(advice) => self.refused(&advice, second),
             Tried::Made { now, .. } => {
                 self.captchas += u64::from(now.captcha);

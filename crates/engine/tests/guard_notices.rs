@@ -34,7 +34,7 @@ fn begin(engine: &Engine, fields: &[(&str, &str)]) -> Option<String> {
 }
 
 fn finish(engine: &Engine, ticket: &str, ending: Ending) -> Finished {
-    block_on(engine.finish_guarded(&engine.pin(), ticket, ending)).unwrap()
+    block_on(engine.guards.finish(&engine.pin(), ticket, ending)).unwrap()
 }
 
 fn fail(engine: &Engine, fields: &[(&str, &str)]) -> Vec<Notice> {
@@ -46,7 +46,7 @@ fn fail(engine: &Engine, fields: &[(&str, &str)]) -> Vec<Notice> {
 fn locks(engine: &Engine) -> Vec<(String, Span)> {
     let pinned = engine.pin();
     let (locks, more) =
-        block_on(engine.locks(&pinned, pinned.policies.guard("door").unwrap(), None, 100)).unwrap();
+        block_on(engine.guards.locks(&pinned, pinned.policies.guard("door").unwrap(), None, 100)).unwrap();
     assert_eq!(more, None);
     locks.into_iter().map(|lock| (lock.key, lock.until.since(START))).collect()
 }
@@ -54,14 +54,14 @@ fn locks(engine: &Engine) -> Vec<(String, Span)> {
 fn unlock(engine: &Engine, fields: &[(&str, &str)]) -> Vec<String> {
     let pinned = engine.pin();
     let guard = pinned.policies.guard("door").unwrap();
-    let unlocked = block_on(engine.unlock(&pinned, guard, fields)).unwrap();
+    let unlocked = block_on(engine.guards.unlock(&pinned, guard, fields)).unwrap();
     unlocked.into_iter().map(|(rule, key)| format!("{rule} {key}")).collect()
 }
 
 #[test]
 fn the_failure_that_locks_is_told_once() {
     let stand = Stand::new(by_user(LADDER));
-    let mut notices = stand.engine.take_notices(10);
+    let mut notices = stand.engine.guards.take_notices(10);
     for number in 1..=10 {
         assert_eq!(fail(&stand.engine, &ADA), [], "failure {number}");
         stand.clock.advance(Span::from_secs(5));
@@ -82,8 +82,8 @@ fn the_failure_that_locks_is_told_once() {
     assert_eq!(notices.try_recv().ok(), Some(expected));
     assert!(begin(&stand.engine, &ADA).is_none());
     assert!(notices.try_recv().is_err(), "a refused attempt tells nobody");
-    assert_eq!(stand.engine.guard_meters().of("door"), [11, 1, 11, 1]);
-    let journal = stand.engine.journal.latest(100);
+    assert_eq!(stand.engine.guards.meters().of("door"), [11, 1, 11, 1]);
+    let journal = stand.engine.observer.journal.latest(100);
     let entry = journal.iter().find(|entry| entry.locked.is_some()).unwrap();
     assert_eq!((entry.key.as_deref(), entry.locked), (Some("ada"), Some(Span::from_secs(900))));
     stand.clock.advance(Span::from_secs(900));
@@ -97,7 +97,7 @@ fn the_failure_that_locks_is_told_once() {
 #[test]
 fn whoever_gets_in_with_the_last_attempt_or_gives_up_is_not_told_of() {
     let stand = Stand::new(by_user(SHORT));
-    let mut notices = stand.engine.take_notices(10);
+    let mut notices = stand.engine.guards.take_notices(10);
     assert_eq!(fail(&stand.engine, &ADA), []);
     for ending in [Ending::Abandoned, Ending::Success] {
         let ticket = begin(&stand.engine, &ADA).unwrap();
@@ -112,7 +112,7 @@ fn whoever_gets_in_with_the_last_attempt_or_gives_up_is_not_told_of() {
 #[test]
 fn an_attempt_that_nobody_ends_is_told_of_after_five_minutes_by_whoever_began_it() {
     let stand = Stand::new(by_user(SHORT));
-    let mut notices = stand.engine.take_notices(10);
+    let mut notices = stand.engine.guards.take_notices(10);
     assert_eq!(fail(&stand.engine, &ADA), []);
     let ticket = begin(&stand.engine, &ADA).unwrap();
     stand.clock.advance(Span::from_secs(299));
@@ -131,7 +131,8 @@ fn an_attempt_that_nobody_ends_is_told_of_after_five_minutes_by_whoever_began_it
 fn what_one_node_begins_another_ends_and_one_of_them_tells() {
     let centre = Centre::new();
     let (here, there) = (centre.node(by_user(SHORT)), centre.node(by_user(SHORT)));
-    let (mut told_here, mut told_there) = (here.engine.take_notices(10), there.engine.take_notices(10));
+    let (mut told_here, mut told_there) =
+        (here.engine.guards.take_notices(10), there.engine.guards.take_notices(10));
     let first = begin(&here.engine, &ADA).unwrap();
     let second = begin(&here.engine, &ADA).unwrap();
     assert_eq!(finish(&there.engine, &second, Ending::Failure).notices.len(), 1);
@@ -148,13 +149,13 @@ fn what_one_node_begins_another_ends_and_one_of_them_tells() {
 #[test]
 fn when_nobody_takes_notices_fast_enough_they_are_dropped_and_counted() {
     let stand = Stand::new(by_user("ladder 1 lock 1m notify"));
-    let mut notices = stand.engine.take_notices(2);
+    let mut notices = stand.engine.guards.take_notices(2);
     for user in ["a", "b", "c"] {
         assert_eq!(fail(&stand.engine, &[("user", user)]).len(), 1);
     }
     let told: Vec<String> = std::iter::from_fn(|| notices.try_recv().ok()).map(|notice| notice.key).collect();
     assert_eq!(told, ["a", "b"]);
-    assert_eq!(stand.engine.guard_meters().missed(), 1);
+    assert_eq!(stand.engine.guards.meters().missed(), 1);
     assert_eq!(locks(&stand.engine).len(), 3);
 }
 
@@ -210,7 +211,7 @@ fn an_operator_lets_somebody_in_by_whatever_is_known_of_them() {
     assert_eq!(locks(&stand.engine).len(), 3);
     let pinned = stand.pin();
     let guard = pinned.policies.guard("door").unwrap();
-    let standings = block_on(stand.engine.standings(&pinned, guard, &ADA_AT_HOME)).unwrap();
+    let standings = block_on(stand.engine.guards.standings(&pinned, guard, &ADA_AT_HOME)).unwrap();
     let until = Some(START + Span::from_secs(900));
     assert_eq!(
         standings.iter().map(|own| (&*own.rule, own.failures, own.locked_until)).collect::<Vec<_>>(),
@@ -235,7 +236,7 @@ fn nobody_reads_the_keys_of_a_secret_rule_in_a_list_the_journal_or_the_records()
     assert_eq!(told[0].key, user[0].1, "whoever is to notify somebody has to know whom");
     let listed = locks(&stand.engine);
     assert!(listed[0].0.starts_with('#'), "{listed:?}");
-    let journal = stand.engine.journal.latest(100);
+    let journal = stand.engine.observer.journal.latest(100);
     assert!(journal.iter().all(|entry| !format!("{entry:?}").contains("lovelace")));
     let records =
         block_on(tollgate_core::Records::changes(&*stand.store, Namespace::Locks, None)).unwrap().entries;
@@ -271,7 +272,7 @@ fn a_reload_replaces_guards_and_a_ticket_of_one_that_is_gone_can_be_ended() {
 fn while_the_store_is_gone_nothing_that_is_overdue_is_lost() {
     let centre = Centre::new();
     let node = centre.node(by_user("ladder 1 lock 15m notify"));
-    let mut told = node.engine.take_notices(10);
+    let mut told = node.engine.guards.take_notices(10);
     for user in ["ada", "bob", "eve"] {
         begin(&node.engine, &[("user", user)]).unwrap();
     }
@@ -395,6 +396,6 @@ fn a_failure_ends_what_it_held_and_stays_counted() {
     }
     let pinned = stand.pin();
     let guard = pinned.policies.guard("door").unwrap();
-    let standings = block_on(stand.engine.standings(&pinned, guard, &ADA)).unwrap();
+    let standings = block_on(stand.engine.guards.standings(&pinned, guard, &ADA)).unwrap();
     assert_eq!(standings.iter().map(|own| own.failures).collect::<Vec<_>>(), [3]);
 }

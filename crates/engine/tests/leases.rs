@@ -64,7 +64,7 @@ impl Keeper {
     fn held(&self, rule: &str, key: &str) -> Vec<String> {
         let pinned = self.engine.pin();
         let counter = Counter { plan: pinned.policies.rule(rule).unwrap().plan_at(key), key };
-        let report = block_on(self.engine.holds(&counter, HoldsOrder::List)).unwrap();
+        let report = block_on(self.engine.counters.holds(&counter, HoldsOrder::List)).unwrap();
         report.holds.into_iter().map(|(id, _)| id).collect()
     }
 }
@@ -196,7 +196,7 @@ fn what_was_reset_is_held_again() {
     let keeper = Keeper::new(limited("4 at once for 30s", "9 at once for 30s"));
     let _kept = keeper.connect(ADA, "a", 1).unwrap();
     keeper.tend();
-    block_on(keeper.engine.forget(Forget::All)).unwrap();
+    block_on(keeper.engine.counters.forget(Forget::All)).unwrap();
     assert_eq!(keeper.left(ADA), [4, 9]);
     keeper.pass(10);
     assert_eq!(keeper.left(ADA), [3, 8]);
@@ -255,14 +255,14 @@ fn limits_that_change_are_followed() {
         "it is renewed more often"
     );
     let none: Vec<Limit> = vec!["100/hour".parse().unwrap()];
-    block_on(keeper.engine.set_override("ip", ADA, none)).unwrap();
+    block_on(keeper.engine.config.set_override("ip", ADA, none)).unwrap();
     keeper.pass(20);
     assert_eq!(
         (keeper.left(ADA), keeper.leases.meters().lost()),
         (vec![100, 8], 0),
         "there is nothing to hold"
     );
-    block_on(keeper.engine.remove_override("ip", ADA)).unwrap();
+    block_on(keeper.engine.config.remove_override("ip", ADA)).unwrap();
     keeper.pass(20);
     assert_eq!(keeper.left(ADA), [3, 8], "it is held again");
     drop(kept);

@@ -88,7 +88,7 @@ impl Keeper {
     fn held(&self) -> usize {
         let pinned = self.engine.pin();
         let plan = pinned.policies.rule("ip").unwrap().plan_at("192.0.2.1");
-        block_on(self.engine.holds(&Counter { plan, key: "192.0.2.1" }, HoldsOrder::List))
+        block_on(self.engine.counters.holds(&Counter { plan, key: "192.0.2.1" }, HoldsOrder::List))
             .unwrap()
             .holds
             .len()

@@ -228,7 +228,7 @@ fn what_was_held_locally_moves_to_the_store_when_it_is_back() {
     keeper.pass(40);
     keeper.link.set(Mode::Up);
     keeper.pass(2);
-    assert_eq!(keeper.engine.health(), Health::Up);
+    assert_eq!(keeper.engine.counters.health(), Health::Up);
     assert_eq!((keeper.in_store(), keeper.in_process().len()), (vec!["a".to_owned(), "b".to_owned()], 0));
     keeper.pass(60);
     drop(first);
@@ -332,7 +332,7 @@ fn what_has_run_out_by_itself_need_not_be_released() {
         keeper.clock.advance(Span::from_secs(1));
         block_on(keeper.engine.tend());
     }
-    assert_eq!(keeper.engine.health(), Health::Up);
+    assert_eq!(keeper.engine.counters.health(), Health::Up);
     let before = keeper.calls();
     block_on(keeper.leases.tend());
     assert_eq!(keeper.calls() - before, 0);

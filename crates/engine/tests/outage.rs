@@ -51,7 +51,7 @@ fn each_reason_is_told_and_counted() {
         assert_eq!(node.decide("api", &IP), (true, Origin::Local(reason)), "{mode:?}");
         assert_eq!(node.degraded("api", reason), 1, "{mode:?}");
         let total: u64 =
-            node.engine.store_meters().unwrap().degraded().iter().map(|(_, _, count)| count).sum();
+            node.engine.counters.store_meters().unwrap().degraded().iter().map(|(_, _, count)| count).sum();
         assert_eq!(total, 1, "{mode:?}");
     }
 }
@@ -78,7 +78,7 @@ fn each_node_admits_its_share_and_no_more_across_flaps() {
         }
         node.link.set(Mode::Up);
         node.tend_later();
-        assert_eq!(node.engine.health(), Health::Up);
+        assert_eq!(node.engine.counters.health(), Health::Up);
         // Otherwise the breaker would take longer to close each time.
         node.advance(Breaker::FLAP_WITHIN);
     }
@@ -95,7 +95,7 @@ fn the_store_is_not_asked_while_the_breaker_is_open() {
         assert_eq!(node.decide("api", &IP), (true, Origin::Local(reason)), "attempt {number}");
     }
     assert_eq!(node.calls() - before, 3);
-    assert_eq!(node.engine.health(), Health::Degraded(Reason::Timeout));
+    assert_eq!(node.engine.counters.health(), Health::Degraded(Reason::Timeout));
     assert_eq!((node.degraded("api", Reason::Timeout), node.degraded("api", Reason::Open)), (3, 17));
 }
 
@@ -105,7 +105,7 @@ fn what_is_full_or_damaged_degrades_one_decision_and_opens_nothing() {
     for mode in [Mode::Full, Mode::Damaged] {
         node.link.set(mode);
         repeat(10, &node);
-        assert_eq!(node.engine.health(), Health::Up);
+        assert_eq!(node.engine.counters.health(), Health::Up);
         node.link.set(Mode::Up);
         assert_eq!(node.decide("api", &IP), (true, Origin::Store));
     }
@@ -178,7 +178,7 @@ fn an_observed_rule_denies_nobody() {
 fn an_engine_starts_without_its_store_and_learns_what_it_missed() {
     let centre = Centre::new();
     let first = centre.node(one(&["10/hour"], "local 50%"));
-    block_on(first.engine.set_override("ip", "192.0.2.1", vec!["2/hour".parse().unwrap()])).unwrap();
+    block_on(first.engine.config.set_override("ip", "192.0.2.1", vec!["2/hour".parse().unwrap()])).unwrap();
     let receipt = {
         let pinned = first.engine.pin();
         let decision = decide(&first.engine, &pinned, "api", &IP).unwrap();
@@ -186,9 +186,9 @@ fn an_engine_starts_without_its_store_and_learns_what_it_missed() {
     };
 
     let second = centre.node_behind(one(&["10/hour"], "local 50%"), Mode::LosesQuestions);
-    assert_eq!(second.engine.health(), Health::Degraded(Reason::Timeout));
+    assert_eq!(second.engine.counters.health(), Health::Degraded(Reason::Timeout));
     assert_eq!(second.decide("api", &IP), (true, Origin::Local(Reason::Open)));
-    assert!(!second.engine.is_overridden("ip", "192.0.2.1"));
+    assert!(!second.engine.config.is_overridden("ip", "192.0.2.1"));
     let forged = block_on(second.engine.refund(&second.engine.pin(), &receipt, RefundPart::All));
     assert_eq!(forged, Err(RefundFault::Forged), "its secret is not known yet");
 
@@ -207,9 +207,13 @@ fn an_engine_starts_without_its_store_and_learns_what_it_missed() {
     second.link.set(Mode::Up);
     let before = second.calls();
     second.tend_later();
-    assert_eq!(second.engine.health(), Health::Up);
-    assert_eq!(second.calls() - before, 11, "six to read it all, and five that say it is the latest");
-    assert!(second.engine.is_overridden("ip", "192.0.2.1"));
+    assert_eq!(second.engine.counters.health(), Health::Up);
+    assert_eq!(
+        second.calls() - before,
+        12,
+        "six to read it all, five that say it is the latest, and a report"
+    );
+    assert!(second.engine.config.is_overridden("ip", "192.0.2.1"));
     assert_eq!(
         block_on(second.engine.refund(&second.engine.pin(), &receipt, RefundPart::All)),
         Ok(Refunded::Done)
@@ -226,7 +230,7 @@ fn an_override_set_on_one_node_holds_on_another_within_a_second() {
             let pinned = node.engine.pin();
             pinned.policies.rule("ip").unwrap().plan_at("192.0.2.1").limits()[0].number()
         };
-        block_on(first.engine.set_override("ip", "192.0.2.1", limits.clone())).unwrap();
+        block_on(first.engine.config.set_override("ip", "192.0.2.1", limits.clone())).unwrap();
         assert_eq!(number(&first), limits[0].number());
         for _ in 0..3 {
             second.advance(Span::from_millis(250));
@@ -246,7 +250,7 @@ fn an_override_set_on_one_node_holds_on_another_within_a_second() {
 fn after_an_outage_the_run_time_configuration_is_read_again_though_its_version_is_the_same() {
     let node = Centre::new().node(one(&["10/hour"], "local 50%"));
     let number = || node.engine.pin().policies.rule("ip").unwrap().plan_at("192.0.2.1").limits()[0].number();
-    block_on(node.engine.set_override("ip", "192.0.2.1", vec!["2/hour".parse().unwrap()])).unwrap();
+    block_on(node.engine.config.set_override("ip", "192.0.2.1", vec!["2/hour".parse().unwrap()])).unwrap();
     // As after a failover to a lagging replica, when another node has made a change since.
     *node.link.replaced.lock() = Some(("override/ip/192.0.2.1".to_owned(), b"5/hour".to_vec()));
     node.tend_later();
@@ -255,7 +259,7 @@ fn after_an_outage_the_run_time_configuration_is_read_again_though_its_version_i
     node.tend_later();
     node.link.set(Mode::Up);
     node.tend_later();
-    assert_eq!((node.engine.health(), number()), (Health::Up, 5));
+    assert_eq!((node.engine.counters.health(), number()), (Health::Up, 5));
 }
 
 #[test]
@@ -299,15 +303,15 @@ fn takes_that_nobody_got_are_undone_after_recovery() {
     for id in ["a", "b", "c"] {
         ask(&node, 1, Some(id));
     }
-    assert_eq!(node.engine.health(), Health::Degraded(Reason::Timeout));
+    assert_eq!(node.engine.counters.health(), Health::Degraded(Reason::Timeout));
     let pinned = node.engine.pin();
     let plan = Arc::clone(&pinned.policies.rule("ip").unwrap().plan);
     node.link.set(Mode::Up);
     node.tend_later();
-    assert_eq!(node.engine.health(), Health::Up);
+    assert_eq!(node.engine.counters.health(), Health::Up);
     node.tend();
     assert_eq!(node.link.retracted.lock().len(), 3);
-    let outcome = block_on(node.engine.look(&plan, "192.0.2.1")).unwrap();
+    let outcome = block_on(node.engine.counters.look(&plan, "192.0.2.1")).unwrap();
     let remaining: Vec<u64> = outcome.readings.iter().map(|reading| reading.remaining).collect();
     assert_eq!(remaining, [4, 3], "as if they had never been");
 }
@@ -327,7 +331,7 @@ fn a_failure_that_nobody_got_is_undone_after_recovery() {
     node.link.set(Mode::Up);
     node.tend_later();
     node.tend();
-    let reading = block_on(node.engine.look(&plan, "192.0.2.1")).unwrap().readings[0];
+    let reading = block_on(node.engine.counters.look(&plan, "192.0.2.1")).unwrap().readings[0];
     assert_eq!(reading.capacity - reading.remaining, 1, "only the one that was answered");
 }
 
@@ -354,13 +358,13 @@ fn a_take_whose_asker_has_gone_is_undone_too() {
 #[test]
 fn what_cannot_be_undone_yet_stays_and_what_is_too_much_is_dropped_and_counted() {
     let node = Centre::new().node(one(&["100/hour sliding"], "local 50%"));
-    let dropped = || node.engine.store_meters().unwrap().retractions_dropped();
+    let dropped = || node.engine.counters.store_meters().unwrap().retractions_dropped();
     for number in 0..10_003_u64 {
         node.link.set(Mode::LosesAnswers);
         ask(&node, 1, None);
         // A success keeps the breaker closed, so that every attempt calls the store.
         node.link.set(Mode::Up);
-        drop(block_on(node.engine.look(&node.engine.pin().policies.rule("ip").unwrap().plan, "x")));
+        drop(block_on(node.engine.counters.look(&node.engine.pin().policies.rule("ip").unwrap().plan, "x")));
         assert_eq!(dropped(), (number + 1).saturating_sub(10_000));
     }
     node.link.set(Mode::LosesQuestions);
@@ -392,7 +396,7 @@ fn one_probe_is_in_flight_and_recovery_waits_for_it_alone() {
     node.link.set(Mode::Up);
     node.tend_later();
     assert_eq!(
-        (probes(), node.engine.health()),
+        (probes(), node.engine.counters.health()),
         (1 + Breaker::PROBES as usize, Health::Up),
         "one that was given up is not waited for"
     );
@@ -415,7 +419,7 @@ fn it_is_back_within_three_seconds_of_the_cause_and_probes_are_spread() {
             node.advance(Span::from_millis(250));
             node.tend();
         }
-        assert_eq!(node.engine.health(), Health::Up, "after 1.75 s");
+        assert_eq!(node.engine.counters.health(), Health::Up, "after 1.75 s");
     }
 }
 
@@ -425,11 +429,15 @@ fn a_store_that_failed_once_is_asked_until_it_is_known_how_it_does() {
     node.link.set(Mode::LosesQuestions);
     repeat(1, &node);
     for _ in 0..2 {
-        assert_eq!(node.engine.health(), Health::Up);
+        assert_eq!(node.engine.counters.health(), Health::Up);
         node.advance(Span::from_millis(200));
         node.tend();
     }
-    assert_eq!(node.engine.health(), Health::Degraded(Reason::Timeout), "with one attempt in half a second");
+    assert_eq!(
+        node.engine.counters.health(),
+        Health::Degraded(Reason::Timeout),
+        "with one attempt in half a second"
+    );
 }
 
 #[test]
@@ -449,20 +457,23 @@ fn a_store_is_asked_for_its_health_though_it_answers() {
 fn what_was_set_here_is_not_lost_to_what_was_read_before() {
     let node = Centre::new().node(one(&["10/hour"], "local 50%"));
     let other = node.link.centre.node(one(&["10/hour"], "local 50%"));
-    block_on(other.engine.set_override("ip", "192.0.2.9", vec!["1/hour".parse().unwrap()])).unwrap();
+    block_on(other.engine.config.set_override("ip", "192.0.2.9", vec!["1/hour".parse().unwrap()])).unwrap();
     node.advance(Span::from_secs(1));
     node.link.set(Mode::ReadsSlowly);
     let mut reading = Box::pin(node.engine.tend());
     assert!(block_on(poll_once(&mut reading)).is_none());
     let limits = vec!["2/hour".parse().unwrap()];
-    let mut setting = Box::pin(node.engine.set_override("ip", "192.0.2.1", limits));
+    let mut setting = Box::pin(node.engine.config.set_override("ip", "192.0.2.1", limits));
     assert!(block_on(poll_once(&mut setting)).is_none());
     node.link.set(Mode::Up);
     block_on(setting).unwrap();
     block_on(reading);
-    assert!(node.engine.is_overridden("ip", "192.0.2.1"));
+    assert!(node.engine.config.is_overridden("ip", "192.0.2.1"));
     node.tend_later();
-    assert!(node.engine.is_overridden("ip", "192.0.2.1") && node.engine.is_overridden("ip", "192.0.2.9"));
+    assert!(
+        node.engine.config.is_overridden("ip", "192.0.2.1")
+            && node.engine.config.is_overridden("ip", "192.0.2.9")
+    );
 }
 
 #[test]
@@ -472,7 +483,7 @@ fn a_store_that_is_gone_is_missed_while_nobody_decides() {
     node.advance(Span::from_millis(500));
     node.tend();
     assert_eq!(
-        node.engine.health(),
+        node.engine.counters.health(),
         Health::Degraded(Reason::Unreachable),
         "nobody had to ask for a decision"
     );
@@ -488,9 +499,9 @@ fn peeking_does_as_deciding_would_and_counts_nothing() {
         let peeked = block_on(node.engine.peek(&pinned, &attempt)).unwrap();
         assert!(peeked.allowed() && matches!(peeked.origin, Origin::Local(_)));
     }
-    assert!(node.engine.store_meters().unwrap().degraded().is_empty());
+    assert!(node.engine.counters.store_meters().unwrap().degraded().is_empty());
     let plan = &pinned.policies.rule("ip").unwrap().plan;
-    let looked = block_on(node.engine.look(plan, "192.0.2.1"));
+    let looked = block_on(node.engine.counters.look(plan, "192.0.2.1"));
     assert!(matches!(looked, Err(StoreError::Unavailable { .. })), "what all have used is not known here");
 }
 
@@ -500,15 +511,16 @@ fn a_hold_ends_wherever_it_was_taken() {
     let pinned = node.engine.pin();
     let plan = &pinned.policies.rule("ip").unwrap().plan;
     let counter = Counter { plan, key: "192.0.2.1" };
-    let release =
-        |id| block_on(node.engine.holds(&counter, HoldsOrder::Release(id))).map(|report| report.found);
+    let release = |id| {
+        block_on(node.engine.counters.holds(&counter, HoldsOrder::Release(id))).map(|report| report.found)
+    };
     ask(&node, 1, Some("there"));
     node.link.set(Mode::Unreachable);
     ask(&node, 1, Some("here"));
     ask(&node, 1, Some("later"));
     assert_eq!(release("here"), Ok(true));
     assert!(release("there").is_err(), "the store has it, and is not there");
-    let listed = block_on(node.engine.holds(&counter, HoldsOrder::List));
+    let listed = block_on(node.engine.counters.holds(&counter, HoldsOrder::List));
     assert!(listed.is_err());
     node.link.set(Mode::Up);
     node.tend_later();
@@ -525,15 +537,18 @@ fn a_list_that_takes_too_long_says_nothing_about_the_store() {
     let counter = Counter { plan, key: "192.0.2.1" };
     node.link.set(Mode::LosesQuestions);
     for _ in 0..10 {
-        assert_eq!(block_on(node.engine.holds(&counter, HoldsOrder::List)), Err(StoreError::TimedOut));
-        assert_eq!(block_on(node.engine.replace_holds(&counter, &["a"])), Err(StoreError::TimedOut));
+        assert_eq!(
+            block_on(node.engine.counters.holds(&counter, HoldsOrder::List)),
+            Err(StoreError::TimedOut)
+        );
+        assert_eq!(block_on(node.engine.counters.replace_holds(&counter, &["a"])), Err(StoreError::TimedOut));
     }
-    assert_eq!(node.engine.health(), Health::Up);
+    assert_eq!(node.engine.counters.health(), Health::Up);
     for _ in 0..3 {
-        let released = block_on(node.engine.holds(&counter, HoldsOrder::Release("a")));
+        let released = block_on(node.engine.counters.holds(&counter, HoldsOrder::Release("a")));
         assert_eq!(released, Err(StoreError::TimedOut));
     }
-    assert_ne!(node.engine.health(), Health::Up, "one hold is nothing that takes long");
+    assert_ne!(node.engine.counters.health(), Health::Up, "one hold is nothing that takes long");
 }
 
 #[test]
@@ -543,7 +558,7 @@ fn forgetting_forgets_what_was_counted_here_too() {
     assert!(node.decide("api", &IP).0 && !node.decide("api", &IP).0);
     node.link.set(Mode::Up);
     node.tend_later();
-    block_on(node.engine.forget(Forget::Rule("ip"))).unwrap();
+    block_on(node.engine.counters.forget(Forget::Rule("ip"))).unwrap();
     node.link.set(Mode::Unreachable);
     assert!(node.decide("api", &IP).0);
 }

@@ -431,7 +431,7 @@ fn asking_again_and_again_is_noted_once() {
             track.engine.reload(by_chat("1/5s sliding"));
         }
         waits.await.unwrap();
-        let counts = track.engine.meters.counts();
+        let counts = track.engine.observer.meters.counts();
         let count = |wanted: &str| {
             let of = counts.iter().filter(|([_, _, outcome], _)| **outcome == *wanted);
             of.map(|(_, count)| count).sum::<u64>()

@@ -33,7 +33,7 @@ fn held<'a>(id: &'a str) -> Ask<'a> {
 async fn order(track: &Track, order: HoldsOrder<'_>) {
     let pinned = track.engine.pin();
     let plan = pinned.policies.rule("job").unwrap().plan_at("a");
-    track.engine.holds(&Counter { plan, key: "a" }, order).await.unwrap();
+    track.engine.counters.holds(&Counter { plan, key: "a" }, order).await.unwrap();
 }
 
 #[test]
@@ -85,11 +85,11 @@ fn what_is_forgotten_or_written_anew_lets_the_first_in_who_waits() {
         }
         let pinned = track.engine.pin();
         let plan = pinned.policies.rule("job").unwrap().plan_at("a");
-        track.engine.forget(Forget::Key(Counter { plan, key: "a" })).await.unwrap();
+        track.engine.counters.forget(Forget::Key(Counter { plan, key: "a" })).await.unwrap();
         sleep(Duration::from_millis(97)).await;
-        track.engine.forget(Forget::Rule("job")).await.unwrap();
+        track.engine.counters.forget(Forget::Rule("job")).await.unwrap();
         sleep(Duration::from_millis(100)).await;
-        track.engine.replace_holds(&Counter { plan, key: "a" }, &[]).await.unwrap();
+        track.engine.counters.replace_holds(&Counter { plan, key: "a" }, &[]).await.unwrap();
         for wait in waits {
             wait.await.unwrap();
         }
@@ -142,7 +142,7 @@ fn whoever_waits_for_a_release_waits_until_its_own_bound() {
             let late = track.pacer.acquire(held("z")).await.unwrap_err();
             let Unpaced::TooLate { waited, bound, .. } = late else { panic!("{late:?}") };
             assert_eq!((waited.as_millis_ceil() / 1_000, bound), (60, Bound::Rule("job".into())), "{limit}");
-            let counts = track.engine.meters.counts();
+            let counts = track.engine.observer.meters.counts();
             let denied = counts.iter().filter(|([.., outcome], _)| **outcome == *"deny");
             assert_eq!(denied.map(|(_, count)| count).sum::<u64>(), 0, "nobody was refused by a rule");
         });

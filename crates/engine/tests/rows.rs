@@ -76,7 +76,7 @@ impl Market {
         let pinned = self.stand.pin();
         let left = |rule: &str, key: &str| {
             let plan = pinned.policies.rule(rule).unwrap().plan_at(key);
-            block_on(self.stand.engine.look(plan, key)).unwrap().readings[0].remaining
+            block_on(self.stand.engine.counters.look(plan, key)).unwrap().readings[0].remaining
         };
         [left("writes", "ada"), left("deals", "acme")]
     }
@@ -160,7 +160,7 @@ fn looking_and_dry_runs_show_rows_and_take_nothing() {
     let market = Market::new(deals(Span::ZERO), [Ok(7), Ok(7), Ok(10)]);
     let pinned = market.stand.pin();
     let rule = pinned.policies.rule("deals").unwrap();
-    let shown = block_on(market.stand.engine.look_with_rows(rule, "acme")).unwrap();
+    let shown = block_on(market.stand.engine.rows.look(rule, "acme")).unwrap();
     assert_eq!(shown.readings[0].remaining, 3);
     let attempt = Attempt { policy: "create", fields: &FIELDS, cost: 1, id: Some("d1") };
     assert!(block_on(market.stand.engine.peek(&pinned, &attempt)).unwrap().allowed());

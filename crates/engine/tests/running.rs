@@ -42,7 +42,7 @@ fn an_override_that_no_attempt_could_meet_any_more_is_left_out() {
     let by = |field| policies(vec![rule::rejecting("a", &[field], &["2/hour"])], &[("api", &["a"])]);
     let stand = Stand::new(by("user"));
     let limits = vec!["5 size per attempt".parse().unwrap()];
-    block_on(stand.engine.set_override("a", "x", limits)).unwrap();
+    block_on(stand.engine.config.set_override("a", "x", limits)).unwrap();
     stand.engine.reload(by("size"));
     let pinned = stand.pin();
     let decision = decide(&stand.engine, &pinned, "api", &[("size", "x")]).unwrap();
@@ -59,8 +59,8 @@ fn an_override_holds_at_once_survives_a_restart_and_a_reload_and_goes_when_remov
     let stand = Stand::new(base());
     let fields = [("ip", "192.0.2.1")];
     let limits = vec!["3/hour".parse().unwrap()];
-    block_on(stand.engine.set_override("ip", "192.0.2.1", limits)).unwrap();
-    assert!(stand.engine.is_overridden("ip", "192.0.2.1"));
+    block_on(stand.engine.config.set_override("ip", "192.0.2.1", limits)).unwrap();
+    assert!(stand.engine.config.is_overridden("ip", "192.0.2.1"));
     let allowed = |engine| decide(engine, &engine.pin(), "api", &fields).unwrap().allowed();
     assert!(allowed(&stand.engine) && allowed(&stand.engine));
 
@@ -71,14 +71,14 @@ fn an_override_holds_at_once_survives_a_restart_and_a_reload_and_goes_when_remov
     let pinned = restarted.pin();
     assert_eq!(decide(&restarted, &pinned, "api", &fields).unwrap().binding().unwrap().0.number(), 3);
 
-    assert!(block_on(restarted.remove_override("ip", "192.0.2.1")).unwrap().is_some());
+    assert!(block_on(restarted.config.remove_override("ip", "192.0.2.1")).unwrap().is_some());
     let pinned = restarted.pin();
     assert_eq!(decide(&restarted, &pinned, "api", &fields).unwrap().binding().unwrap().0.number(), 1);
     assert!(
-        block_on(restarted.remove_override("ip", "192.0.2.1")).unwrap().is_none(),
+        block_on(restarted.config.remove_override("ip", "192.0.2.1")).unwrap().is_none(),
         "nothing is left to remove"
     );
-    assert!(!start(base(), &stand.store).is_overridden("ip", "192.0.2.1"));
+    assert!(!start(base(), &stand.store).config.is_overridden("ip", "192.0.2.1"));
 }
 
 #[test]
@@ -131,10 +131,10 @@ fn forgetting_starts_keys_rules_or_everything_afresh() {
         assert!(take(policy, ip) && !take(policy, ip));
     }
     let plan = &pinned.policies.rule("a").unwrap().plan;
-    block_on(stand.engine.forget(Forget::Key(Counter { plan, key: "192.0.2.1" }))).unwrap();
+    block_on(stand.engine.counters.forget(Forget::Key(Counter { plan, key: "192.0.2.1" }))).unwrap();
     assert!(take("a", "192.0.2.1") && !take("a", "192.0.2.2"));
-    block_on(stand.engine.forget(Forget::Rule("a"))).unwrap();
+    block_on(stand.engine.counters.forget(Forget::Rule("a"))).unwrap();
     assert!(take("a", "192.0.2.1") && take("a", "192.0.2.2") && !take("b", "192.0.2.1"));
-    block_on(stand.engine.forget(Forget::All)).unwrap();
+    block_on(stand.engine.counters.forget(Forget::All)).unwrap();
     assert!(take("b", "192.0.2.1"));
 }

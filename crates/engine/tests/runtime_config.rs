@@ -35,7 +35,7 @@ fn base() -> Policies {
 }
 
 fn make(engine: &Engine, spec: PolicySpec) {
-    block_on(engine.make_policy(spec)).unwrap();
+    block_on(engine.config.make_policy(spec)).unwrap();
 }
 
 fn allowed(engine: &Engine, policy: &str, fields: &[(&str, &str)]) -> bool {
@@ -55,7 +55,7 @@ fn a_policy_that_was_made_limits_clients_on_routes_and_consumers_on_all_of_them_
     let stand = Stand::new(base());
     make(&stand.engine, spec("orders", &["2/hour"]));
     make(&stand.engine, spec("search", &["9/hour"]));
-    block_on(stand.engine.set_override("consumer", "acme", vec!["3/hour".parse().unwrap()])).unwrap();
+    block_on(stand.engine.config.set_override("consumer", "acme", vec!["3/hour".parse().unwrap()])).unwrap();
     let fields = |ip, consumer| [("route", "r"), ("ip", ip), ("consumer", consumer)];
     let allowed = |policy, ip, consumer| allowed(&stand.engine, policy, &fields(ip, consumer));
     assert!(allowed("orders", "192.0.2.1", "acme") && allowed("orders", "192.0.2.1", "acme"));
@@ -88,8 +88,8 @@ fn what_an_attempt_does_not_say_is_not_limited_and_what_nobody_knows_is_a_mistak
 #[test]
 fn a_policy_that_was_made_survives_a_restart_and_a_reload() {
     let stand = Stand::new(base());
-    let made = block_on(stand.engine.make_policy(spec("orders", &["2/hour"]))).unwrap();
-    block_on(stand.engine.assign_route("checkout", "orders")).unwrap();
+    let made = block_on(stand.engine.config.make_policy(spec("orders", &["2/hour"]))).unwrap();
+    block_on(stand.engine.config.assign_route("checkout", "orders")).unwrap();
     let fields = [("route", "checkout"), ("ip", "192.0.2.1")];
     assert!(allowed(&stand.engine, "orders", &fields));
     let restarted = start(base(), &stand.store);
@@ -103,7 +103,7 @@ fn a_policy_that_was_made_survives_a_restart_and_a_reload() {
 fn a_name_that_is_taken_is_refused_and_says_by_whom() {
     let stand = Stand::new(base());
     make(&stand.engine, spec("orders", &["2/hour"]));
-    let fault = |name: &str| block_on(stand.engine.make_policy(spec(name, &["1/hour"]))).unwrap_err();
+    let fault = |name: &str| block_on(stand.engine.config.make_policy(spec(name, &["1/hour"]))).unwrap_err();
     assert_eq!(fault("orders"), ChangeFault::Taken { name: "orders".into() });
     for name in ["own", "filed", "consumer"] {
         assert_eq!(fault(name), ChangeFault::Configured { name: name.into() });
@@ -115,7 +115,7 @@ fn a_name_that_is_taken_is_refused_and_says_by_whom() {
 fn what_the_configuration_takes_the_name_of_is_left_out_until_it_gives_it_back() {
     let stand = Stand::new(base());
     make(&stand.engine, by("orders", &["ip"], &["2/hour"]));
-    block_on(stand.engine.assign_route("checkout", "orders")).unwrap();
+    block_on(stand.engine.config.assign_route("checkout", "orders")).unwrap();
     let number = || {
         let pinned = stand.pin();
         let decision = decide(&stand.engine, &pinned, "orders", &[("ip", "192.0.2.1")]).unwrap();
@@ -150,7 +150,8 @@ fn fields_hold_what_the_configuration_says_they_do() {
     make(&stand.engine, by("orders", &["ip"], &["1/hour"]));
     assert!(allowed(&stand.engine, "orders", &[("ip", "192.0.2.1")]));
     assert!(!allowed(&stand.engine, "orders", &[("ip", "192.0.2.200")]), "the same network");
-    block_on(stand.engine.set_override("consumer", "acme.example", vec!["1/hour".parse().unwrap()])).unwrap();
+    block_on(stand.engine.config.set_override("consumer", "acme.example", vec!["1/hour".parse().unwrap()]))
+        .unwrap();
     assert!(allowed(&stand.engine, "orders", &[("consumer", "ACME.example")]));
     assert!(!allowed(&stand.engine, "orders", &[("consumer", "acme.example.")]));
 }
@@ -158,15 +159,19 @@ fn fields_hold_what_the_configuration_says_they_do() {
 #[test]
 fn limits_that_no_attempt_could_meet_are_refused_and_left_out_where_they_came_about() {
     let stand = Stand::new(base());
-    let clash = |spec| matches!(block_on(stand.engine.make_policy(spec)), Err(ChangeFault::Clash(_)));
+    let clash = |spec| matches!(block_on(stand.engine.config.make_policy(spec)), Err(ChangeFault::Clash(_)));
     assert!(clash(by("a", &["size"], &["5 size per attempt"])));
     assert!(clash(by("a", &["size"], &["5 consumer per attempt"])));
-    block_on(stand.engine.set_override("consumer", "acme", vec!["5 size per attempt".parse().unwrap()]))
-        .unwrap();
+    block_on(stand.engine.config.set_override(
+        "consumer",
+        "acme",
+        vec!["5 size per attempt".parse().unwrap()],
+    ))
+    .unwrap();
     assert!(clash(by("a", &["size"], &["9/hour"])), "what was set for a consumer bounds it");
     make(&stand.engine, by("a", &["ip"], &["9/hour", "5 size per attempt"]));
     assert!(matches!(
-        block_on(stand.engine.change_policy(by("a", &["size"], &["9/hour"]), None)),
+        block_on(stand.engine.config.change_policy(by("a", &["size"], &["9/hour"]), None)),
         Err(ChangeFault::Clash(_))
     ));
     stand.engine.reload(policies(vec![rule::rejecting("consumer", &["size"], &["9/hour"])], &[]));
@@ -178,26 +183,27 @@ fn limits_that_no_attempt_could_meet_are_refused_and_left_out_where_they_came_ab
 #[test]
 fn a_change_keeps_counts_and_is_made_from_the_state_that_is_expected() {
     let stand = Stand::new(base());
-    let made = block_on(stand.engine.make_policy(spec("orders", &["2/hour"]))).unwrap();
+    let made = block_on(stand.engine.config.make_policy(spec("orders", &["2/hour"]))).unwrap();
     let fields = [("route", "r"), ("ip", "192.0.2.1")];
     assert!(allowed(&stand.engine, "orders", &fields) && allowed(&stand.engine, "orders", &fields));
     stand.clock.advance(Span::from_secs(5));
     let change =
-        block_on(stand.engine.change_policy(spec("orders", &["3/hour"]), Some(&[made.tag()]))).unwrap();
+        block_on(stand.engine.config.change_policy(spec("orders", &["3/hour"]), Some(&[made.tag()])))
+            .unwrap();
     assert_eq!((&change.before, change.after.version, change.after.created), (&made, 2, made.created));
     assert_eq!(change.after.updated, made.updated + Span::from_secs(5));
     assert!(allowed(&stand.engine, "orders", &fields) && !allowed(&stand.engine, "orders", &fields));
-    let stale = block_on(stand.engine.change_policy(spec("orders", &["9/hour"]), Some(&[made.tag()])));
+    let stale = block_on(stand.engine.config.change_policy(spec("orders", &["9/hour"]), Some(&[made.tag()])));
     assert_eq!(stale.unwrap_err(), ChangeFault::Changed { name: "orders".into() });
-    let stale = block_on(stand.engine.delete_policy("orders", Some(&[made.tag()]), &[]));
+    let stale = block_on(stand.engine.config.delete_policy("orders", Some(&[made.tag()]), &[]));
     assert_eq!(stale.unwrap_err(), ChangeFault::Changed { name: "orders".into() });
     assert_eq!(
-        block_on(stand.engine.change_policy(spec("order", &["9/hour"]), None)).unwrap_err(),
+        block_on(stand.engine.config.change_policy(spec("order", &["9/hour"]), None)).unwrap_err(),
         ChangeFault::Unknown { name: "order".into() }
     );
-    block_on(stand.engine.delete_policy("orders", None, &[])).unwrap();
+    block_on(stand.engine.config.delete_policy("orders", None, &[])).unwrap();
     stand.clock.advance(Span::from_secs(5));
-    let again = block_on(stand.engine.make_policy(spec("orders", &["2/hour"]))).unwrap();
+    let again = block_on(stand.engine.config.make_policy(spec("orders", &["2/hour"]))).unwrap();
     assert_ne!(again.tag(), made.tag(), "it is another one");
 }
 
@@ -205,15 +211,17 @@ fn a_change_keeps_counts_and_is_made_from_the_state_that_is_expected() {
 fn a_policy_is_deleted_once_no_route_passes_it_and_what_was_set_for_its_keys_goes_with_it() {
     let stand = Stand::new(base());
     make(&stand.engine, by("orders", &["ip"], &["2/hour"]));
-    block_on(stand.engine.set_override("orders", "192.0.2.1", vec!["1/hour".parse().unwrap()])).unwrap();
+    block_on(stand.engine.config.set_override("orders", "192.0.2.1", vec!["1/hour".parse().unwrap()]))
+        .unwrap();
     for route in ["b", "a"] {
-        assert_eq!(block_on(stand.engine.assign_route(route, "orders")).unwrap(), None);
+        assert_eq!(block_on(stand.engine.config.assign_route(route, "orders")).unwrap(), None);
     }
-    assert_eq!(block_on(stand.engine.assign_route("a", "filed")).unwrap().as_deref(), Some("orders"));
-    let delete = |configured: &[String]| block_on(stand.engine.delete_policy("orders", None, configured));
+    assert_eq!(block_on(stand.engine.config.assign_route("a", "filed")).unwrap().as_deref(), Some("orders"));
+    let delete =
+        |configured: &[String]| block_on(stand.engine.config.delete_policy("orders", None, configured));
     assert_eq!(in_use(delete(&["c".into(), "b".into()])), ["b", "c"]);
-    assert_eq!(block_on(stand.engine.unassign_route("b")).unwrap().as_deref(), Some("orders"));
-    assert_eq!(block_on(stand.engine.unassign_route("b")).unwrap(), None);
+    assert_eq!(block_on(stand.engine.config.unassign_route("b")).unwrap().as_deref(), Some("orders"));
+    assert_eq!(block_on(stand.engine.config.unassign_route("b")).unwrap(), None);
     assert_eq!(in_use(delete(&["c".into()])), ["c"]);
     delete(&[]).unwrap();
     assert_eq!(delete(&[]).unwrap_err(), ChangeFault::Unknown { name: "orders".into() });
@@ -229,24 +237,24 @@ fn a_policy_is_deleted_once_no_route_passes_it_and_what_was_set_for_its_keys_goe
 #[test]
 fn what_was_set_for_keys_of_a_rule_that_is_gone_does_not_hold_for_a_new_one_of_its_name() {
     let stand = Stand::new(base());
-    block_on(stand.engine.set_override("own", "192.0.2.1", vec!["1/hour".parse().unwrap()])).unwrap();
+    block_on(stand.engine.config.set_override("own", "192.0.2.1", vec!["1/hour".parse().unwrap()])).unwrap();
     stand.engine.reload(policies(Vec::new(), &[]));
     make(&stand.engine, by("own", &["ip"], &["2/hour"]));
     let fields = [("ip", "192.0.2.1")];
     assert!(allowed(&stand.engine, "own", &fields) && allowed(&stand.engine, "own", &fields));
-    assert!(!stand.engine.is_overridden("own", "192.0.2.1"));
+    assert!(!stand.engine.config.is_overridden("own", "192.0.2.1"));
 }
 
 #[test]
 fn a_route_passes_any_policy_there_is_and_no_other() {
     let stand = Stand::new(base());
     assert!(stand.pin().policy_of_route("r").is_none());
-    block_on(stand.engine.assign_route("r", "filed")).unwrap();
+    block_on(stand.engine.config.assign_route("r", "filed")).unwrap();
     let pinned = stand.pin();
     assert_eq!(&*pinned.policy_of_route("r").unwrap().name, "filed");
     assert!(pinned.is_configured(pinned.policy_of_route("r").unwrap()));
     assert!(pinned.policy_of_route("other").is_none());
-    let fault = block_on(stand.engine.assign_route("r", "filled")).unwrap_err();
+    let fault = block_on(stand.engine.config.assign_route("r", "filled")).unwrap_err();
     assert_eq!(fault.to_string(), "there is no policy `filled`; did you mean `filed`?");
     stand.engine.reload(policies(Vec::new(), &[]));
     assert!(stand.pin().policy_of_route("r").is_none(), "there is no such policy any more");
@@ -271,11 +279,11 @@ fn a_record_that_cannot_be_read_is_left_out_and_can_be_replaced() {
     let engine = start(base(), &stand.store);
     assert!(engine.pin().made().is_empty() && engine.pin().assigned().is_empty());
     make(&engine, spec("orders", &["2/hour"]));
-    block_on(engine.assign_route("r", "orders")).unwrap();
-    block_on(engine.set_override("own", "192.0.2.1", vec!["1/hour".parse().unwrap()])).unwrap();
+    block_on(engine.config.assign_route("r", "orders")).unwrap();
+    block_on(engine.config.set_override("own", "192.0.2.1", vec!["1/hour".parse().unwrap()])).unwrap();
     let engine = start(base(), &stand.store);
     assert_eq!(&*engine.pin().policy_of_route("r").unwrap().name, "orders");
-    assert!(engine.is_overridden("own", "192.0.2.1"));
+    assert!(engine.config.is_overridden("own", "192.0.2.1"));
 }
 
 #[test]
@@ -295,15 +303,15 @@ fn there_is_a_bound_on_everything_that_can_be_made() {
         ChangeFault::TooMany { most, .. } => most,
         other => panic!("{other}"),
     };
-    assert_eq!(most(block_on(engine.make_policy(spec("more", &["2/hour"]))).unwrap_err()), 10_000);
-    assert_eq!(most(block_on(engine.assign_route("more", "p1")).unwrap_err()), 10_000);
+    assert_eq!(most(block_on(engine.config.make_policy(spec("more", &["2/hour"]))).unwrap_err()), 10_000);
+    assert_eq!(most(block_on(engine.config.assign_route("more", "p1")).unwrap_err()), 10_000);
     let limits = || vec!["3/hour".parse().unwrap()];
-    assert_eq!(most(block_on(engine.set_override("own", "more", limits())).unwrap_err()), 100_000);
-    block_on(engine.set_override("consumer", "7", limits())).unwrap();
-    block_on(engine.assign_route("r7", "p7")).unwrap();
-    block_on(engine.change_policy(by("p7", &["ip"], &["3/hour"]), None)).unwrap();
-    block_on(engine.remove_override("consumer", "8")).unwrap();
-    block_on(engine.set_override("own", "more", limits())).unwrap();
+    assert_eq!(most(block_on(engine.config.set_override("own", "more", limits())).unwrap_err()), 100_000);
+    block_on(engine.config.set_override("consumer", "7", limits())).unwrap();
+    block_on(engine.config.assign_route("r7", "p7")).unwrap();
+    block_on(engine.config.change_policy(by("p7", &["ip"], &["3/hour"]), None)).unwrap();
+    block_on(engine.config.remove_override("consumer", "8")).unwrap();
+    block_on(engine.config.set_override("own", "more", limits())).unwrap();
 }
 
 #[test]
@@ -368,10 +376,12 @@ fn what_was_written_down_holds_even_if_nobody_waited_for_it() {
         assert!(change(), "it waits for ever");
         block_on(engine.tend());
     };
-    left(&mut || block_on(poll_once(engine.make_policy(by("orders", &["ip"], &["1/hour"])))).is_none());
-    left(&mut || block_on(poll_once(engine.assign_route("r", "orders"))).is_none());
+    left(&mut || {
+        block_on(poll_once(engine.config.make_policy(by("orders", &["ip"], &["1/hour"])))).is_none()
+    });
+    left(&mut || block_on(poll_once(engine.config.assign_route("r", "orders"))).is_none());
     let limits = || vec!["2/hour".parse().unwrap()];
-    left(&mut || block_on(poll_once(engine.set_override("orders", "192.0.2.1", limits()))).is_none());
+    left(&mut || block_on(poll_once(engine.config.set_override("orders", "192.0.2.1", limits()))).is_none());
     let fields = [("ip", "192.0.2.1")];
     assert!(allowed(&engine, "orders", &fields) && allowed(&engine, "orders", &fields));
     assert!(!allowed(&engine, "orders", &fields));

@@ -55,8 +55,8 @@ fn what_does_not_fit_is_told_once_for_as_long_as_it_does_not() {
     let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || written.clone()).finish();
     tracing::subscriber::with_default(subscriber, || {
         let stand = Stand::new(base(&["own"]));
-        block_on(stand.engine.make_policy(spec("orders"))).unwrap();
-        block_on(stand.engine.assign_route("r", "orders")).unwrap();
+        block_on(stand.engine.config.make_policy(spec("orders"))).unwrap();
+        block_on(stand.engine.config.assign_route("r", "orders")).unwrap();
         assert_eq!(lines.take(), [""; 0]);
         stand.engine.reload(base(&["own", "orders"]));
         let told = lines.take();
@@ -65,8 +65,8 @@ fn what_does_not_fit_is_told_once_for_as_long_as_it_does_not() {
         assert!(policy.contains("the configuration has a rule or a policy of that name"), "{policy}");
         assert!(route.contains("route/r") && route.contains("there is no policy `orders`"), "{route}");
         stand.engine.reload(base(&["own", "orders"]));
-        block_on(stand.engine.make_policy(spec("other"))).unwrap();
-        block_on(stand.engine.set_override("own", "192.0.2.1", Vec::new())).unwrap();
+        block_on(stand.engine.config.make_policy(spec("other"))).unwrap();
+        block_on(stand.engine.config.set_override("own", "192.0.2.1", Vec::new())).unwrap();
         assert_eq!(lines.take(), [""; 0], "they were told");
         stand.engine.reload(base(&["own"]));
         assert_eq!(lines.take(), [""; 0]);
@@ -85,7 +85,7 @@ fn what_does_not_fit_is_told_once_for_as_long_as_it_does_not() {
         );
         assert!(told.iter().any(|line| line.contains("override/own/192.0.2.1")), "{told:?}");
         assert!(!told.iter().any(|line| line.contains("hush")), "{told:?}");
-        block_on(restarted.set_override("own", "192.0.2.1", Vec::new())).unwrap();
+        block_on(restarted.config.set_override("own", "192.0.2.1", Vec::new())).unwrap();
         assert_eq!(lines.take(), [""; 0]);
     });
 }

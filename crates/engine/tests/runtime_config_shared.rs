@@ -37,17 +37,17 @@ fn limit(node: &Node, policy: &str) -> Option<String> {
 fn every_node_follows_within_a_second() {
     let centre = Centre::new();
     let (first, second) = (centre.node(base()), centre.node(base()));
-    block_on(first.engine.make_policy(spec("orders", "2/hour"))).unwrap();
-    block_on(first.engine.assign_route("checkout", "orders")).unwrap();
+    block_on(first.engine.config.make_policy(spec("orders", "2/hour"))).unwrap();
+    block_on(first.engine.config.assign_route("checkout", "orders")).unwrap();
     a_second(&second);
     assert_eq!(limit(&second, "orders").as_deref(), Some("2/hour"));
     assert_eq!(&*second.engine.pin().policy_of_route("checkout").unwrap().name, "orders");
-    block_on(second.engine.change_policy(spec("orders", "3/hour"), None)).unwrap();
-    block_on(second.engine.unassign_route("checkout")).unwrap();
+    block_on(second.engine.config.change_policy(spec("orders", "3/hour"), None)).unwrap();
+    block_on(second.engine.config.unassign_route("checkout")).unwrap();
     a_second(&first);
     assert_eq!(limit(&first, "orders").as_deref(), Some("3/hour"));
     assert!(first.engine.pin().policy_of_route("checkout").is_none());
-    block_on(first.engine.delete_policy("orders", None, &[])).unwrap();
+    block_on(first.engine.config.delete_policy("orders", None, &[])).unwrap();
     a_second(&second);
     assert_eq!(limit(&second, "orders"), None);
 }
@@ -56,26 +56,26 @@ fn every_node_follows_within_a_second() {
 fn what_another_node_did_a_moment_before_is_seen_where_it_matters() {
     let centre = Centre::new();
     let (first, second) = (centre.node(base()), centre.node(base()));
-    let made = block_on(first.engine.make_policy(spec("orders", "2/hour"))).unwrap();
-    let again = block_on(second.engine.make_policy(spec("orders", "5/hour"))).unwrap_err();
+    let made = block_on(first.engine.config.make_policy(spec("orders", "2/hour"))).unwrap();
+    let again = block_on(second.engine.config.make_policy(spec("orders", "5/hour"))).unwrap_err();
     assert_eq!(again, ChangeFault::Taken { name: "orders".into() });
     assert_eq!(limit(&second, "orders").as_deref(), Some("2/hour"), "known from then on");
-    block_on(first.engine.change_policy(spec("orders", "3/hour"), Some(&[made.tag()]))).unwrap();
-    let stale = block_on(second.engine.change_policy(spec("orders", "5/hour"), Some(&[made.tag()])));
+    block_on(first.engine.config.change_policy(spec("orders", "3/hour"), Some(&[made.tag()]))).unwrap();
+    let stale = block_on(second.engine.config.change_policy(spec("orders", "5/hour"), Some(&[made.tag()])));
     assert_eq!(stale.unwrap_err(), ChangeFault::Changed { name: "orders".into() });
-    block_on(first.engine.change_policy(spec("orders", "4/hour"), None)).unwrap();
-    let change = block_on(second.engine.change_policy(spec("orders", "5/hour"), None)).unwrap();
+    block_on(first.engine.config.change_policy(spec("orders", "4/hour"), None)).unwrap();
+    let change = block_on(second.engine.config.change_policy(spec("orders", "5/hour"), None)).unwrap();
     assert_eq!((change.before.version, change.before.spec.plan.to_string().as_str()), (3, "4/hour"));
     a_second(&first);
-    block_on(second.engine.assign_route("checkout", "orders")).unwrap();
-    let deleted = block_on(first.engine.delete_policy("orders", None, &[]));
+    block_on(second.engine.config.assign_route("checkout", "orders")).unwrap();
+    let deleted = block_on(first.engine.config.delete_policy("orders", None, &[]));
     assert!(matches!(deleted, Err(ChangeFault::InUse { .. })), "{deleted:?}");
-    block_on(second.engine.unassign_route("checkout")).unwrap();
+    block_on(second.engine.config.unassign_route("checkout")).unwrap();
     a_second(&first);
-    block_on(second.engine.delete_policy("orders", None, &[])).unwrap();
-    let assigned = block_on(first.engine.assign_route("checkout", "orders"));
+    block_on(second.engine.config.delete_policy("orders", None, &[])).unwrap();
+    let assigned = block_on(first.engine.config.assign_route("checkout", "orders"));
     assert!(matches!(assigned, Err(ChangeFault::NoPolicy(_))), "{assigned:?}");
-    let gone = block_on(first.engine.change_policy(spec("orders", "5/hour"), None)).unwrap_err();
+    let gone = block_on(first.engine.config.change_policy(spec("orders", "5/hour"), None)).unwrap_err();
     assert_eq!(gone, ChangeFault::Unknown { name: "orders".into() });
 }
 
@@ -84,7 +84,7 @@ fn a_change_whose_answer_was_lost_is_found_where_it_was_written_down() {
     let centre = Centre::new();
     let node = centre.node(base());
     node.link.set(Mode::LosesAnswers);
-    let lost = block_on(node.engine.make_policy(spec("orders", "2/hour")));
+    let lost = block_on(node.engine.config.make_policy(spec("orders", "2/hour")));
     assert!(matches!(lost, Err(ChangeFault::Store(_))), "{lost:?}");
     assert_eq!(limit(&node, "orders"), None);
     node.link.set(Mode::Up);
@@ -97,10 +97,10 @@ fn a_change_whose_answer_was_lost_is_found_where_it_was_written_down() {
 fn policies_that_were_made_decide_without_the_store_too() {
     let centre = Centre::new();
     let node = centre.node(base());
-    block_on(node.engine.make_policy(spec("orders", "4/hour"))).unwrap();
+    block_on(node.engine.config.make_policy(spec("orders", "4/hour"))).unwrap();
     node.link.set(Mode::Unreachable);
     let allowed = (0..6).filter(|_| node.decide("orders", &[("ip", "192.0.2.1")]).0).count();
     assert_eq!(allowed, 2, "half of four");
-    let fault = block_on(node.engine.make_policy(spec("more", "4/hour"))).unwrap_err();
+    let fault = block_on(node.engine.config.make_policy(spec("more", "4/hour"))).unwrap_err();
     assert!(matches!(fault, ChangeFault::Store(_)), "{fault:?}");
 }

@@ -9,7 +9,7 @@ use support::{Stand, decide, policies, rule};
 use tollgate_core::{Deferral, OnExceed, Span, Verdict, When};
 
 fn count(stand: &Stand, policy: &str, rule: &str, outcome: &str) -> u64 {
-    let counts = stand.engine.meters.counts();
+    let counts = stand.engine.observer.meters.counts();
     let found = counts
         .into_iter()
         .find(|(labels, _)| labels.each_ref().map(|label| &**label) == [policy, rule, outcome]);
@@ -38,13 +38,13 @@ fn every_decision_is_counted_under_the_rule_that_is_named() {
 fn the_number_of_counters_does_not_depend_on_the_keys() {
     let stand = Stand::new(policies(vec![rule::rejecting("ip", &["ip"], &["1/hour"])], &[("api", &["ip"])]));
     decide(&stand.engine, &stand.pin(), "api", &[("ip", "192.0.2.1")]).unwrap();
-    let before = stand.engine.meters.counts().len();
+    let before = stand.engine.observer.meters.counts().len();
     for n in 0..1_000 {
         let ip = format!("198.51.{}.{}", n / 250, n % 250);
         decide(&stand.engine, &stand.pin(), "api", &[("ip", &ip)]).unwrap();
         decide(&stand.engine, &stand.pin(), "api", &[("ip", &ip)]).unwrap();
     }
-    assert_eq!(stand.engine.meters.counts().len(), before);
+    assert_eq!(stand.engine.observer.meters.counts().len(), before);
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn the_journal_tells_the_time_that_the_caller_was_told() {
             waits.insert(0, When::After(at.since(decision.outcome.now)));
         }
     }
-    let journal = stand.engine.journal.latest(9);
+    let journal = stand.engine.observer.journal.latest(9);
     assert_eq!(journal.iter().map(|entry| entry.retry).collect::<Vec<_>>(), waits);
     assert!(waits.iter().any(|wait| *wait != waits[0]), "they are spread");
 }
@@ -87,11 +87,11 @@ fn the_journal_and_the_offenders_name_who_was_refused_but_no_secret() {
         decide(&stand.engine, &stand.pin(), "keys", &[("api_key", "hush-hush")]).unwrap();
         stand.clock.advance(Span::from_secs(1));
     }
-    let journal = stand.engine.journal.latest(10);
+    let journal = stand.engine.observer.journal.latest(10);
     let refused =
         journal.iter().find(|entry| entry.verdict == Verdict::Deny && entry.policy == "api").unwrap();
     assert_eq!((refused.rule.as_deref(), refused.key.as_deref()), (Some("ip"), Some("192.0.2.1")));
-    let offenders = stand.engine.offenders.top(10);
+    let offenders = stand.engine.observer.offenders.top(10);
     assert!(offenders.iter().any(|offender| offender.key == "192.0.2.1" && offender.count == 2));
     let everything = format!("{journal:?} {offenders:?}");
     let pinned = stand.pin();
@@ -113,7 +113,7 @@ fn usage_is_that_of_the_fullest_limit_of_rules_without_a_key() {
     for _ in 0..3 {
         decide(&stand.engine, &stand.pin(), "api", &[("ip", "192.0.2.1")]).unwrap();
     }
-    assert_eq!(block_on(stand.engine.usage(&stand.pin())).unwrap(), [(Arc::from("global"), 0.75)]);
+    assert_eq!(block_on(stand.engine.counters.usage(&stand.pin())).unwrap(), [(Arc::from("global"), 0.75)]);
 }
 
 #[test]

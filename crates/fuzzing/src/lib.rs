@@ -4,11 +4,13 @@
 
 mod differential;
 mod http1;
+mod logs;
 mod mail;
 mod policy;
 mod text;
 
 pub use http1::{http_request, http_response};
+pub use logs::log_lines;
 pub use mail::{smtp_data, smtp_session};
 pub use policy::policy_request;
 pub use text::{configuration, limit_grammar, login_body, normal_forms, receipt, redis_reply};
@@ -17,7 +19,7 @@ pub use text::{configuration, limit_grammar, login_body, normal_forms, receipt, 
 pub type Target = fn(&[u8]);
 
 /// Every target, by the name of its corpus.
-pub const ALL: [(&str, Target); 11] = [
+pub const ALL: [(&str, Target); 12] = [
     ("http_request", http_request),
     ("http_response", http_response),
     ("normal_forms", normal_forms),
@@ -29,4 +31,5 @@ pub const ALL: [(&str, Target); 11] = [
     ("smtp_session", smtp_session),
     ("smtp_data", smtp_data),
     ("policy_request", policy_request),
+    ("log_lines", log_lines),
 ];

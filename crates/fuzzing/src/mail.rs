@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tollgate_relay::session::data::DataReceiver;
+use tollgate_relay::session::headers::{Additions, HeaderFault, HeaderRewriter};
 use tollgate_relay::session::lines::Lines;
 use tollgate_relay::session::reply::Reply;
 use tollgate_relay::session::{Identity, LoginOutcome, Session, Step, Terms};
@@ -10,7 +11,8 @@ use tollgate_relay::session::{Identity, LoginOutcome, Session, Step, Terms};
 /// The longest reply line, with its end (RFC 5321).
 const MOST_REPLY_LINE: usize = 512;
 
-/// A text ends at the same byte in whatever pieces it comes, and only where CR LF, a dot, CR LF stands.
+/// A text ends at the same byte in whatever pieces it comes, and only where CR LF, a dot, CR LF stands. A text that is taken
+/// is what a plain reader makes of it, and so is its header.
 pub fn smtp_data(bytes: &[u8]) {
     let receive = |pieces: usize| {
         let (mut receiver, mut text, mut consumed) = (DataReceiver::new(1 << 20), Vec::new(), 0);
@@ -23,9 +25,9 @@ pub fn smtp_data(bytes: &[u8]) {
         }
         (None, receiver.fault(), text)
     };
-    let whole = receive(bytes.len().max(1));
-    assert_eq!((whole.0, whole.1), (receive(1).0, receive(1).1), "byte by byte");
-    let (end, fault, text) = whole;
+    let (end, fault, text) = receive(bytes.len().max(1));
+    let single = receive(1);
+    assert_eq!((end, fault), (single.0, single.1), "byte by byte");
     if let Some(end) = end {
         let taken = &bytes[..end];
         assert!(taken.ends_with(b"\r\n.\r\n") || taken == b".\r\n", "it ends elsewhere");
@@ -33,13 +35,60 @@ pub fn smtp_data(bytes: &[u8]) {
         assert!(!early, "it had ended before");
     }
     if fault.is_none() {
-        let bare = |at: usize| match text[at] {
-            b'\n' => at == 0 || text[at - 1] != b'\r',
-            b'\r' => text.get(at + 1).is_some_and(|next| *next != b'\n'),
-            _ => false,
-        };
-        assert!(!(0..text.len()).any(bare), "a bare line end passed");
+        assert_eq!(text, single.2, "byte by byte");
+        assert!(!has_bare_line_end(&text), "a bare line end passed");
+        if let Some(end) = end {
+            assert_eq!(text, without_dots(&bytes[..end - 3]), "it says something else");
+        }
+        rewrite(&text);
     }
+}
+
+fn has_bare_line_end(text: &[u8]) -> bool {
+    let bare = |at: usize| match text[at] {
+        b'\n' => at == 0 || text[at - 1] != b'\r',
+        b'\r' => text.get(at + 1).is_some_and(|next| *next != b'\n'),
+        _ => false,
+    };
+    (0..text.len()).any(bare)
+}
+
+/// A text without the dots that were added for the transport.
+fn without_dots(sent: &[u8]) -> Vec<u8> {
+    let mut text = Vec::with_capacity(sent.len());
+    let mut at_start = true;
+    for byte in sent {
+        if !(at_start && *byte == b'.') {
+            text.push(*byte);
+        }
+        at_start = *byte == b'\n';
+    }
+    text
+}
+
+/// A header is rewritten in the same way in whatever pieces it comes. No `Bcc` is left, and the body stays as it was.
+fn rewrite(text: &[u8]) {
+    let additions = Additions {
+        received: "Received: here\r\n".to_owned(),
+        date: "Date: now\r\n".to_owned(),
+        message_id: "Message-ID: <1@r.test>\r\n".to_owned(),
+    };
+    let rewritten = |pieces: usize| -> Result<Vec<u8>, HeaderFault> {
+        let (mut rewriter, mut out) = (HeaderRewriter::new(additions.clone()), Vec::new());
+        for piece in text.chunks(pieces) {
+            rewriter.push(piece, &mut out)?;
+        }
+        rewriter.finish(&mut out)?;
+        Ok(out)
+    };
+    let whole = rewritten(text.len().max(1));
+    assert_eq!(whole, rewritten(7), "in pieces");
+    let Ok(whole) = whole else { return };
+    assert!(whole.starts_with(b"Received: here\r\n"));
+    let body = whole.windows(4).position(|four| four == b"\r\n\r\n").map_or(whole.len(), |at| at + 2);
+    let hidden = |line: &[u8]| line.len() > 3 && line[..4].eq_ignore_ascii_case(b"bcc:");
+    assert!(!whole[..body].split(|byte| *byte == b'\n').any(hidden), "a hidden recipient is shown");
+    assert!(text.ends_with(whole.get(body + 2..).unwrap_or_default()), "the body has changed");
 }
 
 /// Whatever comes, each line gets one well-formed reply.
@@ -77,6 +126,7 @@ pub fn smtp_session(bytes: &[u8]) {
                     break;
                 }
                 Step::Admit => {
+                    check_transaction(&session);
                     check(&Step::Reply(session.admitted()));
                     receiving = Some(DataReceiver::new(500));
                     break;
@@ -84,6 +134,20 @@ pub fn smtp_session(bytes: &[u8]) {
                 Step::Reply(_) => break,
             };
         }
+    }
+}
+
+/// What is announced can be passed on: no address could end a command of ours.
+fn check_transaction(session: &Session) {
+    let transaction = session.transaction().expect("a message is announced");
+    let recipients = transaction.recipients();
+    assert!((1..=3).contains(&recipients.len()));
+    let addresses = recipients.iter().map(|recipient| (&recipient.address, &recipient.domain));
+    let sender = transaction.sender().map(|sender| (&sender.text, &sender.domain));
+    for (address, domain) in addresses.chain(sender) {
+        assert!(!address.contains(char::is_control) && address.contains('@'), "{address:?}");
+        assert!(!domain.is_empty() && domain.is_ascii(), "{domain:?}");
+        assert!(transaction.utf8() || address.is_ascii(), "{address:?}");
     }
 }
 

@@ -15,14 +15,14 @@ use tollgate_web::TrustedProxies;
 
 async fn list(stage: &Stage, target: &str, stance: Stance) {
     let wish = Wish {
-        target: stage.engine.target(target).unwrap(),
+        target: stage.engine.lists.target(target).unwrap(),
         stance,
         lasts: None,
         reason: "ask abuse@example.com".into(),
         told: true,
         author: Author::Key("ops".into()),
     };
-    stage.engine.list(vec![wish]).await.unwrap();
+    stage.engine.lists.put(vec![wish]).await.unwrap();
 }
 
 fn from(address: &str, device: &str, path: &str) -> String {
@@ -44,7 +44,7 @@ async fn stage(upstream: &Upstream) -> Stage {
 }
 
 #[tokio::test]
-async fn whoever_is_barred_is_refused_on_every_route_and_counted_nowhere() {
+async fn whoever_is_blocked_is_refused_on_every_route_and_counted_nowhere() {
     let upstream = Upstream::saying("x").await;
     let stage = stage(&upstream).await;
     for path in ["/", "/free"] {
@@ -65,8 +65,9 @@ async fn whoever_is_barred_is_refused_on_every_route_and_counted_nowhere() {
         assert_eq!(stage.ask(from("203.0.113.80", "d1", path)).await.status, 200, "{path}");
         assert_eq!(stage.ask(from("198.51.100.1", "d1", path)).await.status, 200, "{path}");
     }
-    assert_eq!(upstream.requests().len(), 6, "what is barred is not passed on");
+    assert_eq!(upstream.requests().len(), 6, "what is blocked is not passed on");
     let pinned = stage.engine.pin();
-    let shown = stage.engine.look(&pinned.policies.rule("route").unwrap().plan, "all").await.unwrap();
+    let shown =
+        stage.engine.counters.look(&pinned.policies.rule("route").unwrap().plan, "all").await.unwrap();
     assert_eq!(shown.readings[0].remaining, 997);
 }

@@ -63,7 +63,7 @@ fn guess_over_http2() -> Request<Full<Bytes>> {
 async fn failures(stage: &Stage, top: u64) -> u64 {
     let pinned = stage.engine.pin();
     let plan = &pinned.policies.rule("login").unwrap().plan;
-    let reading = stage.engine.look(plan, "ada").await.unwrap().readings[0];
+    let reading = stage.engine.counters.look(plan, "ada").await.unwrap().readings[0];
     assert_eq!(reading.capacity, top);
     reading.capacity - reading.remaining
 }
@@ -273,7 +273,7 @@ async fn a_lock_that_another_door_made_holds_here() {
     for _ in 0..2 {
         let begun = stage.engine.begin_guarded(&pinned, guard, &[("user", "ada")]).await.unwrap();
         let ticket = begun.ticket.unwrap();
-        stage.engine.finish_guarded(&pinned, &ticket, Ending::Failure).await.unwrap();
+        stage.engine.guards.finish(&pinned, &ticket, Ending::Failure).await.unwrap();
     }
     assert_eq!((stage.ask(guess()).await.status, upstream.requests().len()), (429, 0));
     stage.clock.advance(Span::from_secs(900));

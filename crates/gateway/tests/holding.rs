@@ -122,7 +122,7 @@ async fn begin(stage: &Stage, path: &str) -> Client {
 fn held_by(stage: &Stage, rule: &str) -> usize {
     let pinned = stage.engine.pin();
     let counter = Counter { plan: pinned.policies.rule(rule).unwrap().plan_at(rule), key: rule };
-    let listed = pin!(stage.engine.holds(&counter, HoldsOrder::List));
+    let listed = pin!(stage.engine.counters.holds(&counter, HoldsOrder::List));
     match listed.poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(report) => report.unwrap().holds.len(),
         Poll::Pending => unreachable!("the store is in this process"),

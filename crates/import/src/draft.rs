@@ -211,6 +211,11 @@ fn acts(c: char) -> bool {
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{206f}' | '\u{feff}')
 }
 
+/// The text without characters that control a terminal, end a line or turn text.
+pub(crate) fn plain(text: &str) -> String {
+    text.chars().map(|c| if acts(c) { '\u{fffd}' } else { c }).collect()
+}
+
 /// A position without the column.
 pub(crate) fn short(place: &Place) -> String {
     match place {
@@ -230,7 +235,6 @@ impl Lines {
 
     /// A comment. Text of foreign files cannot end its line.
     fn comment(&mut self, indent: &str, text: &str) {
-        let plain: String = text.chars().map(|c| if acts(c) { '\u{fffd}' } else { c }).collect();
-        self.line(format!("{indent}# {plain}").trim_end());
+        self.line(format!("{indent}# {}", plain(text)).trim_end());
     }
 }

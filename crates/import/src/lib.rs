@@ -25,7 +25,7 @@ mod work;
 
 use std::fmt;
 
-use tollgate_tree::{Place, SyntaxError};
+use tollgate_tree::{Place, Problems, SyntaxError};
 
 pub use answers::{Answers, BadAnswer};
 pub use report::{Finding, Verdict};
@@ -60,9 +60,7 @@ pub struct Imported {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImportError {
     /// What is wrong; never empty.
-    pub problems: Vec<Problem>,
-    /// How many more problems there are.
-    pub more: usize,
+    pub problems: Problems<Problem>,
 }
 
 /// Something that is wrong, with its position.
@@ -74,13 +72,10 @@ pub struct Problem {
     pub message: String,
 }
 
-/// How many problems are listed.
-const MOST_LISTED: usize = 50;
-
 /// Translates files that belong together.
 pub fn import(inputs: &[Input<'_>], answers: &Answers) -> Result<Imported, ImportError> {
     let mut parsed = Vec::new();
-    let mut problems = Vec::new();
+    let mut problems = Problems::default();
     for input in inputs {
         match detect::read(input) {
             Ok(file) => parsed.push(file),
@@ -88,7 +83,7 @@ pub fn import(inputs: &[Input<'_>], answers: &Answers) -> Result<Imported, Impor
         }
     }
     if !problems.is_empty() {
-        return Err(problems.into());
+        return Err(ImportError { problems });
     }
     let system = one_system(&parsed)?;
     let mut work = Work::new(answers);
@@ -110,7 +105,7 @@ fn one_system(files: &[Parsed]) -> Result<System, ImportError> {
             place: None,
             message: "there is no file to import: name one, as in `tollgate import nginx.conf`".to_owned(),
         };
-        return Err(vec![problem].into());
+        return Err(problem.into());
     };
     match signs.find(|(system, _)| system != first) {
         None => Ok(*first),
@@ -118,7 +113,7 @@ fn one_system(files: &[Parsed]) -> Result<System, ImportError> {
             let message = format!(
                 "this belongs to {second}, and {at} to {first}: import the files of one program at a time, each into a configuration of its own"
             );
-            Err(vec![Problem { place: Some(place.clone()), message }].into())
+            Err(Problem { place: Some(place.clone()), message }.into())
         }
     }
 }
@@ -150,33 +145,25 @@ impl From<SyntaxError> for Problem {
     }
 }
 
-impl From<Vec<Problem>> for ImportError {
-    fn from(mut problems: Vec<Problem>) -> Self {
-        let more = problems.len().saturating_sub(MOST_LISTED);
-        problems.truncate(MOST_LISTED);
-        Self { problems, more }
+impl From<Problem> for ImportError {
+    fn from(problem: Problem) -> Self {
+        Self { problems: [problem].into_iter().collect() }
     }
 }
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(place) = &self.place {
-            write!(f, "{place}: ")?;
+            write!(f, "{}: ", draft::plain(&place.to_string()))?;
         }
-        f.write_str(&self.message)
+        // A text of the file must not look like another problem.
+        f.write_str(&draft::plain(&self.message))
     }
 }
 
 impl fmt::Display for ImportError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, problem) in self.problems.iter().enumerate() {
-            let newline = if index == 0 { "" } else { "\n" };
-            write!(f, "{newline}{problem}")?;
-        }
-        match self.more {
-            0 => Ok(()),
-            more => write!(f, "\nand {more} more"),
-        }
+        self.problems.fmt(f)
     }
 }
 

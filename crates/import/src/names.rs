@@ -1,6 +1,6 @@
 //! Names for rules and policies, out of names that other programs allow.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use tollgate_tree::Place;
 
@@ -11,18 +11,22 @@ const MOST_BYTES: usize = 64;
 
 /// The names that are taken already.
 #[derive(Debug, Default)]
-pub(crate) struct Names(HashSet<String>);
+pub(crate) struct Names {
+    taken: HashSet<String>,
+    /// The next number for a text that occurred before: a file may repeat one many thousand times.
+    next: HashMap<String, u64>,
+}
 
 impl Names {
     /// A free name that resembles the text.
     pub(crate) fn free(&mut self, text: &str) -> String {
         let plain = plain(text);
         let mut name = plain.clone();
-        let mut number = 2_u64;
-        while !self.0.insert(name.clone()) {
+        while !self.taken.insert(name.clone()) {
+            let number = self.next.entry(plain.clone()).or_insert(2);
             let ending = format!("-{number}");
             name = plain[..plain.len().min(MOST_BYTES - ending.len())].to_owned() + &ending;
-            number += 1;
+            *number += 1;
         }
         name
     }
@@ -72,6 +76,17 @@ pub(crate) fn variable(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A search from the first number on each time would not end within minutes.
+    #[test]
+    fn a_name_may_be_repeated_many_thousand_times() {
+        let mut names = Names::default();
+        assert_eq!(names.free("a-3"), "a-3");
+        for _ in 0..100_000 {
+            names.free("a");
+        }
+        assert_eq!(names.free("a"), "a-100002", "`a-3` was taken");
+    }
 
     #[test]
     fn names_are_plain_short_and_unique() {

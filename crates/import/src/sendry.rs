@@ -2,7 +2,7 @@
 //!
 //! Its windows start with the first message, as ours do. A level that a message does not have is skipped.
 
-use tollgate_tree::{Entry, Node, Path};
+use tollgate_tree::{Entry, Node, Path, Place};
 
 use crate::draft::{PolicyDraft, RuleDraft};
 use crate::section::Section;
@@ -52,9 +52,13 @@ pub(crate) fn read(trees: &[&Node], work: &mut Work<'_>) {
     let mut rules: Vec<RuleDraft> = Vec::new();
     let mut senders = Keys::new(&["domain"]);
     let mut of_domains: Overrides = Vec::new();
+    let mut levels: Option<&Place> = None;
     for tree in trees {
         let Some(mut top) = Section::of(tree, Path::default(), work) else { continue };
         if let Some(section) = top.section("rate_limit", work) {
+            if let Some(before) = levels.replace(section.place) {
+                work.wrong(section.place, format!("`rate_limit` is at {before} already: keep one of them"));
+            }
             read_levels(section, &mut rules, work);
         }
         if let Some(mut domains) = top.section("domains", work) {

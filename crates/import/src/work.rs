@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use tollgate_core::Rule;
 use tollgate_core::grammar::{self, Rewrite};
-use tollgate_tree::Place;
+use tollgate_tree::{Place, Problems};
 
 use crate::answers::Answers;
 use crate::draft::{Draft, RuleDraft};
@@ -26,7 +26,7 @@ pub(crate) struct Work<'a> {
     asked_by: BTreeSet<String>,
     asked_limits: BTreeSet<String>,
     findings: Vec<Finding>,
-    problems: Vec<Problem>,
+    problems: Problems<Problem>,
 }
 
 /// The keys of a rule's overrides, to find those that are the same or none.
@@ -45,7 +45,7 @@ impl<'a> Work<'a> {
             asked_by: BTreeSet::new(),
             asked_limits: BTreeSet::new(),
             findings: Vec::new(),
-            problems: Vec::new(),
+            problems: Problems::default(),
         }
     }
 
@@ -66,7 +66,7 @@ impl<'a> Work<'a> {
     }
 
     pub(crate) fn wrong(&mut self, place: &Place, message: impl Into<String>) {
-        self.problems.push(Problem { place: Some(place.clone()), message: message.into() });
+        self.problems.add(|| Problem { place: Some(place.clone()), message: message.into() });
     }
 
     fn find(&mut self, place: &Place, verdict: Verdict, message: String) {
@@ -149,7 +149,7 @@ impl<'a> Work<'a> {
             crate::store::answered(&place, &mut self);
         }
         if !self.problems.is_empty() {
-            return Err(self.problems.into());
+            return Err(ImportError { problems: self.problems });
         }
         let by_address = |rule: &RuleDraft| rule.by.iter().any(|field| field == "ip");
         if let (true, Some(input)) = (self.draft.rules.iter().any(by_address), inputs.first()) {
@@ -182,7 +182,7 @@ impl<'a> Work<'a> {
             } else {
                 format!("it answers for {}", known.join(", "))
             };
-            self.problems.push(Problem { place: None, message: format!("`{option} {name}=…`: {known}") });
+            self.problems.add(|| Problem { place: None, message: format!("`{option} {name}=…`: {known}") });
         }
     }
 }

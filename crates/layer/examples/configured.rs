@@ -111,10 +111,10 @@ async fn tend(engine: Arc<Engine>) {
 fn registry(engine: &Engine) -> Registry {
     let mut registry = Registry::default();
     let help = "How long decisions took; one in 64 is timed";
-    let latency = engine.meters.latency.clone();
+    let latency = engine.observer.meters.latency.clone();
     registry.register_with_unit("tollgate_decision_duration", help, Unit::Seconds, latency);
-    registry.register_collector(Box::new(engine.meters.clone()));
-    if let Some(store) = engine.store_meters() {
+    registry.register_collector(Box::new(engine.observer.meters.clone()));
+    if let Some(store) = engine.counters.store_meters() {
         registry.register_collector(Box::new(store.clone()));
     }
     registry

@@ -73,7 +73,7 @@ impl Setup {
         let policy = pinned.policies.find(&self.policy);
         let policy = policy.map_err(|mistake| Problem::about(mistake, &self.aliases))?;
         // Without a peer the client is unknown, so the lists are not checked.
-        let wanted = self.admissions.engine.wanted().filter(|_| self.peer(parts).is_some());
+        let wanted = self.admissions.engine.lists.wanted().filter(|_| self.peer(parts).is_some());
         let listed = wanted.as_deref().map_or(&[][..], |wanted| wanted);
         let fields = policy.fields().chain(listed.iter().map(|name| &**name));
         let asks = fields.filter_map(|field| self.aliases.source(field)).any(|source| source.is_proved());
@@ -123,7 +123,7 @@ impl Setup {
         match policy.holding() {
             Holding::Nothing => Ok(()),
             _ if self.tended => Ok(()),
-            Holding::UntilReleased if self.admissions.engine.answers_at_once() => Ok(()),
+            Holding::UntilReleased if self.admissions.engine.counters.answer_at_once() => Ok(()),
             _ => {
                 let detail =
                     "a rule has an `at once` limit that needs leases: set them with `TollgateLayer::leases`";

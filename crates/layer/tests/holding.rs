@@ -74,7 +74,7 @@ impl Stage {
     async fn held(&self) -> usize {
         let pinned = self.engine.pin();
         let counter = Counter { plan: pinned.policies.rule("r").unwrap().plan_at("r"), key: "r" };
-        self.engine.holds(&counter, HoldsOrder::List).await.unwrap().holds.len()
+        self.engine.counters.holds(&counter, HoldsOrder::List).await.unwrap().holds.len()
     }
 }
 

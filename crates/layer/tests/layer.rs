@@ -54,17 +54,17 @@ fn said(headers: &HeaderMap, name: &str) -> String {
 }
 
 #[tokio::test]
-async fn whoever_is_barred_does_not_reach_the_service_where_it_is_known_who_is_connected() {
+async fn whoever_is_blocked_does_not_reach_the_service_where_it_is_known_who_is_connected() {
     let engine = engine(vec![rule(&["route"], "1000/min")]).await;
     let wish = Wish {
-        target: engine.target("0.0.0.0/0").unwrap(),
+        target: engine.lists.target("0.0.0.0/0").unwrap(),
         stance: Stance::Block,
         lasts: None,
         reason: "".into(),
         told: false,
         author: Author::Key("ops".into()),
     };
-    engine.list(vec![wish]).await.unwrap();
+    engine.lists.put(vec![wish]).await.unwrap();
     let app = |layer: TollgateLayer| Router::new().route("/", get(|| async { "hello" })).layer(layer);
     let known = app(by_peer(TollgateLayer::new(Arc::clone(&engine), "p")));
     let answer = known.oneshot(asked_by("192.0.2.1")).await.unwrap();
@@ -118,7 +118,7 @@ async fn fields_are_derived_and_the_id_of_a_refusal_leads_to_its_decision() {
     let refused = ask("\"b\"@Example.com", "three").await.unwrap();
     assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(said(refused.headers(), "x-correlation-id"), "three");
-    let found = engine.journal.latest_of(9, |entry| entry.correlation.as_deref() == Some("three"));
+    let found = engine.observer.journal.latest_of(9, |entry| entry.correlation.as_deref() == Some("three"));
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].key.as_deref(), Some("example.com"));
 }

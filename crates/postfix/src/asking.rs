@@ -39,11 +39,11 @@ type Fields<'r> = SmallVec<[(&'static str, Cow<'r, str>); 8]>;
 pub(crate) async fn ask(shared: &Shared, policy: &str, request: &Request<'_>) -> Action {
     let engine = &shared.admissions.engine;
     let correlation = correlation(request);
-    let wanted = engine.wanted();
+    let wanted = engine.lists.wanted();
     if wanted.is_some() {
         // Entries about fields that the policy does not use hold as well.
         let known = fields(request, |_| true);
-        if let Some(blocked) = engine.bars(&borrowed(&known)) {
+        if let Some(blocked) = engine.blocks(&borrowed(&known)) {
             let listing = blocked.note(&correlation);
             return said(Refusal::Blocked { passing: listing.until.is_some() }, &correlation);
         }
@@ -162,14 +162,14 @@ enum Refusal {
 
 fn refusal(engine: &Engine, decision: &Decision<'_>) -> Refused {
     let id = String::from_utf8_lossy(&decision.charges.ticket.id()).into_owned();
-    let refusal = match (decision.barred(), decision.origin, decision.denied_by()) {
+    let refusal = match (decision.blocked(), decision.origin, decision.denied_by()) {
         (Some(listing), _, _) => Refusal::Blocked { passing: listing.until.is_some() },
         (None, Origin::Outage(_), _) | (None, _, None) => Refusal::Outage,
         (None, _, Some(line)) => {
             let mut subject = line.rule.name.to_string();
             if !line.rule.by.is_empty() {
                 subject.push(' ');
-                subject.extend(engine.shown_key(line.rule, line.key).chars().take(MOST_KEY));
+                subject.extend(engine.observer.shown_key(line.rule, line.key).chars().take(MOST_KEY));
             }
             let limit = decision.binding().map(|(limit, _)| limit);
             let of_recipients = limit.and_then(|limit| limit.per_attempt()).map_or_else(

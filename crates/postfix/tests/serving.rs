@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, duplex};
-use tokio::net::UnixStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, sleep};
 use tollgate_core::{Clock, Limit, OnOutage, Policies, Policy, Records, Rule, Span, Store, Timestamp};
 use tollgate_engine::{Admissions, Engine, Fallback, Leases, Parts};
@@ -381,4 +381,51 @@ async fn a_unix_socket_is_a_listener_like_any_other() {
     while path.exists() {
         tokio::task::yield_now().await;
     }
+}
+
+#[tokio::test]
+async fn a_thousand_idle_connections_do_not_delay_an_active_one() {
+    let settings = PolicySettings { max_connections: 1_001, ..settings() };
+    let site = site_with(vec![rule("sender", &["sender"], "2000/hour")], settings, false).await;
+    let PolicyAddress::Tcp(address) =
+        site.server.listen(&PolicyAddress::Tcp(([127, 0, 0, 1], 0).into())).await.unwrap()
+    else {
+        panic!("it was asked for a port")
+    };
+    let mut idle = Vec::new();
+    for number in 0..1_000 {
+        let mut client = TcpStream::connect(address).await.unwrap();
+        // Half of them have begun a request.
+        if number % 2 == 0 {
+            client.write_all(b"request=smtpd_access_policy\n").await.unwrap();
+        }
+        idle.push(client);
+    }
+    let mut active = TcpStream::connect(address).await.unwrap();
+    for message in 0..100 {
+        assert_eq!(ask(&mut active, &rcpt("a@here.test", message)).await, DUNNO);
+    }
+    for (number, client) in (100..).zip(&mut idle) {
+        let request = rcpt("a@here.test", number);
+        let rest = if number % 2 == 0 { &request[28..] } else { &request };
+        assert_eq!(ask(client, rest).await, DUNNO, "connection {number}");
+    }
+}
+
+#[tokio::test]
+async fn a_line_of_a_megabyte_gets_its_action_over_a_real_socket() {
+    let site = site(vec![rule("sender", &["sender"], "1/hour")]).await;
+    let PolicyAddress::Tcp(address) =
+        site.server.listen(&PolicyAddress::Tcp(([127, 0, 0, 1], 0).into())).await.unwrap()
+    else {
+        panic!("it was asked for a port")
+    };
+    let mut client = TcpStream::connect(address).await.unwrap();
+    let line = format!("request=smtpd_access_policy\nhelo_name={}\n\n", "x".repeat(1 << 20));
+    // The door may stop reading before everything is sent.
+    let _ = client.write_all(line.as_bytes()).await;
+    let mut said = String::new();
+    client.read_to_string(&mut said).await.unwrap();
+    assert_eq!(said, "action=DEFER_IF_PERMIT 4.3.0 Malformed policy request\n\n");
+    assert_eq!(site.ask(&rcpt("a@here.test", 1)).await, DUNNO);
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use tollgate_core::limit::{Entry, Hold, Holding, Limit, State};
 use tollgate_core::{Plan, Timestamp};
 
-pub(crate) use edit::{CounterEdit, EntryRow};
+pub(crate) use edit::{CounterEdit, EntryRow, HeaderRow};
 pub(crate) use holds::{HoldBounds, HoldsKnown};
 use list::List;
 
@@ -68,7 +68,7 @@ pub(crate) struct Prefix {
 pub(crate) struct Loaded {
     pub(crate) header: Option<Header>,
     /// The limits that the header was written under.
-    pub(crate) plan: Option<Plan>,
+    pub(crate) plan: Option<Arc<Plan>>,
     /// Of each of these limits.
     pub(crate) lists: Vec<Rows>,
     pub(crate) holds: BTreeMap<String, Hold>,
@@ -167,7 +167,7 @@ impl Counter {
             self.states.push(state);
             self.lists.push(list);
         }
-        self.plan = Some(Arc::new(plan));
+        self.plan = Some(plan);
         Ok(())
     }
 

@@ -86,8 +86,11 @@ impl Database {
         };
         let mut wants = Wants::default();
         jobs.iter().for_each(|job| job.work.want(&mut wants));
-        let loading = self.load.load(&line.client, &self.begin, &wants, locking, self.own_time());
-        let scene = match loading.await {
+        let latest = jobs.iter().map(|job| job.deadline).max();
+        let remaining = latest.map(|latest| latest.saturating_duration_since(Instant::now()));
+        let remaining = remaining.unwrap_or_default();
+        let opening = self.load.opening(&self.begin, &wants, locking, remaining, self.own_time());
+        let scene = match self.load.load(&line.client, &opening, &wants).await {
             Ok(scene) => scene,
             Err(error) => {
                 waiting.fail(&error);

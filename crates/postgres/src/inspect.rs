@@ -89,7 +89,12 @@ pub async fn inspect(settings: &Settings, clock: &dyn Clock) -> Vec<Finding> {
 }
 
 fn remedy(error: &StoreError) -> &'static str {
+    let told = error.to_string();
     match error {
+        _ if told.ends_with("(53300)") => {
+            "raise `max_connections` at the server, or have other programs keep fewer connections open"
+        }
+        _ if told.ends_with("(57P03)") => "wait until the server has started; its log tells what it does",
         StoreError::Forbidden { .. } => "grant the user the right to use the schema and its tables",
         StoreError::Refused { .. } => "see what the server's log says about this user and database",
         _ => "see whether the server runs, and whether this machine can reach it",

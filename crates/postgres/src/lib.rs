@@ -3,6 +3,7 @@
 //! The database stores, this process settles: a transaction locks the counters of an attempt in one order
 //! and loads them, `Charges::settle` decides, and the same transaction writes what changed.
 
+mod arguments;
 mod codec;
 mod connection;
 mod counter;

@@ -5,6 +5,8 @@
 mod scene;
 mod wants;
 
+use std::time::Duration;
+
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 use tollgate_core::limit::Limit;
@@ -15,12 +17,13 @@ pub(crate) use scene::Scene;
 use wants::{MoreEntries, MoreHolds};
 pub(crate) use wants::{Want, Wants};
 
+use crate::arguments::Arguments;
 use crate::codec::{Kept, column};
 use crate::counter::HoldsKnown;
 use crate::counter::holds::FEW;
 use crate::lanes::Locking;
 use crate::name::escape;
-use crate::transaction::{Begin, Param, Statement, ask};
+use crate::transaction::{Begin, Param, Statement, ask, ask_after};
 
 /// How many of the oldest entries of each limit are loaded at first.
 const FIRST_ENTRIES: i64 = 12;
@@ -30,7 +33,7 @@ pub(crate) const ALL_RULES: &str = "%";
 
 /// The statements that load.
 pub(crate) struct LoadSql {
-    counters: String,
+    lock_and_read: String,
     oldest: String,
     live: String,
     own: String,
@@ -42,10 +45,6 @@ pub(crate) struct LoadSql {
     spent: String,
     forgotten: String,
 }
-
-// No row of ours is longer than this. What somebody else wrote is cut, and so found to be damaged.
-const COUNTERS: &str = "SELECT now, id, left(limits, 65536), used[:1000], marks[:1000], logs[:1000], seq, holds, \
-    oldest, newest FROM @.lock_and_load($1, $2, $3, $4, $5)";
 
 const ENTRIES: &str = "SELECT counter, place, part, seq, at, ticket, cost FROM ";
 
@@ -75,7 +74,7 @@ impl LoadSql {
     pub(crate) fn new(schema: &str) -> Self {
         let sql = |text: &str| text.replace('@', schema);
         Self {
-            counters: sql(COUNTERS),
+            lock_and_read: sql("SELECT @.lock_and_read"),
             oldest: sql(&format!("{ENTRIES} @.oldest_entries($1, $2, $3)")),
             live: sql(&format!("{ENTRIES} @.live_entries($1, $2, $3, $4)")),
             own: sql(&format!("{ENTRIES} @.own_entries($1, $2, $3, $4, $5)")),
@@ -89,22 +88,36 @@ impl LoadSql {
         }
     }
 
-    /// Begins a transaction, locks all counters in one order, and loads them. `now` goes before the
-    /// server's time.
-    pub(crate) async fn load(
+    /// What begins a transaction, locks all counters in one order and reads their rows: numbers, and nothing else.
+    /// `now` goes before the server's time.
+    pub(crate) fn opening(
         &self,
-        client: &Client,
         begin: &Begin,
         wants: &Wants,
         locking: Locking,
+        remaining: Duration,
         now: Option<Timestamp>,
-    ) -> Result<Scene, StoreError> {
-        let waits = locking == Locking::Wait;
+    ) -> String {
         let mut locks: Vec<i64> = wants.counters.values().map(|want| want.name.lock).collect();
         locks.sort_unstable();
         locks.dedup();
+        Arguments::of(format!("{}; {}", begin.plain, self.lock_and_read))
+            .list(begin.time_outs_within(remaining).into_iter().map(Some))
+            .list(locks.into_iter().map(Some))
+            .ids(wants.counters.keys())
+            .number(now.map(|now| column(now.as_micros())))
+            .boolean(locking == Locking::Wait)
+            .end()
+    }
+
+    /// Begins a transaction with this opening, and loads the counters.
+    pub(crate) async fn load(
+        &self,
+        client: &Client,
+        opening: &str,
+        wants: &Wants,
+    ) -> Result<Scene, StoreError> {
         let ids: Vec<&[u8]> = wants.counters.keys().map(|id| &id[..]).collect();
-        let now = now.map(|now| column(now.as_micros()));
         let chosen = |of: fn(&Want) -> bool| -> Vec<&[u8]> {
             wants.counters.iter().filter(|(_, want)| of(want)).map(|(id, _)| &id[..]).collect()
         };
@@ -118,16 +131,7 @@ impl LoadSql {
         let ticket = wants.given.map(|(ticket, _)| ticket.0.cast_signed());
         let taken_at = wants.given.map(|(_, at)| column(at.as_micros()));
         let rules: Vec<&str> = wants.counters.values().map(|want| &*want.name.rule).collect();
-        let time_outs = &begin.time_outs[..];
-        let counters: Vec<Param<'_>> = vec![
-            (&time_outs, Type::TEXT_ARRAY),
-            (&locks, Type::INT8_ARRAY),
-            (&ids, Type::BYTEA_ARRAY),
-            (&now, Type::INT8),
-            (&waits, Type::BOOL),
-        ];
-        let mut statements = vec![Statement { sql: &self.counters, params: counters }];
-        let mut kinds = vec![Kind::Counters];
+        let (mut statements, mut kinds) = (Vec::new(), Vec::new());
         let mut add = |rows: usize, kind, sql, params| {
             if rows > 0 {
                 kinds.push(kind);
@@ -147,10 +151,10 @@ impl LoadSql {
             add(ids.len(), Kind::Spent, &self.spent, spent);
             add(ids.len(), Kind::Forgotten, &self.forgotten, vec![(&rules, Type::TEXT_ARRAY)]);
         }
-        let answers = ask(client, Some(&begin.plain), &statements).await?;
-        let mut scene = Scene::empty();
-        for (kind, rows) in kinds.into_iter().zip(answers) {
-            scene.read(kind, &rows, wants)?;
+        let answers = ask_after(client, opening, &statements).await?;
+        let mut scene = Scene::read_counters(&answers.lines, wants)?;
+        for (kind, rows) in kinds.into_iter().zip(answers.rows) {
+            scene.read(kind, &rows)?;
         }
         self.load_more(client, wants, &mut scene).await?;
         Ok(scene)
@@ -192,7 +196,7 @@ impl LoadSql {
         }
         let (kinds, statements): (Vec<Kind>, Vec<Statement<'_>>) = statements.into_iter().unzip();
         for (kind, rows) in kinds.into_iter().zip(ask(client, None, &statements).await?) {
-            scene.read(kind, &rows, wants)?;
+            scene.read(kind, &rows)?;
         }
         Ok(())
     }

@@ -1,8 +1,11 @@
 //! One transaction: what it begins with, and how it ends.
 
+use std::time::Duration;
+
+use futures_util::TryStreamExt;
 use futures_util::future::join_all;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Row};
+use tokio_postgres::{Client, Row, SimpleQueryMessage};
 use tollgate_core::StoreError;
 
 use crate::fault::{Stage, meaning};
@@ -24,16 +27,15 @@ pub(crate) struct Begin {
     /// The beginning of a transaction whose first statement sets the time-outs.
     pub(crate) plain: String,
     /// In milliseconds: for a lock, for a statement, and for a pause within the transaction.
-    pub(crate) time_outs: [String; 3],
+    time_outs: [i64; 3],
     /// The beginning of a transaction with time-outs.
     pub(crate) timed: String,
 }
 
 impl Begin {
     pub(crate) fn new(settings: &Settings) -> Self {
-        let millis = settings.command_timeout.as_millis().max(5);
-        // A lock that comes too late must be told from a server that does not answer.
-        let time_outs = [millis * 4 / 5, millis, millis * 2].map(|millis| millis.to_string());
+        let millis = i64::try_from(settings.command_timeout.as_millis()).unwrap_or(i64::MAX / 8).max(5);
+        let time_outs = [millis * 4 / 5, millis, millis * 2];
         let plain = "BEGIN ISOLATION LEVEL READ COMMITTED".to_owned();
         let [lock, statement, idle] = &time_outs;
         let timed = format!(
@@ -42,6 +44,22 @@ impl Begin {
         );
         Self { plain, time_outs, timed }
     }
+
+    /// The time-outs of a transaction whose callers wait for so long. A lock that comes too late must be told before
+    /// they give up: the store is well then.
+    pub(crate) fn time_outs_within(&self, remaining: Duration) -> [i64; 3] {
+        let [lock, statement, idle] = self.time_outs;
+        let patience = i64::try_from(remaining.as_millis() * 4 / 5).unwrap_or(i64::MAX);
+        [lock.min(patience).max(1), statement, idle]
+    }
+}
+
+/// What the server answered.
+pub(crate) struct Answers {
+    /// The first column of the rows of what was sent as text.
+    pub(crate) lines: Vec<String>,
+    /// The rows of each statement.
+    pub(crate) rows: Vec<Vec<Row>>,
 }
 
 /// Sends statements one after the other without waiting in between, and answers the rows of each. With
@@ -51,33 +69,51 @@ pub(crate) async fn ask(
     begin: Option<&str>,
     statements: &[Statement<'_>],
 ) -> Result<Vec<Vec<Row>>, StoreError> {
-    let opening = begin.map(|begin| Step::Plain(client, begin));
-    let steps = statements.iter().map(|statement| Step::Typed(client, statement));
-    let rows = run(opening.into_iter().chain(steps)).await;
-    let skipped = usize::from(begin.is_some());
-    // The first error is the cause of the others.
-    let rows =
-        rows.into_iter().collect::<Result<Vec<_>, _>>().map_err(|error| meaning(&error, Stage::Open))?;
-    Ok(rows.into_iter().skip(skipped).collect())
+    let fails = |error: tokio_postgres::Error| meaning(&error, Stage::Open);
+    match begin {
+        Some(begin) => Ok(ask_after(client, begin, statements).await?.rows),
+        // The first error is the cause of the others.
+        None => run(client, statements).await.into_iter().collect::<Result<_, _>>().map_err(fails),
+    }
 }
 
-/// Writes and commits, without waiting in between. If a statement fails, nothing is committed.
-pub(crate) async fn commit(client: &Client, statements: &[Statement<'_>]) -> Result<(), StoreError> {
-    let steps = statements.iter().map(|statement| Step::Typed(client, statement));
-    let mut results = run(steps.chain([Step::Plain(client, "COMMIT")])).await;
-    let committed = results.pop();
-    for result in results {
+/// Sends text, and statements after it without waiting in between. What the text consists of goes to the server
+/// as one message and comes back as one, so that a decision costs two exchanges of one message each. It must have
+/// nothing in it that a caller chose: only numbers.
+pub(crate) async fn ask_after(
+    client: &Client,
+    text: &str,
+    statements: &[Statement<'_>],
+) -> Result<Answers, StoreError> {
+    let fails = |error: tokio_postgres::Error| meaning(&error, Stage::Open);
+    let (lines, rows) = tokio::join!(read_lines(client, text), run(client, statements));
+    // The first error is the cause of the others.
+    let lines = lines.map_err(|(error, _)| fails(error))?;
+    Ok(Answers { lines, rows: rows.into_iter().collect::<Result<_, _>>().map_err(fails)? })
+}
+
+/// Writes and commits, without waiting in between. `last` goes to the server in one message with the commit, and
+/// must have nothing in it that a caller chose. If a statement fails, nothing is committed.
+pub(crate) async fn commit(
+    client: &Client,
+    statements: &[Statement<'_>],
+    last: Option<&str>,
+) -> Result<(), StoreError> {
+    let ending = last.map_or_else(|| "COMMIT".to_owned(), |last| format!("{last}; COMMIT"));
+    let (written, committed) = tokio::join!(run(client, statements), read_lines(client, &ending));
+    for result in written {
+        // A statement that the server refused undoes the transaction; a connection that broke may have broken
+        // after the commit.
         result.map_err(|error| {
-            // A statement that the server refused undoes the transaction; a connection that broke may have
-            // broken after the commit.
             let stage = if error.as_db_error().is_some() { Stage::Open } else { Stage::Committing };
             meaning(&error, stage)
         })?;
     }
-    match committed {
-        Some(Err(error)) => Err(meaning(&error, Stage::Committing)),
-        _ => Ok(()),
-    }
+    let is_last = |done: usize| last.is_some() && done == 0;
+    committed.map(drop).map_err(|(error, done)| {
+        let was_refused = error.as_db_error().is_some() && is_last(done);
+        meaning(&error, if was_refused { Stage::Open } else { Stage::Committing })
+    })
 }
 
 /// Undoes what a transaction did, and answers whether its connection can be used again.
@@ -85,17 +121,22 @@ pub(crate) async fn roll_back(client: &Client) -> bool {
     client.batch_execute("ROLLBACK").await.is_ok()
 }
 
-enum Step<'s> {
-    Plain(&'s Client, &'s str),
-    Typed(&'s Client, &'s Statement<'s>),
+async fn run(client: &Client, statements: &[Statement<'_>]) -> Vec<Result<Vec<Row>, tokio_postgres::Error>> {
+    join_all(statements.iter().map(|statement| client.query_typed(statement.sql, &statement.params))).await
 }
 
-async fn run<'s>(steps: impl Iterator<Item = Step<'s>>) -> Vec<Result<Vec<Row>, tokio_postgres::Error>> {
-    join_all(steps.map(|step| async move {
-        match step {
-            Step::Plain(client, sql) => client.batch_execute(sql).await.map(|()| Vec::new()),
-            Step::Typed(client, statement) => client.query_typed(statement.sql, &statement.params).await,
+/// Sends text. Answers the first column of its rows, or the error and how many of its statements were done.
+async fn read_lines(client: &Client, text: &str) -> Result<Vec<String>, (tokio_postgres::Error, usize)> {
+    let (mut lines, mut done) = (Vec::new(), 0);
+    let sent = client.simple_query_raw(text).await.map_err(|error| (error, 0))?;
+    let mut messages = std::pin::pin!(sent);
+    loop {
+        match messages.try_next().await {
+            Ok(Some(SimpleQueryMessage::Row(row))) => lines.extend(row.get(0).map(str::to_owned)),
+            Ok(Some(SimpleQueryMessage::CommandComplete(_))) => done += 1,
+            Ok(Some(_)) => {}
+            Ok(None) => return Ok(lines),
+            Err(error) => return Err((error, done)),
         }
-    }))
-    .await
+    }
 }

@@ -4,8 +4,9 @@ use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 use tollgate_core::{StoreError, Ticket, Timestamp};
 
+use crate::arguments::Arguments;
 use crate::codec::column;
-use crate::counter::CounterEdit;
+use crate::counter::{CounterEdit, HeaderRow};
 use crate::name::{CounterId, Name, escape};
 use crate::transaction::{Param, Statement, commit};
 
@@ -28,6 +29,7 @@ pub(crate) struct Spent {
 
 /// The statements that write.
 pub(crate) struct WriteSql {
+    update: String,
     headers: String,
     put: String,
     drop: String,
@@ -92,6 +94,7 @@ impl WriteSql {
     pub(crate) fn new(schema: &str) -> Self {
         let sql = |text: &str| text.replace('@', schema);
         Self {
+            update: sql("SELECT @.update_counters"),
             headers: sql(HEADERS),
             put: sql(PUT),
             drop: sql(DROP),
@@ -132,11 +135,31 @@ impl WriteSql {
         let mut spent: Vec<Param<'_>> = vec![(&marks.0, bytes())];
         spent.extend(marks.1.iter().map(|numbers| -> Param<'_> { (numbers, number()) }));
         batch.add(&self.spent, marks.0.len(), spent);
-        commit(client, &batch.0).await
+        commit(client, &batch.0, self.updates(edits).as_deref()).await
+    }
+
+    /// What changes the rows of counters that keep their limits: numbers, and nothing else.
+    fn updates(&self, edits: &Edits<'_>) -> Option<String> {
+        let all = edits.counters.iter().filter_map(|(name, edit)| Some((name, edit.header.as_ref()?)));
+        let known: Vec<(&&Name, &HeaderRow)> = all.filter(|(_, row)| row.is_known).collect();
+        if known.is_empty() {
+            return None;
+        }
+        let numbers = |place: usize| known.iter().map(move |(_, row)| Some(row.numbers[place]));
+        let call = Arguments::of(self.update.clone())
+            .ids(known.iter().map(|(name, _)| &name.id))
+            .lists(known.iter().map(|(_, row)| row.used.iter().copied()))
+            .lists(known.iter().map(|(_, row)| row.marks.iter().copied().map(Some)))
+            .list(numbers(0))
+            .list(numbers(1))
+            .list(numbers(2))
+            .list(numbers(3))
+            .list(known.iter().map(|(_, row)| row.idle_at));
+        Some(call.end())
     }
 }
 
-/// Columns of the rows of counters.
+/// Columns of the rows of counters that are new, or have other limits than before.
 #[derive(Default)]
 struct HeaderColumns<'c> {
     ids: Vec<&'c [u8]>,
@@ -150,7 +173,7 @@ impl<'c> HeaderColumns<'c> {
     fn new(edits: &'c Edits<'_>) -> Self {
         let mut columns = Self::default();
         for (name, edit) in &edits.counters {
-            let Some(row) = &edit.header else { continue };
+            let Some(row) = edit.header.as_ref().filter(|row| !row.is_known) else { continue };
             columns.ids.push(&name.id);
             for (column, text) in columns.texts.iter_mut().zip([&name.rule, &name.key, &row.limits]) {
                 column.push(text);

@@ -94,8 +94,34 @@ fn a_decision_loads_and_writes_little_however_much_there_is() {
                 wire.node.refund(&plan, "full", Ticket(400), start).unwrap();
             });
             assert!(bytes[0] < empty[0] + MOST, "{limits}: {bytes:?}");
+            // Nor does undoing one of them, or looking for one that was never taken.
+            let before = wire.node.used(&plan, "full");
+            for ticket in [Ticket(401), Ticket(1 << 40)] {
+                let bytes = wire.bytes(|| wire.node.retract(&plan, "full", ticket).unwrap());
+                assert!(bytes[0] < empty[0] + MOST, "{limits}: {bytes:?}");
+            }
+            assert_eq!(wire.node.used(&plan, "full"), before - 1, "{limits}");
         }
         shared().sql("TRUNCATE bounded.counter, bounded.entry, bounded.spent");
+    }
+}
+
+#[test]
+fn the_entry_of_a_ticket_is_found_without_reading_the_log() {
+    let wire = Wire::new("sought");
+    let plan = plan("rule", "90000/day sliding");
+    assert!(wire.take(&plan, "full", 1, None).allowed);
+    let at = wire.clock_now().as_micros();
+    for (count, sought, found) in [(10, 14, "1"), (60_000, 30_000, "1"), (60_000, 90_000, "0")] {
+        fill("sought", 1, count, &format!("n, {at} + n, n + 7, 1"));
+        let read = shared().sql(&format!(
+            "BEGIN; SELECT count(*) FROM sought.counter c, sought.own_entries(ARRAY[c.id], '{{1}}', '{{NULL}}', {sought}, 0); \
+             SELECT idx_tup_fetch + seq_tup_read FROM pg_stat_xact_all_tables WHERE relid = 'sought.entry'::regclass; \
+             COMMIT"
+        ));
+        let lines: Vec<&str> = read.lines().collect();
+        assert_eq!(lines[0], found, "{read}");
+        assert!(lines[1].parse::<u64>().unwrap() <= 2, "{read}");
     }
 }
 

@@ -9,7 +9,7 @@ use stage::{Node, PATIENT, client, runtime, settings, shared};
 use tollgate_core::{Clock, Span, Timestamp};
 use tollgate_postgres::inspect::{Finding, Grade, inspect};
 use tollgate_store::ManualClock;
-use tollgate_testbed::Pgbouncer;
+use tollgate_testbed::{Pgbouncer, Postgres};
 
 fn server_time() -> Timestamp {
     let now = shared().sql("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint");
@@ -72,6 +72,19 @@ fn a_clock_another_isolation_level_and_missing_rights_are_told() {
     }
     let findings = found(&url, "odd", &*clock);
     assert!(about(&findings, "permissions").is_none() && about(&findings, "transactions").is_none());
+}
+
+#[test]
+fn too_many_connections_have_a_remedy_of_their_own() {
+    let server = Postgres::start_with("max_connections = 8\nsuperuser_reserved_connections = 2");
+    server.sql("CREATE ROLE app LOGIN");
+    let url = server.url().replace("postgres@", "app@");
+    let others: Vec<_> = (0..6).map(|_| client(&url)).collect();
+    let findings = found(&url, "busy", &ManualClock::at(server_time()));
+    let (grade, words, remedy) = about(&findings, "connection").unwrap();
+    assert!(grade == Grade::Problem && words.contains("53300"), "{findings:?}");
+    assert!(remedy.contains("`max_connections`"), "{remedy}");
+    drop(others);
 }
 
 #[test]

@@ -5,6 +5,7 @@
 mod stage;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use stage::{HASTY, Node, PATIENT, RECOVERY, charges, client, lock_of, now, plan, runtime, shared, ticket};
 use tollgate_core::{Store, StoreError};
@@ -97,7 +98,8 @@ fn connections_whose_processes_stand_still_are_left_together() {
 
 #[test]
 fn a_process_that_stands_still_with_a_lock_keeps_only_its_key_busy() {
-    let node = Node::new(&shared().url(), "held", HASTY);
+    // On a busy machine, what is left of a short time-out after the wait for the lock is too little.
+    let node = Node::new(&shared().url(), "held", Duration::from_secs(2));
     let plan = plan("a", "1000/min");
     node.take(&plan, "held").unwrap();
     let url = format!("{}?application_name=holder", shared().url());
@@ -106,7 +108,7 @@ fn a_process_that_stands_still_with_a_lock_keeps_only_its_key_busy() {
     runtime().block_on(holder.batch_execute(&lock)).unwrap();
     let backends = shared().backends("holder");
     shared().pause_only(&backends);
-    for _ in 0..3 {
+    for _ in 0..2 {
         assert_eq!(node.take(&plan, "held").unwrap_err(), StoreError::Busy);
         assert!(node.take(&plan, "free").unwrap().allowed);
     }

@@ -99,7 +99,7 @@ fn nodes_that_start_at_once_make_the_tables_once() {
             assert!(node.join().unwrap().take(&plan("a", "100/min"), "k").unwrap().allowed);
         }
     });
-    assert_eq!(shared().sql("SELECT count(*), max(number) FROM at_once.version"), "1|2");
+    assert_eq!(shared().sql("SELECT count(*), max(number) FROM at_once.version"), "1|3");
 }
 
 #[test]
@@ -115,9 +115,10 @@ fn a_migration_that_was_cut_off_leaves_nothing_behind() {
 }
 
 #[test]
-fn another_isolation_level_of_the_role_changes_nothing() {
+fn what_the_role_has_set_changes_nothing() {
     shared().sql("CREATE ROLE strict SUPERUSER LOGIN");
     shared().sql("ALTER ROLE strict SET default_transaction_isolation = 'serializable'");
+    shared().sql("ALTER ROLE strict SET standard_conforming_strings = off; ALTER ROLE strict SET bytea_output = 'escape'");
     let url = shared().url().replace("postgres@", "strict@");
     let nodes: Vec<Node> = (0..2).map(|_| Node::new(&url, "strict", PATIENT)).collect();
     let plan = plan("a", "50/min");
@@ -185,6 +186,28 @@ fn a_full_disk_is_told_and_what_only_reads_or_removes_still_works() {
     shared().sql("DROP TRIGGER full_disk ON filled.entry");
     node.recovers();
     assert_eq!(node.probe().unwrap(), []);
+}
+
+#[test]
+fn an_update_that_the_server_refuses_counts_nothing_for_certain() {
+    let node = Node::new(&shared().url(), "refused", PATIENT);
+    let plans = [plan("a", "50/hour"), plan("b", "50/hour sliding")];
+    let parts = plans.each_ref().map(|plan| (Arc::clone(plan), "k".to_owned()));
+    let take = || runtime().block_on(node.take_all(&charges(ticket(), &parts)));
+    assert!(take().unwrap().allowed);
+    shared().sql(
+        "CREATE FUNCTION refused.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not today'; END $$; \
+         CREATE TRIGGER refuse BEFORE UPDATE ON refused.counter EXECUTE FUNCTION refused.refuse()",
+    );
+    let error = take().unwrap_err();
+    assert!(matches!(&error, StoreError::Refused { reason } if reason.contains("not today")), "{error:?}");
+    assert!(!error.is_uncertain());
+    for plan in &plans {
+        assert_eq!(node.used(plan, "k"), 1, "neither the counter nor the entry was written");
+    }
+    shared().sql("DROP TRIGGER refuse ON refused.counter");
+    assert!(take().unwrap().allowed);
+    assert_eq!(plans.each_ref().map(|plan| node.used(plan, "k")), [2, 2]);
 }
 
 #[test]

@@ -18,8 +18,9 @@ fn a_node_that_stops_within_a_transaction_is_cut_off_by_the_server() {
     // It takes the lock as a node does, and then neither goes on nor closes its connection.
     let stopped = client(&shared().url());
     let lock = shared().sql(&format!("SELECT {}", lock_of("paused", "k")));
-    let load =
-        format!("SELECT count(*) FROM paused.lock_and_load('{{800,1000,2000}}', '{{{lock}}}', '{{}}', NULL)");
+    let load = format!(
+        "SELECT count(*) FROM paused.lock_and_read('{{800,1000,2000}}', '{{{lock}}}', '{{}}', NULL, true)"
+    );
     runtime().block_on(stopped.batch_execute(&format!("BEGIN; {load}"))).unwrap();
     let start = now();
     assert_eq!(node.take(&plan, "k").unwrap_err(), StoreError::Busy, "the store is well");
@@ -48,7 +49,7 @@ fn a_caller_waits_for_all_locks_together_no_longer_than_for_one() {
     let waiter = client(&shared().url());
     let list: Vec<String> = sorted.iter().map(ToString::to_string).collect();
     let load = format!(
-        "BEGIN; SELECT count(*) FROM collected.lock_and_load('{{400,5000,5000}}', '{{{}}}', '{{}}', NULL)",
+        "BEGIN; SELECT count(*) FROM collected.lock_and_read('{{400,5000,5000}}', '{{{}}}', '{{}}', NULL, true)",
         list.join(",")
     );
     let start = now();

@@ -219,6 +219,17 @@ fn an_idle_store_ends_empty_but_for_what_never_ages() {
 }
 
 #[test]
+fn reports_of_nodes_are_gone_an_hour_after_the_last_one() {
+    let (server, node) = (shared(), Node::patient(&shared().url(), "reports"));
+    let until = wait(node.store.now()).unwrap() + Span::from_secs(15);
+    wait(node.store.change(Namespace::Nodes, &[Edit::put("one", "report").until(Some(until))])).unwrap();
+    for key in ["reports/{nodes}", "reports/{nodes}:ends"] {
+        let left = server.command(&["PTTL", key]).number();
+        assert!((3_500_000..=3_600_000).contains(&left), "{key}: {left}");
+    }
+}
+
+#[test]
 fn a_window_that_has_ended_left_no_key() {
     let (server, node) = (shared(), Node::patient(&shared().url(), "ended"));
     let plan = plan("window", "10/300ms");

@@ -6,6 +6,7 @@
 
 mod policy;
 mod refusal;
+mod room;
 mod submission;
 mod text;
 mod trace;
@@ -30,6 +31,7 @@ use crate::session::address::Address;
 use crate::session::headers::HeaderRewriter;
 use crate::session::{Identity, TextFault};
 use refusal::not_stored;
+use room::{Memory, Room};
 use text::TextChecker;
 
 /// How much text is collected before it goes to the queue.
@@ -49,6 +51,7 @@ pub struct Acceptances {
     pub(crate) meters: RelayMeters,
     terms: ArcSwap<AcceptTerms>,
     refusals: PacedLog,
+    memory: Arc<Memory>,
 }
 
 /// A message that may come in. Dropped before it is finished, it leaves nothing behind and is refunded.
@@ -66,6 +69,9 @@ pub struct Acceptance {
     /// The text as it goes to the queue.
     out: Vec<u8>,
     size: u64,
+    /// How many bytes have come.
+    come: u64,
+    room: Room,
 }
 
 impl Acceptances {
@@ -78,7 +84,7 @@ impl Acceptances {
     ) -> Self {
         let terms = ArcSwap::from_pointee(terms);
         let (meters, refusals) = (RelayMeters::default(), PacedLog::default());
-        Self { admissions, intake, clock, meters, terms, refusals }
+        Self { admissions, intake, clock, meters, terms, refusals, memory: Arc::default() }
     }
 
     /// The same, counting into these meters.
@@ -159,6 +165,8 @@ impl Acceptance {
             header: HeaderRewriter::new(additions),
             out: Vec::new(),
             size: 0,
+            come: 0,
+            room: Room::new(&doors.memory),
         })
     }
 
@@ -228,6 +236,8 @@ impl Acceptance {
     }
 
     async fn take(&mut self, piece: &[u8]) -> Result<(), RefusalReason> {
+        self.come += piece.len() as u64;
+        self.room.grow_to(self.come).map_err(|_| RefusalReason::NoMemory)?;
         self.checker.push(piece).map_err(|fault| RefusalReason::Text(TextFault::Data(fault)))?;
         let pushed = self.header.push(piece, &mut self.out);
         pushed.map_err(|fault| RefusalReason::Text(TextFault::Header(fault)))?;
@@ -259,7 +269,7 @@ impl Acceptance {
                 component = "relay",
                 id = %format_args!("{:032x}", self.id.0),
                 %error,
-                "a message was accepted, but a crash would forget its charge"
+                "a message was accepted, but its count is not on disk: a crash would lose the count"
             );
         }
         committed.map_err(not_stored)

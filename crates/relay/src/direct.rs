@@ -180,7 +180,7 @@ impl Direct {
         let bare = literal.strip_prefix("IPv6:").unwrap_or(literal);
         match bare.parse() {
             Ok(address) => Route::Hosts(vec![Host { name: literal.to_owned(), preference: 0, address }]),
-            Err(_) => never("5.1.2", format!("[{literal}] is no address")),
+            Err(_) => never("5.1.2", format!("[{literal}] is not an IP address")),
         }
     }
 
@@ -214,7 +214,7 @@ impl Direct {
         match failed {
             _ if !hosts.is_empty() => Route::Hosts(hosts),
             Some(failed) => Route::Later(failed),
-            None => never("5.4.4", format!("no host takes mail for {domain}")),
+            None => never("5.4.4", format!("no host accepts mail for {domain}")),
         }
     }
 }
@@ -240,7 +240,7 @@ fn choose(mut records: Vec<(u16, String)>, domain: &str, own: &str) -> Result<Ve
         records.push((0, normal(domain)));
     }
     if records.iter().all(|(_, name)| name.is_empty()) {
-        return Err(never("5.1.10", format!("556 5.1.10 {domain} takes no mail (null MX)")));
+        return Err(never("5.1.10", format!("556 5.1.10 {domain} accepts no mail (null MX)")));
     }
     records.retain(|(_, name)| !name.is_empty());
     // Hosts of the same preference share the load.

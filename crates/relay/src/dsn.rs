@@ -1,6 +1,9 @@
 //! Delivery reports (RFC 3464): what a sender is told about recipients that get no message, and, if it asked for that,
 //! about those that have waited for long, and those whose message went to a server that reports nothing itself.
 
+mod letters;
+mod returned;
+
 use std::fmt::Write;
 
 use jiff::tz::TimeZone;
@@ -9,6 +12,8 @@ use tollgate_core::Timestamp;
 use crate::message::{Envelope, MessageId, Needs, Notify, Origin, Recipient, ReportWish};
 use crate::queue::Final;
 use crate::session::address::normal_domain;
+use letters::Letters;
+use returned::Returned;
 
 /// A recipient that a report is about.
 #[derive(Clone, Copy, Debug)]
@@ -32,8 +37,8 @@ pub enum Action {
     Relayed,
 }
 
-/// The longest value of a header that comes from outside, in bytes.
-const MOST_VALUE: usize = 900;
+/// The statuses of a server that lacks 8BITMIME or SMTPUTF8.
+const NEEDS_EXTENSION: [&str; 2] = ["5.6.3", "5.6.7"];
 
 /// Writes the report about a message. There is none about a message from the null sender, nor about an address
 /// without a domain. `original` is the message's text, or its beginning.
@@ -50,9 +55,7 @@ pub fn compose(
         return None;
     }
     let id = MessageId(u128::from(now.as_micros()) << 64 | u128::from(fastrand::u64(..)));
-    let utf8 = !sender.is_ascii()
-        || reported.iter().any(|one| !one.recipient.address.is_ascii())
-        || envelope.needs.utf8;
+    let letters = if sender.is_ascii() { Letters::Ascii } else { Letters::Utf8 };
     let is = |action: Action| reported.iter().any(|one| one.action == action);
     let subject = if is(Action::Failed) {
         "Undelivered mail returned to sender"
@@ -61,25 +64,18 @@ pub fn compose(
     } else {
         "Mail relayed"
     };
-    // Only a message that comes back is returned as a whole (RFC 3461, 4.3).
-    let returned = returned(original, envelope.report.full && is(Action::Failed));
-    let mut text = head(envelope, sender, id, hostname, now, subject);
-    let boundary = boundary(id);
-    write_explanation(&mut text, &boundary, reported, hostname);
-    write_status(&mut text, &boundary, envelope, reported, hostname, utf8);
-    let kind = match (returned.full, utf8) {
-        (true, false) => "message/rfc822",
-        (true, true) => "message/global",
-        (false, false) => "text/rfc822-headers",
-        (false, true) => "message/global-headers",
-    };
-    let _ = write!(text, "--{boundary}\r\nContent-Type: {kind}\r\n\r\n");
+    // Only a message that comes back is returned as a whole (RFC 3461, 4.3). A server that cannot take its text would not
+    // take the report either.
+    let takes_text = !reported.iter().any(|one| NEEDS_EXTENSION.contains(&&*one.last.status));
+    let full = envelope.report.full && is(Action::Failed) && (takes_text || original.is_ascii());
+    let returned = Returned::of(original, full, envelope.needs.utf8);
+    let report = ReportText { envelope, reported, hostname, letters, boundary: format!("=_{:032x}", id.0) };
+    let mut text = report.head(sender, id, now, subject, returned.is_eight_bit());
+    report.write_explanation(&mut text);
+    report.write_status(&mut text);
     let mut bytes = text.into_bytes();
-    bytes.extend_from_slice(returned.text);
-    if !returned.text.ends_with(b"\r\n") {
-        bytes.extend_from_slice(b"\r\n");
-    }
-    bytes.extend_from_slice(format!("--{boundary}--\r\n").as_bytes());
+    returned.write(&report.boundary, &mut bytes);
+    bytes.extend_from_slice(format!("--{}--\r\n", report.boundary).as_bytes());
     let recipient = Recipient {
         address: sender.to_owned(),
         domain: normal_domain(domain).unwrap_or_else(|| domain.to_ascii_lowercase()),
@@ -94,7 +90,7 @@ pub fn compose(
         sender: None,
         recipients: vec![recipient],
         accepted: now,
-        needs: Needs { eight_bit: !bytes.is_ascii(), utf8 },
+        needs: Needs { eight_bit: !bytes.is_ascii(), utf8: letters == Letters::Utf8 },
         report: ReportWish::default(),
         message_id: None,
         origin: Origin::default(),
@@ -103,130 +99,118 @@ pub fn compose(
     Some((report, bytes))
 }
 
-/// What a report returns of the original.
-struct Returned<'a> {
-    text: &'a [u8],
-    full: bool,
+/// A report that is being written.
+struct ReportText<'a> {
+    envelope: &'a Envelope,
+    reported: &'a [ReportedRecipient<'a>],
+    hostname: &'a str,
+    letters: Letters,
+    boundary: String,
 }
 
-/// The whole original if the sender wants it and it is here, else its headers.
-fn returned(original: &[u8], full: bool) -> Returned<'_> {
-    if full && original.ends_with(b"\r\n") {
-        return Returned { text: original, full };
+impl ReportText<'_> {
+    fn head(&self, sender: &str, id: MessageId, now: Timestamp, subject: &str, is_eight_bit: bool) -> String {
+        let Self { envelope, hostname, boundary, .. } = self;
+        let encoding = if is_eight_bit || self.letters == Letters::Utf8 { "8bit" } else { "7bit" };
+        let mut head = String::with_capacity(4_096);
+        let _ = write!(
+            head,
+            "From: Mail Delivery System <MAILER-DAEMON@{hostname}>\r\n\
+             To: <{}>\r\n\
+             Subject: {subject}\r\n\
+             Date: {}\r\n\
+             Message-ID: <{:032x}@{hostname}>\r\n\
+             Auto-Submitted: auto-replied\r\n\
+             MIME-Version: 1.0\r\n\
+             Content-Type: multipart/report; report-type=delivery-status; boundary=\"{boundary}\"\r\n\
+             Content-Transfer-Encoding: {encoding}\r\n\
+             X-Tollgate-Message: {:032x}\r\n\
+             \r\n",
+            self.letters.line(sender),
+            date(now),
+            id.0,
+            envelope.id.0,
+        );
+        head
     }
-    let end = original.windows(4).position(|window| window == b"\r\n\r\n");
-    let text = end.map_or(original, |end| &original[..end + 2]);
-    Returned { text, full: false }
-}
 
-fn boundary(id: MessageId) -> String {
-    format!("=_{:032x}", id.0)
-}
-
-fn head(
-    envelope: &Envelope,
-    sender: &str,
-    id: MessageId,
-    hostname: &str,
-    now: Timestamp,
-    subject: &str,
-) -> String {
-    let mut head = String::with_capacity(4_096);
-    let _ = write!(
-        head,
-        "From: Mail Delivery System <MAILER-DAEMON@{hostname}>\r\n\
-         To: <{}>\r\n\
-         Subject: {subject}\r\n\
-         Date: {}\r\n\
-         Message-ID: <{:032x}@{hostname}>\r\n\
-         Auto-Submitted: auto-replied\r\n\
-         MIME-Version: 1.0\r\n\
-         Content-Type: multipart/report; report-type=delivery-status; boundary=\"{}\"\r\n\
-         X-Tollgate-Message: {:032x}\r\n\
-         \r\n",
-        value(sender),
-        date(now),
-        id.0,
-        boundary(id),
-        envelope.id.0,
-    );
-    head
-}
-
-fn write_explanation(text: &mut String, boundary: &str, reported: &[ReportedRecipient<'_>], hostname: &str) {
-    let _ = write!(
-        text,
-        "--{boundary}\r\nContent-Type: text/plain; charset=utf-8\r\n\r\n\
-         This is the mail relay at {hostname}.\r\n\r\n"
-    );
-    for (action, words) in [
-        (Action::Failed, "Your message could not be delivered to the following recipients:"),
-        (
-            Action::Delayed,
-            "Your message has not been delivered yet to the following recipients. It is still being sent:",
-        ),
-        (Action::Relayed, "Your message went on to a server that sends no reports, for these recipients:"),
-    ] {
-        let about: Vec<_> = reported.iter().filter(|one| one.action == action).collect();
-        if !about.is_empty() {
-            let _ = write!(text, "{words}\r\n\r\n");
-            write_recipients(text, &about);
-        }
-    }
-}
-
-fn write_recipients(text: &mut String, reported: &[&ReportedRecipient<'_>]) {
-    for one in reported {
-        let by = one.last.remote.as_deref().map(|remote| format!(" {} said:", value(remote)));
-        let (address, reply) = (value(&one.recipient.address), value(&one.last.reply));
-        let _ = write!(text, "<{address}>:{}\r\n    {reply}\r\n\r\n", by.unwrap_or_default());
-    }
-}
-
-fn write_status(
-    text: &mut String,
-    boundary: &str,
-    envelope: &Envelope,
-    reported: &[ReportedRecipient<'_>],
-    hostname: &str,
-    utf8: bool,
-) {
-    let kind = if utf8 { "message/global-delivery-status" } else { "message/delivery-status" };
-    let _ = write!(text, "--{boundary}\r\nContent-Type: {kind}\r\n\r\nReporting-MTA: dns; {hostname}\r\n");
-    if let Some(envelope_id) = &envelope.report.envelope_id {
-        let _ = write!(text, "Original-Envelope-Id: {}\r\n", value(envelope_id));
-    }
-    let _ = write!(text, "Arrival-Date: {}\r\n\r\n", date(envelope.accepted));
-    let address_type = if utf8 { "utf-8" } else { "rfc822" };
-    for ReportedRecipient { recipient, last, action } in reported {
-        if let Some(original) = &recipient.original {
-            let _ = write!(text, "Original-Recipient: {}\r\n", value(original));
-        }
-        let address = value(&recipient.address);
-        let action = match action {
-            Action::Failed => "failed",
-            Action::Delayed => "delayed",
-            Action::Relayed => "relayed",
+    fn write_explanation(&self, text: &mut String) {
+        let Self { hostname, boundary, .. } = self;
+        let (charset, encoding) = match self.letters {
+            Letters::Ascii => ("us-ascii", "7bit"),
+            Letters::Utf8 => ("utf-8", "8bit"),
         };
-        let _ = write!(text, "Final-Recipient: {address_type}; {address}\r\nAction: {action}\r\n");
-        let _ = write!(text, "Status: {}\r\n", value(&last.status));
-        match &last.remote {
-            Some(remote) => {
-                let (remote, reply) = (value(remote), value(&last.reply));
-                let _ = write!(text, "Remote-MTA: dns; {remote}\r\nDiagnostic-Code: smtp; {reply}\r\n");
-            }
-            None => {
-                let _ = write!(text, "Diagnostic-Code: x-tollgate; {}\r\n", value(&last.reply));
+        let _ = write!(
+            text,
+            "--{boundary}\r\nContent-Type: text/plain; charset={charset}\r\n\
+             Content-Transfer-Encoding: {encoding}\r\n\r\n\
+             This is the mail relay at {hostname}.\r\n\r\n"
+        );
+        for (action, words) in [
+            (Action::Failed, "Your message could not be delivered to the following recipients:"),
+            (
+                Action::Delayed,
+                "Your message has not been delivered yet to the following recipients. It is still being sent:",
+            ),
+            (
+                Action::Relayed,
+                "Your message went on to a server that sends no reports, for these recipients:",
+            ),
+        ] {
+            let about: Vec<_> = self.reported.iter().filter(|one| one.action == action).collect();
+            if !about.is_empty() {
+                let _ = write!(text, "{words}\r\n\r\n");
+                self.write_recipients(text, &about);
             }
         }
-        let _ = write!(text, "Last-Attempt-Date: {}\r\n\r\n", date(last.at));
     }
-}
 
-/// A value from outside, fit for one header line.
-fn value(text: &str) -> String {
-    let text = &text[..text.floor_char_boundary(MOST_VALUE)];
-    text.chars().map(|char| if char.is_control() { ' ' } else { char }).collect()
+    fn write_recipients(&self, text: &mut String, reported: &[&ReportedRecipient<'_>]) {
+        let value = |text: &str| self.letters.line(text);
+        for one in reported {
+            let by = one.last.remote.as_deref().map(|remote| format!(" {} said:", value(remote)));
+            let (address, reply) = (value(&one.recipient.address), value(&one.last.reply));
+            let _ = write!(text, "<{address}>:{}\r\n    {reply}\r\n\r\n", by.unwrap_or_default());
+        }
+    }
+
+    fn write_status(&self, text: &mut String) {
+        let Self { envelope, hostname, letters, boundary, .. } = self;
+        let value = |text: &str| letters.line(text);
+        let kind = match letters {
+            Letters::Ascii => "message/delivery-status",
+            Letters::Utf8 => "message/global-delivery-status",
+        };
+        let _ =
+            write!(text, "--{boundary}\r\nContent-Type: {kind}\r\n\r\nReporting-MTA: dns; {hostname}\r\n");
+        if let Some(envelope_id) = &envelope.report.envelope_id {
+            let _ = write!(text, "Original-Envelope-Id: {}\r\n", value(envelope_id));
+        }
+        let _ = write!(text, "Arrival-Date: {}\r\n\r\n", date(envelope.accepted));
+        for ReportedRecipient { recipient, last, action } in self.reported {
+            if let Some(original) = &recipient.original {
+                let _ = write!(text, "Original-Recipient: {}\r\n", value(original));
+            }
+            let address = letters.typed_address(&recipient.address);
+            let action = match action {
+                Action::Failed => "failed",
+                Action::Delayed => "delayed",
+                Action::Relayed => "relayed",
+            };
+            let _ = write!(text, "Final-Recipient: {address}\r\nAction: {action}\r\n");
+            let _ = write!(text, "Status: {}\r\n", value(&last.status));
+            match &last.remote {
+                Some(remote) => {
+                    let (remote, reply) = (value(remote), value(&last.reply));
+                    let _ = write!(text, "Remote-MTA: dns; {remote}\r\nDiagnostic-Code: smtp; {reply}\r\n");
+                }
+                None => {
+                    let _ = write!(text, "Diagnostic-Code: x-tollgate; {}\r\n", value(&last.reply));
+                }
+            }
+            let _ = write!(text, "Last-Attempt-Date: {}\r\n\r\n", date(last.at));
+        }
+    }
 }
 
 fn date(at: Timestamp) -> String {
@@ -299,7 +283,7 @@ mod tests {
             "Diagnostic-Code: smtp; 550 5.1.1 no such user\r\n",
             "Final-Recipient: rfc822; full@there.example\r\n",
             "Date: Fri, 15 Jan 2027 08:02:00 +0000\r\n",
-            "text/rfc822-headers\r\n\r\nSubject: hi\r\nX: y\r\n--",
+            "text/rfc822-headers\r\nContent-Transfer-Encoding: 7bit\r\n\r\nSubject: hi\r\nX: y\r\n--",
         ] {
             assert!(text.contains(part), "{part:?} is missing in {text}");
         }
@@ -316,7 +300,8 @@ mod tests {
             [ReportedRecipient { recipient: &envelope.recipients[0], last: &one, action: Action::Failed }];
         let (_, text) = compose(&envelope, &failed, ORIGINAL, "relay.example", NOW).unwrap();
         let text = String::from_utf8(text).unwrap();
-        assert!(text.contains("message/rfc822\r\n\r\nSubject: hi\r\nX: y\r\n\r\nsecret body\r\n--"));
+        let whole = "message/rfc822\r\nContent-Transfer-Encoding: 7bit\r\n\r\nSubject: hi\r\nX: y\r\n\r\nsecret body\r\n--";
+        assert!(text.contains(whole), "{text}");
         let cut = &ORIGINAL[..ORIGINAL.len() - 3];
         let (_, text) = compose(&envelope, &failed, cut, "relay.example", NOW).unwrap();
         assert!(!String::from_utf8(text).unwrap().contains("secret"), "a part is not the whole message");

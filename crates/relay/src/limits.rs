@@ -38,7 +38,6 @@ const REFUND_PATIENCE: Duration = Duration::from_secs(1);
 pub struct Limits {
     admissions: Admissions,
     /// `None` if sending is not limited.
-    /// `None` if nothing is limited.
     policy: RwLock<Option<Arc<str>>>,
 }
 
@@ -126,13 +125,13 @@ impl Limits {
         limits: Vec<Limit>,
     ) -> Result<(), ChangeFault> {
         let key = self.account_key(tenant, account)?;
-        self.admissions.engine.set_override(ACCOUNT, &key, limits).await.map(drop)
+        self.admissions.engine.config.set_override(ACCOUNT, &key, limits).await.map(drop)
     }
 
     /// Takes the own limits of an account back: those of rule `account` hold again.
     pub async fn reset_account(&self, tenant: &str, account: &str) -> Result<(), ChangeFault> {
         let key = self.account_key(tenant, account)?;
-        self.admissions.engine.remove_override(ACCOUNT, &key).await.map(drop)
+        self.admissions.engine.config.remove_override(ACCOUNT, &key).await.map(drop)
     }
 
     /// The limits of an account that are in force; none means unlimited.
@@ -299,7 +298,7 @@ fn refusal(decision: &Decision<'_>, now: Timestamp) -> Refusal {
     let counted = matches!(decision.origin, Origin::Store | Origin::Fixed);
     let by =
         if counted && line.as_ref().is_some_and(of_account) { RefusedBy::Account } else { RefusedBy::Other };
-    let reason = match (&line, decision.barred()) {
+    let reason = match (&line, decision.blocked()) {
         (_, Some(listing)) => format!("blocklist: {}", listing.target),
         (Some(line), None) => format!("{} {}", line.rule.name, line.key),
         (None, None) => "limits".to_owned(),

@@ -57,13 +57,13 @@ pub struct Sender {
     lanes: Mutex<Lanes>,
     /// Something has changed that the clock does not tell.
     changed: Notify,
-    /// Log lines about limits that cannot be asked.
+    /// Log lines about limits that cannot be checked.
     outages: PacedLog,
 }
 
 /// The longest sleep: the wall clock may be set meanwhile.
 const LONGEST_SLEEP: Duration = Duration::from_secs(60);
-/// How often the log says that limits cannot be asked.
+/// How often the log says that limits cannot be checked.
 const OUTAGE_LOG: Span = Span::from_secs(10);
 
 impl Sender {
@@ -145,14 +145,14 @@ impl Sender {
         };
         // A message that the relay fails on is retried like any other: it delays no other message, and it expires.
         // What its transaction took is kept: the final dot may have been sent.
-        tracing::error!(component = "relay", %error, "an attempt failed inside the relay");
+        tracing::error!(component = "relay", %error, "a delivery ended by a fault of tollgate; the message is retried");
         let (sender, reason) = (Arc::clone(self), error.to_string());
         match turns.remove(&error.id()) {
             Some(turn) => {
                 drop(tasks.spawn(async move { (turn.item, sender.after_fault(turn, &reason).await) }))
             }
             // The record of a fault failed, too. The item waits for the next start.
-            None => tracing::error!(component = "relay", "an item waits for a restart"),
+            None => tracing::error!(component = "relay", "a message waits until the relay starts again"),
         }
     }
 

@@ -98,7 +98,7 @@ fn a_message_is_kept_with_all_that_is_known_of_it() {
         never_fits: false,
     };
     assert_eq!(refusal.reason, RefusalReason::Limited(limited));
-    let journal = stand.engine.journal.latest(10);
+    let journal = stand.engine.observer.journal.latest(10);
     assert_eq!(journal[0].correlation.as_deref(), Some(&*refusal.correlation), "the journal names its id");
 }
 
@@ -159,4 +159,28 @@ fn a_message_that_does_not_come_in_costs_nothing() {
     submit(&stand, to(2), b"Subject: x\r\n\r\nlast line").unwrap();
     assert!(stand.intake.only().1.ends_with("\r\n\r\nlast line\r\n"));
     assert_eq!(stand.left("accept", &[("sender", "a@x.test")]), [8]);
+}
+
+/// A header is in memory until it is complete.
+#[test]
+fn messages_on_their_way_in_share_a_bound_on_memory() {
+    let stand = stand("1000000/day");
+    let line = [&b"X-Filler: "[..], &[b'x'; 990], b"\r\n"].concat();
+    let header = line.repeat(250);
+    stand.runtime.block_on(async {
+        let mut come = Vec::new();
+        let refused = loop {
+            let mut acceptance =
+                Acceptance::begin(&stand.doors, submission(&["b@y.test"]), None).await.unwrap();
+            if let Err(refusal) = acceptance.write(&header).await {
+                acceptance.abandon().await;
+                break refusal;
+            }
+            come.push(acceptance);
+        };
+        assert_eq!(refused.reason, RefusalReason::NoMemory);
+        assert_eq!(come.len(), (256 << 20) / (2 * header.len()));
+        drop(come);
+    });
+    submit(&stand, submission(&["b@y.test"]), TEXT).unwrap();
 }

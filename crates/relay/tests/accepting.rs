@@ -65,7 +65,7 @@ fn all_levels_are_charged_together_and_the_first_exceeded_is_named() {
     stand.advance(600);
     let refused = client.message("a@x.test", &["b@y.test"]);
     assert_eq!(refused, "451 4.7.1 Rate limit exceeded: sender a@x.test, 3/hour; try again in 3000 s");
-    let journal = stand.engine.journal.latest(1);
+    let journal = stand.engine.observer.journal.latest(1);
     assert_eq!(journal[0].correlation, client.id, "the reply names the entry of the journal");
     assert_eq!(
         stand.left("accept", &FIELDS),

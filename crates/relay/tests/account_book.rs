@@ -189,7 +189,7 @@ async fn without_a_key_a_password_is_refused_and_the_configuration_beats_a_recor
     let refused = node.book.put(with_password("main", "x"), Existing::Refuse).await.unwrap_err();
     assert_eq!(refused, AccountFault::NoKey);
     assert!(refused.to_string().contains("openssl rand -hex 32"), "{refused}");
-    assert_eq!(node.engine.account_records(), [], "nothing was written");
+    assert_eq!(node.engine.accounts.all(), [], "nothing was written");
     node.book.put(draft("main", 1), Existing::Refuse).await.unwrap();
     node.book.configure([account("main", 2, 0)]);
     assert_eq!(node.accounts.of("acme", Some("main"))[0].destination.port, 2);

@@ -10,14 +10,14 @@ use tollgate_engine::Wish;
 
 fn block(stand: &Stand, target: &str, lasts: Option<u64>) {
     let wish = Wish {
-        target: stand.engine.target(target).unwrap(),
+        target: stand.engine.lists.target(target).unwrap(),
         stance: Stance::Block,
         lasts: lasts.map(Span::from_secs),
         reason: "spam".into(),
         told: false,
         author: Author::Key("ops".into()),
     };
-    stand.runtime.block_on(stand.engine.list(vec![wish])).unwrap();
+    stand.runtime.block_on(stand.engine.lists.put(vec![wish])).unwrap();
 }
 
 /// With policies for connections and messages, and without.
@@ -56,7 +56,7 @@ fn a_blocked_sender_is_told_so_and_others_are_not_touched() {
         let mut client = stand.greeted();
         assert_eq!(client.message("Bad@x.test", &["b@y.test"]), "550 5.7.1 Blocked");
         assert_eq!(client.message("a@slow.test", &["b@y.test"]), "451 4.7.1 Blocked for a while");
-        assert_eq!(stand.engine.journal.latest(1)[0].correlation, client.id);
+        assert_eq!(stand.engine.observer.journal.latest(1)[0].correlation, client.id);
         assert!(client.message("good@x.test", &["b@y.test"]).starts_with("250"));
         block(&stand, "tenant=default", Some(60));
         assert_eq!(client.message("good@x.test", &["b@y.test"]), "451 4.7.1 Blocked for a while");

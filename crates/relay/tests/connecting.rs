@@ -23,7 +23,7 @@ fn too_many_from_one_address_are_told_so_and_let_in_again_later() {
     let refused = third.reply();
     assert!(refused.starts_with("421 4.7.0 Too many connections from your address; try again"), "{refused}");
     assert!(third.is_closed());
-    assert_eq!(stand.engine.journal.latest(1)[0].correlation, third.id);
+    assert_eq!(stand.engine.observer.journal.latest(1)[0].correlation, third.id);
     assert_eq!(stand.left("connect", &FIELDS), [0, 8], "a refused connection holds nothing");
     drop(one);
     wait_until("a place is free", || stand.left("connect", &FIELDS) == [1, 9]);
@@ -84,8 +84,9 @@ fn holds_are_renewed_while_a_connection_lives() {
             let pinned = stand.engine.pin();
             let plan = &pinned.policies.rule("per_ip").unwrap().plan;
             let counter = tollgate_core::store::Counter { plan, key: "127.0.0.1" };
-            let report =
-                stand.runtime.block_on(stand.engine.holds(&counter, tollgate_core::store::HoldsOrder::List));
+            let report = stand
+                .runtime
+                .block_on(stand.engine.counters.holds(&counter, tollgate_core::store::HoldsOrder::List));
             let holds = report.unwrap().holds;
             assert_eq!(holds.len(), 1, "it is never let go");
             holds.iter().all(|(_, hold)| {

@@ -173,7 +173,7 @@ async fn domains_without_a_host_fail_at_once_and_broken_dns_is_retried() {
     let shown = stand.show(1);
     let RecipientState::Failed(last) = &shown.items[0].1.recipients[0].state else { panic!("it failed") };
     assert_eq!(last.status, "5.1.10");
-    assert!(last.reply.starts_with("556 5.1.10 null.example takes no mail"), "{last:?}");
+    assert!(last.reply.starts_with("556 5.1.10 null.example accepts no mail"), "{last:?}");
     assert_eq!(shown.items[1].1.recipients[0].state, RecipientState::Waiting);
     assert_eq!(sink.count(), 0);
     stand.stop().await;

@@ -10,7 +10,7 @@ use keeping::forgetful::Forgetful;
 use keeping::{clock, envelope, open, options, read_text, submit, text_of};
 use tollgate_core::Clock;
 use tollgate_relay::message::{IntakeError, MessageId};
-use tollgate_relay::queue::disk::{Directory, Disk};
+use tollgate_relay::queue::disk::{Content, Directory, Disk};
 use tollgate_relay::queue::{OpenError, Queue};
 
 async fn filled(disk: &Forgetful) {
@@ -184,6 +184,26 @@ async fn a_queue_goes_on_when_its_disk_works_again() {
 }
 
 #[tokio::test]
+async fn a_queue_that_is_only_read_goes_on_when_its_disk_works_again() {
+    let disk = Forgetful::new();
+    let (queue, _opened) = open(Arc::new(disk.clone()), &clock());
+    submit(&queue, envelope(1, &["a@one.example"]), b"x\r\n").await.unwrap();
+    disk.fail_after(1);
+    submit(&queue, envelope(2, &["a@one.example"]), b"x\r\n").await.unwrap_err();
+    assert!(queue.show(MessageId(1)).is_err(), "the disk fails");
+    disk.mend();
+    let reading = async {
+        while queue.show(MessageId(1)).is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(tollgate_testbed::PATIENCE, reading)
+        .await
+        .expect("it opens without another message");
+    assert!(queue.show(MessageId(2)).unwrap().is_none(), "it was refused");
+}
+
+#[tokio::test]
 async fn a_disk_that_has_room_again_takes_mail_again() {
     let disk = Forgetful::new();
     let (queue, _opened) = keeping::open_with(
@@ -197,6 +217,28 @@ async fn a_disk_that_has_room_again_takes_mail_again() {
     assert_eq!(refused.unwrap_err(), IntakeError::Full);
     disk.set_free(2 << 30);
     submit(&queue, envelope(2, &["a@one.example"]), b"x\r\n").await.unwrap();
+}
+
+#[test]
+fn a_directory_is_inspected_without_a_change() {
+    let home = tempfile::tempdir().unwrap();
+    let root = home.path().join("queue");
+    std::fs::create_dir(&root).unwrap();
+    assert_eq!(Directory::inspect(&root).unwrap(), Content::Nothing);
+    assert_eq!(std::fs::read_dir(&root).unwrap().count(), 0);
+    std::fs::write(root.join("letter"), "mine").unwrap();
+    assert!(Directory::inspect(&root).unwrap_err().to_string().contains("is not empty"));
+    std::fs::remove_file(root.join("letter")).unwrap();
+    drop(open(Arc::new(Directory::open(&root).unwrap()), &clock()));
+    assert_eq!(Directory::inspect(&root).unwrap(), Content::Queue);
+    std::fs::write(root.join("queue.redb"), "").unwrap();
+    assert_eq!(Directory::inspect(&root).unwrap(), Content::QueueWithoutDatabase);
+    std::fs::remove_file(root.join("queue.redb")).unwrap();
+    assert_eq!(Directory::inspect(&root).unwrap(), Content::QueueWithoutDatabase);
+    std::fs::write(root.join("queue.redb"), "precious").unwrap();
+    assert!(Directory::inspect(&root).unwrap_err().to_string().contains("is not the database of a queue"));
+    std::fs::write(root.join("lock"), "precious").unwrap();
+    assert!(Directory::inspect(&root).unwrap_err().to_string().contains("was not written by tollgate"));
 }
 
 #[test]
@@ -226,6 +268,17 @@ fn only_a_directory_of_our_own_is_touched() {
     assert!(opened.unwrap_err().to_string().contains("is not the database of a queue"));
     assert_eq!(std::fs::read_to_string(path("ours").join("queue.redb")).unwrap(), "precious");
     assert_eq!(std::fs::read_to_string(path("victim")).unwrap(), "precious");
+    // A database of another program.
+    let file = path("ours").join("queue.redb");
+    std::fs::remove_file(&file).unwrap();
+    let theirs = redb::Database::create(&file).unwrap();
+    let writing = theirs.begin_write().unwrap();
+    writing.open_table(redb::TableDefinition::<u64, u64>::new("theirs")).unwrap();
+    writing.commit().unwrap();
+    drop(theirs);
+    let disk = Arc::new(Directory::open(&path("ours")).unwrap());
+    let opened = Queue::open(disk, clock() as Arc<dyn Clock>, options());
+    assert!(opened.unwrap_err().to_string().contains("is one of another program"));
     // What is not a text stays where it is.
     std::fs::remove_file(path("ours").join("queue.redb")).unwrap();
     std::fs::write(path("ours").join("texts").join("README"), "mine").unwrap();

@@ -6,16 +6,12 @@ mod keeping;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use keeping::stand::{Limited, Setup, Stand, account, policies};
+use keeping::watched::Watched;
 use keeping::{START, clock, envelope, submit};
-use tollgate_core::store::{Counter, Forget, HoldsOrder, HoldsReport, Refunded};
-use tollgate_core::{
-    Answer, Charges, Clock, OnOutage, Policies, Policy, Records, Rule, Span, Store, Timestamp,
-    charge::Outcome,
-};
+use tollgate_core::{Clock, OnOutage, Policies, Policy, Records, Rule, Span, Store};
 use tollgate_engine::{Engine, Fallback, Parts};
 use tollgate_redis::{RedisStore, Settings};
 use tollgate_relay::accounts::{Account, OnLimit};
@@ -160,7 +156,8 @@ async fn a_local_share_defers_and_rejects_nothing() {
         .until("the lane sleeps", |stand| stand.sender.lanes().iter().any(|lane| lane.sleep.is_some()))
         .await;
     stand.settle().await;
-    assert_eq!((sink.count(), stand.queue.len()), (2, 2), "the others wait");
+    let finished = (0..4).filter(|id| stand.show(*id).kept.finished.is_some()).count();
+    assert_eq!((sink.count(), finished), (2, 2), "the others wait, and are not returned to their sender");
     stand.stop().await;
 }
 
@@ -211,54 +208,14 @@ async fn a_restart_resets_no_count_and_forgets_no_message() {
     stand.stop().await;
 }
 
-/// A store that panics once.
-struct Panicking {
-    inner: MemoryStore,
-    armed: AtomicBool,
-}
-
-impl Store for Panicking {
-    fn now(&self) -> Answer<'_, Timestamp> {
-        self.inner.now()
-    }
-
-    fn take<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()> {
-        assert!(!self.armed.swap(false, Ordering::SeqCst), "an attempt panics here, as the test wants");
-        self.inner.take(charges, outcome)
-    }
-
-    fn peek<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()> {
-        self.inner.peek(charges, outcome)
-    }
-
-    fn refund<'a>(&'a self, charges: &'a Charges<'_>, taken_at: Timestamp) -> Answer<'a, Refunded> {
-        self.inner.refund(charges, taken_at)
-    }
-
-    fn retract<'a>(&'a self, charges: &'a Charges<'_>) -> Answer<'a, ()> {
-        self.inner.retract(charges)
-    }
-
-    fn holds<'a>(&'a self, counter: &'a Counter<'a>, order: HoldsOrder<'a>) -> Answer<'a, HoldsReport> {
-        self.inner.holds(counter, order)
-    }
-
-    fn forget<'a>(&'a self, what: Forget<'a>) -> Answer<'a, ()> {
-        self.inner.forget(what)
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn an_attempt_that_panics_is_retried_and_marked_and_delays_no_other() {
-    let (sink, clock) = (Sink::start(), clock());
-    let shared = || Arc::clone(&clock) as Arc<dyn Clock>;
-    let store =
-        Arc::new(Panicking { inner: MemoryStore::new(shared(), 1_000), armed: AtomicBool::new(true) });
+    let sink = Sink::start();
     let limited = Limited { account: &["10/hour sliding"], ..Limited::default() };
-    let parts = Parts { store, records: Arc::new(MemoryStore::new(shared(), 1_000)), fallback: None };
-    let engine = Some(Arc::new(Engine::start(policies(limited), parts).await.unwrap()));
     let setup = Setup::new(limited, vec![account("main", sink.port(), 0)]);
-    let stand = Stand::start_with(Setup { engine, clock: Arc::clone(&clock), ..setup }).await;
+    let panics_once = |number| assert!(number > 1, "an attempt panics here, as the test wants");
+    let store = Arc::new(Watched::new(&setup.clock, panics_once));
+    let stand = Stand::start_with(setup.watched(&store).await).await;
     submit(&stand.queue, envelope(1, &["a@there.example"]), b"x\r\n").await.unwrap();
     stand
         .until("the record of the fault", |stand| {

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use tollgate_core::store::{
-    Answer, Counter, Forget, HoldsOrder, HoldsReport, Records, Refunded, Store, StoreError,
+    Answer, Counter, Forget, HoldsOrder, HoldsReport, Records, Refunded, SaveMark, Store, StoreError,
 };
 use tollgate_core::versioned_map::{Changes, Edit, Namespace};
 use tollgate_core::{Charges, Clock, Outcome, Span, Timestamp};
@@ -179,12 +179,16 @@ impl Store for FileStore {
         self.sync == Syncing::Interval
     }
 
-    fn durable(&self) -> Answer<'_, ()> {
+    fn mark(&self) -> SaveMark {
+        self.board.mark()
+    }
+
+    fn durable(&self, mark: SaveMark) -> Answer<'_, ()> {
         match self.sync {
             // A take is answered when it is saved.
             Syncing::Always => Answer::ready(Ok(())),
-            // Asks for a saving now. All callers of the same time share it.
-            Syncing::Interval => self.answer_saved(()),
+            // Asks for a saving only if none has begun since the take.
+            Syncing::Interval => Answer::Later(Box::pin(self.board.request_since(mark))),
         }
     }
 

@@ -133,20 +133,18 @@ impl MemoryStore {
     /// they are too large to move.
     #[inline(always)]
     fn lock<'s>(&'s self, stops: &mut [Stop], guards: &mut Guards<'s>) {
-        // An insertion sort: most attempts have a few charges, and many have one.
-        let mut order = ArrayVec::<usize, { Charges::MOST }>::new();
-        for (index, stop) in stops.iter().enumerate() {
-            let later = |other: &&usize| shard_of(stops[**other].key) > shard_of(stop.key);
-            order.insert(order.len() - order.iter().rev().take_while(later).count(), index);
-        }
-        let mut locked = None;
-        for &index in &order {
-            let shard = shard_of(stops[index].key);
-            if locked != Some(shard) {
-                guards.push(self.shards[shard].lock());
-                locked = Some(shard);
+        let mut next = stops.iter().map(|stop| shard_of(stop.key)).min();
+        while let Some(shard) = next {
+            next = None;
+            for stop in &mut *stops {
+                let other = shard_of(stop.key);
+                if other == shard {
+                    stop.guard = guards.len();
+                } else if other > shard {
+                    next = Some(next.map_or(other, |next| other.min(next)));
+                }
             }
-            stops[index].guard = guards.len() - 1;
+            guards.push(self.shards[shard].lock());
         }
     }
 
@@ -169,70 +167,83 @@ impl MemoryStore {
             fetch(charges, &stops, &guards);
         }
         let now = self.clock.now();
-        self.locate(charges, aim, &mut stops, &mut guards, now)?;
-        let mut lost = 0;
         let mut row = StateRow::new();
-        for (index, (charge, stop)) in charges.iter().zip(&mut *stops).enumerate() {
-            let shard = &mut guards[stop.guard];
-            if aim.is_late(shard, charge.plan) {
-                stop.place = None;
-                lost |= 1 << index;
-            }
-            match stop.place {
-                Some(place) => shard.load(place, charge.plan, &mut row),
-                None => charge.plan.limits().iter().for_each(|_| row.push(State::Fresh)),
-            }
-        }
+        let lost = self.load(charges, aim, &mut stops, &mut guards, &mut row, now)?;
         let settled = settle(&mut row, Scene { now, lost });
         let changed = settled.as_ref().map_or(0, |(_, changed)| *changed);
         put_back(charges, &stops, &mut guards, &mut row, changed);
         settled.map(|(value, _)| value)
     }
 
-    /// Finds the place of every charge, and makes room for new keys. It starts over whenever a key was moved
-    /// or removed, because that moves others: at most once for the move of each charge, and otherwise with
-    /// one key less each time.
+    /// Loads the states of every charge, and makes room for new keys. Returns the charges that may have been
+    /// forgotten since they were taken.
     #[inline(always)]
-    fn locate(
+    fn load(
         &self,
         charges: &Charges<'_>,
         aim: Aim,
         stops: &mut [Stop],
         guards: &mut [Locked<'_>],
+        row: &mut StateRow,
+        now: Timestamp,
+    ) -> Result<u32, StoreError> {
+        let mut lost = 0;
+        let mut index = 0;
+        let mut conversions = 0;
+        while let Some(charge) = charges.iter().as_slice().get(index) {
+            let Stop { key, guard, .. } = stops[index];
+            let shard = &mut guards[guard];
+            let place = match shard.locate(key, charge.plan) {
+                Located::At(place) => Some(place),
+                Located::Vacant if !self.lacks_room(shard, charge.plan, aim) => None,
+                located => {
+                    conversions += usize::from(matches!(located, Located::UnderAnotherPlan(_)));
+                    assert!(conversions <= charges.len(), "no two charges of an attempt share a key");
+                    self.rearrange(charges, located, &stops[..=index], guards, row, now)?;
+                    (index, lost) = (0, 0);
+                    continue;
+                }
+            };
+            let late = aim.is_late(shard, charge.plan);
+            lost |= u32::from(late) << index;
+            stops[index].place = place.filter(|_| !late);
+            match stops[index].place {
+                Some(place) => shard.load(place, charge.plan, row),
+                None => charge.plan.limits().iter().for_each(|_| row.push(State::Fresh)),
+            }
+            index += 1;
+        }
+        Ok(lost)
+    }
+
+    /// Makes the key of the last stop loadable: converts its states to its plan, or removes another key to make
+    /// room for it. Either moves other keys, so all that was loaded is put back first, and loading starts over:
+    /// at most once for the conversion of each charge, and otherwise with one key less each time.
+    #[cold]
+    fn rearrange(
+        &self,
+        charges: &Charges<'_>,
+        located: Located,
+        stops: &[Stop],
+        guards: &mut [Locked<'_>],
+        row: &mut StateRow,
         now: Timestamp,
     ) -> Result<(), StoreError> {
-        let mut moves = 0;
-        'again: loop {
-            for (index, charge) in charges.iter().enumerate() {
-                let Stop { key, guard, .. } = stops[index];
-                let shard = &mut guards[guard];
-                stops[index].place = match shard.locate(key, charge.plan, now) {
-                    Located::At(place) => Some(place),
-                    Located::Moved => {
-                        moves += 1;
-                        assert!(moves <= charges.len(), "no two charges of an attempt share a key");
-                        continue 'again;
-                    }
-                    Located::Vacant if self.lacks_room(shard, charge.plan, aim) => {
-                        let keep: SmallVec<[KeyHash; 6]> = stops.iter().map(|stop| stop.key).collect();
-                        self.make_room(shard, now, &keep)?;
-                        continue 'again;
-                    }
-                    Located::Vacant => None,
-                };
-            }
+        let Some((last, loaded)) = stops.split_last() else { return Ok(()) };
+        put_back(charges, loaded, guards, row, 0);
+        row.clear();
+        let shard = &mut guards[last.guard];
+        if let Located::UnderAnotherPlan(place) = located {
+            shard.move_to(last.key, place, charges.iter().as_slice()[loaded.len()].plan, now);
             return Ok(());
         }
+        let keep: SmallVec<[KeyHash; 6]> =
+            charges.iter().map(|charge| self.hash(charge.plan, charges.key_bytes(charge))).collect();
+        if shard.make_room(now, &keep) { Ok(()) } else { Err(StoreError::Full { max_keys: self.max_keys }) }
     }
 
     fn lacks_room(&self, shard: &Shard, plan: &Plan, aim: Aim) -> bool {
         aim == Aim::Take && shard.len() >= self.max_keys.div_ceil(SHARDS) && pack::keeps_state(plan)
-    }
-
-    /// Removes a key to make room for a new one, but none in `keep`.
-    #[cold]
-    fn make_room(&self, shard: &mut Shard, now: Timestamp, keep: &[KeyHash]) -> Result<(), StoreError> {
-        if shard.make_room(now, keep) { Ok(()) } else { Err(StoreError::Full { max_keys: self.max_keys }) }
     }
 
     #[inline]

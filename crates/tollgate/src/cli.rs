@@ -6,6 +6,8 @@
 mod check_config;
 mod doctor;
 mod import;
+mod replay;
+mod suggest;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -96,6 +98,12 @@ pub enum Command {
     /// Translate the configuration of another rate limiter
     #[command(after_help = import::HELP)]
     Import(import::Import),
+    /// Replay a log through a configuration: who would be denied
+    #[command(after_help = replay::HELP)]
+    Replay(Box<replay::Replay>),
+    /// Suggest limits from a log
+    #[command(after_help = suggest::HELP)]
+    Suggest(Box<suggest::Suggest>),
     /// Print the JSON Schema of the configuration file
     Schema,
     /// What is asked of a running server.
@@ -152,6 +160,8 @@ pub fn run(
         }
         Command::Serve(file) => crate::serve::run(file.find()?, environment, out).map(|()| ExitCode::SUCCESS),
         Command::Import(import) => import.run(out, err),
+        Command::Replay(replay) => replay.run(&environment, out),
+        Command::Suggest(suggest) => suggest.run(out),
         Command::Schema => print_schema(out).map_err(Into::into),
         Command::Remote(remote) => remote.run(&environment, out),
         Command::Completions(completions) => completions.run(Cli::command(), out).map_err(Into::into),

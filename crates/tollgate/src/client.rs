@@ -5,6 +5,7 @@
 
 mod answer;
 mod dial;
+mod exchange;
 mod fault;
 mod server;
 mod token;
@@ -12,13 +13,16 @@ pub mod wire;
 
 use std::time::Duration;
 
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::{Method, Request};
 use serde_json::Value;
-use ureq::Agent;
-use ureq::http::{Method, Request};
-use ureq::tls::{RootCerts, TlsConfig};
+use tokio::time::timeout;
+use tollgate_core::Span;
 
 pub use answer::Answer;
 pub(crate) use dial::{dial, tls};
+pub(crate) use exchange::{exchange, whole_body};
 pub use fault::Fault;
 pub(crate) use fault::in_words as fault_in_words;
 pub use server::{Path, Server, ServerError};
@@ -28,12 +32,11 @@ pub use token::{Token, TokenError};
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The largest response: a hundred thousand holds fit.
-const MOST_ANSWER_BYTES: u64 = 64 * 1024 * 1024;
+const MOST_ANSWER_BYTES: usize = 64 * 1024 * 1024;
 
 /// A client of one server.
 #[derive(Clone, Debug)]
 pub struct Client {
-    agent: Agent,
     server: Server,
     token: Option<Token>,
     timeout: Duration,
@@ -42,20 +45,7 @@ pub struct Client {
 impl Client {
     /// A client that sends this token, and waits at most `timeout` for a whole response.
     pub fn new(server: Server, token: Option<Token>, timeout: Duration) -> Self {
-        let config = Agent::config_builder()
-            .timeout_connect(Some(CONNECT_TIMEOUT.min(timeout)))
-            .timeout_global(Some(timeout))
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .max_redirects_will_error(false)
-            .proxy(None)
-            // A kept connection may be dead; a new one costs little.
-            .max_idle_connections(0)
-            // The system's certificates, so that a company's own authority is trusted too.
-            .tls_config(TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build())
-            .user_agent(concat!("tollgate/", env!("CARGO_PKG_VERSION")))
-            .build();
-        Self { agent: config.new_agent(), server, token, timeout }
+        Self { server, token, timeout }
     }
 
     /// The same client with a longer time-out.
@@ -113,27 +103,56 @@ impl Client {
         headers: &[(&str, &str)],
         body: Option<&Value>,
     ) -> Result<Answer, Fault> {
-        let mut request = Request::builder().method(method).uri(self.server.at(path));
+        let mut request = Request::builder()
+            .method(method)
+            .uri(self.server.target(path))
+            .header("host", self.server.authority())
+            .header("user-agent", concat!("tollgate/", env!("CARGO_PKG_VERSION")))
+            .header("accept", "application/json, application/problem+json")
+            // A kept connection may be dead; a new one costs little.
+            .header("connection", "close");
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        request = request.header("accept", "application/json, application/problem+json");
         if let Some(token) = &self.token {
             request = request.header("authorization", token.bearer());
         }
-        let invariant = "the server, the path and the token are checked";
-        let response = match body {
-            Some(body) => {
-                let request = request.header("content-type", "application/json");
-                self.agent.run(request.body(body.to_string()).expect(invariant))
-            }
-            None => self.agent.run(request.body(()).expect(invariant)),
+        if body.is_some() {
+            request = request.header("content-type", "application/json");
+        }
+        let body = body.map_or_else(Bytes::new, |body| body.to_string().into());
+        let request = request.body(Full::new(body)).expect("the server, the path and the token are checked");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| self.unreachable(&error))?;
+        let answer = runtime.block_on(async { timeout(self.timeout, self.exchange(request)).await });
+        // Resolving the server's name may still be waiting for the system.
+        runtime.shutdown_background();
+        answer
+            .unwrap_or_else(|_| Err(Fault::TimedOut { server: self.server.to_string(), after: self.timeout }))
+    }
+
+    async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<Answer, Fault> {
+        let tls = if self.server.is_encrypted() {
+            Some(tls().map_err(|error| self.unreachable(&error))?)
+        } else {
+            None
         };
-        let fault = |error: ureq::Error| Fault::of(error, &self.server, self.timeout);
-        let mut response = response.map_err(fault)?;
-        let status = response.status().as_u16();
-        let tag = response.headers().get("etag").and_then(|tag| tag.to_str().ok()).map(str::to_owned);
-        let reader = response.body_mut().with_config().limit(MOST_ANSWER_BYTES);
-        Ok(Answer { status, tag, body: reader.read_to_vec().map_err(fault)? })
+        let within = CONNECT_TIMEOUT.min(self.timeout);
+        let stream = match timeout(within, dial(self.server.host(), self.server.port(), tls.as_ref())).await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => return Err(self.unreachable(&fault_in_words(&error))),
+            Err(_) => return Err(self.unreachable(&format!("no connection within {}", Span::from(within)))),
+        };
+        let answer = exchange(stream, request, async |response| {
+            let status = response.status().as_u16();
+            let tag = response.headers().get("etag").and_then(|tag| tag.to_str().ok()).map(str::to_owned);
+            let body = whole_body(response, MOST_ANSWER_BYTES).await?;
+            Ok(Answer { status, tag, body: body.into() })
+        });
+        answer.await.map_err(|error| Fault::of(error, &self.server))
+    }
+
+    fn unreachable(&self, why: &dyn std::fmt::Display) -> Fault {
+        Fault::Unreachable { server: self.server.to_string(), why: why.to_string() }
     }
 }

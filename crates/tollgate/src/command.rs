@@ -8,6 +8,7 @@ pub mod acquire;
 pub mod ban;
 pub mod bans;
 pub mod bench;
+pub mod changes;
 pub mod check;
 pub mod config;
 pub mod consumers;
@@ -24,11 +25,13 @@ pub mod refund;
 pub mod reload;
 pub mod reset;
 pub mod routes;
+pub mod rules;
 pub mod set;
-mod table;
+pub mod status;
+pub(crate) mod table;
 pub mod top;
 pub mod unban;
-mod words;
+pub(crate) mod words;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -87,7 +90,7 @@ pub enum Remote {
     Acquire(Asking<acquire::Acquire>),
     /// Pause or resume calls to an upstream
     Pause(Asking<pause::Pause>),
-    /// Show the counts of one key
+    /// Show the counts of a key, at one rule or at all
     Peek(Asking<peek::Peek>),
     /// Reset counts to zero: of a key, of a rule, or all
     Reset(Asking<reset::Reset>),
@@ -121,6 +124,12 @@ pub enum Remote {
     Top(Asking<top::Top>),
     /// Show the latest decisions
     Decisions(Asking<decisions::Decisions>),
+    /// Show the state of the store, and how many attempts each policy allows and denies
+    Status(Asking<status::ShowStatus>),
+    /// Show how hard each rule is pressed
+    Rules(Asking<rules::ShowRules>),
+    /// Show the latest changes that were made over the API
+    Changes(Asking<changes::Changes>),
     /// Show the configuration in force on the server
     Config(Asking<config::ShowConfig>),
     /// Reload the server's configuration
@@ -184,6 +193,9 @@ impl Remote {
             Self::Queue(asking) => &asking.reach,
             Self::Top(asking) => &asking.reach,
             Self::Decisions(asking) => &asking.reach,
+            Self::Status(asking) => &asking.reach,
+            Self::Rules(asking) => &asking.reach,
+            Self::Changes(asking) => &asking.reach,
             Self::Config(asking) => &asking.reach,
             Self::Reload(asking) => &asking.reach,
             Self::Bench(asking) => &asking.reach,
@@ -211,6 +223,9 @@ impl Remote {
             Self::Queue(asking) => asking.command.run(session),
             Self::Top(asking) => asking.command.run(session),
             Self::Decisions(asking) => asking.command.run(session),
+            Self::Status(asking) => asking.command.run(session),
+            Self::Rules(asking) => asking.command.run(session),
+            Self::Changes(asking) => asking.command.run(session),
             Self::Config(asking) => asking.command.run(session),
             Self::Reload(asking) => asking.command.run(session),
             Self::Bench(asking) => asking.command.run(session),
@@ -257,7 +272,7 @@ pub(crate) fn say(text: &[u8], out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// A duration in the grammar of limits.
-fn duration(text: &str) -> Result<Span, String> {
+pub(crate) fn duration(text: &str) -> Result<Span, String> {
     match grammar::parse_span(text) {
         Ok(span) if span > Span::ZERO => Ok(span),
         Ok(_) => Err("a duration is longer than nothing".to_owned()),

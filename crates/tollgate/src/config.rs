@@ -9,6 +9,7 @@ pub mod clients;
 mod count_rows;
 mod counting;
 mod databases;
+mod denials;
 mod deserialize;
 mod drain;
 pub mod env_typos;
@@ -53,6 +54,7 @@ use std::sync::Arc;
 
 use tollgate_core::key::Kinds;
 use tollgate_core::{Policies, Roster, Span};
+use tollgate_engine::decision_token::DenialForm;
 use tollgate_gateway::settings::Settings;
 use tollgate_postgres::Settings as PostgresSettings;
 use tollgate_tree as tree;
@@ -110,6 +112,8 @@ pub struct Config {
     pub policies: Policies,
     /// How the gateway and forward-auth identify clients.
     pub clients: Clients,
+    /// What denials say about their decisions.
+    pub denials: DenialForm,
     /// How decisions are written for them.
     pub answers: Answers,
     /// The reverse proxy, if there is one.
@@ -284,6 +288,7 @@ fn mean(
     let store = store.map(|store| store.tagged(tags));
     let clients = clients::mean(&written.clients.unwrap_or_default(), environment, &mut findings);
     let drain = drain::mean(written.drain.as_deref(), &mut findings);
+    let denials = denials::mean(&written.denials.unwrap_or_default(), &mut findings);
     let answers = answers::mean(&written.answers.unwrap_or_default(), &mut findings);
     let known = gateway::Known {
         policies: &policies,
@@ -311,6 +316,7 @@ fn mean(
             .with_guards(guards)
             .with_on_outage(on_outage),
         clients,
+        denials,
         answers,
         gateway,
         relay,

@@ -27,12 +27,13 @@ use std::sync::Arc;
 use anyhow::anyhow;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tollgate_core::Policies;
+use tollgate_core::{Clock, Policies};
 use tollgate_doors::http::{KnownRoutes, RouteInfo};
-use tollgate_doors::{AccessKeys, ForwardAuth, HttpParts, router};
+use tollgate_doors::{AccessKeys, ForwardAuth, HttpParts, Live, router};
 use tollgate_engine::Admissions;
 use tollgate_gateway::Gateway;
 use tollgate_gateway::settings::RouteSettings;
+use tollgate_store::SystemClock;
 
 use crate::config::{Config, EnvTypo, StoreConfig, ValkeyVariable, Warning, slot_spread};
 use assemble::{Assembly, access_keys};
@@ -191,6 +192,9 @@ async fn serve(
     let counts = ReloadCounts::register(&mut registry);
     let reloader = Arc::new(Reloader::new(source, bytes, config.clone(), in_force, counts));
     let by_request = Arc::clone(&reloader);
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let live = Live::new(Arc::clone(&engine), pacer.clone(), relay.clone(), Arc::clone(&clock));
+    let live = Arc::new(live);
     let parts = HttpParts {
         admissions,
         pacer: pacer.clone(),
@@ -199,6 +203,8 @@ async fn serve(
         routes: known_routes(gateway.clone()),
         forward_auth,
         relay: relay.clone(),
+        live: Arc::clone(&live),
+        clock,
         registry,
     };
     let listener = listen(config.listen.http).await?;
@@ -215,10 +221,10 @@ async fn serve(
         postfix: postfix_address.as_ref(),
     };
     let _ = greeting::greet(out, files, listening);
-    let tending = Tending::start(&engine, &leases);
+    let tending = Tending::start(&engine, &leases, &live);
     let server = listener::Server::start(listener, router(parts));
     end_signals.next().await;
     following.end();
-    let ending = Ending { pacer, server, gateway, relay, postfix, tending, notifying, flush };
+    let ending = Ending { pacer, live, server, gateway, relay, postfix, tending, notifying, flush };
     ending.run(reloader.drain(), &mut end_signals).await
 }

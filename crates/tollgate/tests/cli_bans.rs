@@ -127,16 +127,16 @@ user=bob        allow  -                     rule login  -
 }
 
 #[test]
-fn a_check_of_who_is_barred_exits_with_1_and_a_role_that_is_too_small_with_2() {
-    let barred = r#"{"type":"/problems/banned","title":"Banned","status":403,"detail":"banned: spam; retry after 3600 s","correlationId":"c","error":"banned","allowed":false,"verdict":"deny","policy":"p","origin":"barred","reason":"spam","retry_after_ms":3600000,"rules":[]}"#;
-    let run = Responder::always(Reply::Problem(403, barred)).run(&["check", "p"]);
+fn a_check_of_who_is_blocked_exits_with_1_and_a_role_that_is_too_small_with_2() {
+    let blocked = r#"{"type":"/problems/banned","title":"Banned","status":403,"detail":"banned: spam; retry after 3600 s","correlationId":"c","error":"banned","allowed":false,"verdict":"deny","policy":"p","origin":"blocked","reason":"spam","retry_after_ms":3600000,"rules":[]}"#;
+    let run = Responder::always(Reply::Problem(403, blocked)).run(&["check", "p"]);
     assert_eq!(
         (run.code, run.out.as_str(), run.err.as_str()),
         (1, "blocked, retry in 1h\nreason: spam\n", "")
     );
-    let run = Responder::always(Reply::Problem(403, barred)).run(&["check", "p", "--json"]);
-    assert_eq!((run.code, run.out), (1, format!("{barred}\n")));
-    let good = barred.replace(r#","retry_after_ms":3600000"#, "").replace(r#","reason":"spam""#, "");
+    let run = Responder::always(Reply::Problem(403, blocked)).run(&["check", "p", "--json"]);
+    assert_eq!((run.code, run.out), (1, format!("{blocked}\n")));
+    let good = blocked.replace(r#","retry_after_ms":3600000"#, "").replace(r#","reason":"spam""#, "");
     let run = Responder::always(Reply::Problem(403, good.leak())).run(&["check", "p"]);
     assert_eq!((run.code, run.out.as_str()), (1, "blocked\n"));
     let forbidden = r#"{"type":"/problems/forbidden","title":"Forbidden","status":403,"detail":"this needs the role `check`","correlationId":"c"}"#;

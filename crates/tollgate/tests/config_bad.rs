@@ -86,7 +86,7 @@ fn unknown_keys_are_refused_with_the_near_name() {
         ),
         (
             "policies:\napi: [client]\n",
-            "t.yaml:2:1: api: unknown key `api`; the keys here are `enabled`, `listen`, `keys`, `store`, `log`, `drain`, `clients`, `answers`, `gateway`, `relay`, `postfix`, `on_outage`, `databases`, `fields`, `rules`, `blocklist`, `allowlist`, `policies`, `guards`; is it a policy, to be indented below `policies`?",
+            "t.yaml:2:1: api: unknown key `api`; the keys here are `enabled`, `listen`, `keys`, `store`, `log`, `drain`, `clients`, `denials`, `answers`, `gateway`, `relay`, `postfix`, `on_outage`, `databases`, `fields`, `rules`, `blocklist`, `allowlist`, `policies`, `guards`; is it a policy, to be indented below `policies`?",
         ),
         ("log: { lvl: info }", "t.yaml:1:8: log.lvl: unknown key `lvl`; did you mean `level`?"),
         (
@@ -474,6 +474,14 @@ t.yaml:1:33: keys[1]: keep one of `token_env`, `token_file` and `token_sha256`",
 #[test]
 fn an_end_that_takes_too_long_is_refused() {
     check_yaml(&[
+        (
+            "denials: { link: https://ops.example.com/ }",
+            "t.yaml:1:18: denials.link: a link is a URL with `{token}` once, as in `https://ops.example.com/decisions/{token}`",
+        ),
+        (
+            "denials: { token: true, link: 'https://ops.example.com/{token}' }",
+            "t.yaml:1:19: denials.token: a link contains the token: keep one of `token` and `link`",
+        ),
         ("drain: 11m", "t.yaml:1:8: drain: `11m` is too long: at most `10m` is allowed"),
         (
             "drain: soon",

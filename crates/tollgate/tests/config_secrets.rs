@@ -50,6 +50,19 @@ fn a_token_in_the_wrong_place_is_not_echoed() {
         "clients: { tokens: { secret_env: TOKEN, TOKEN: 1 } }",
         "store: { redis: redis://h, password_env: TOKEN }",
         "store: { redis: redis://h, password_file: TOKEN }",
+        "store: { postgres: 'postgres://u@h/d', password_env: TOKEN }",
+        "store: 'mysql://u:TOKEN@h/d'",
+        "databases: 'postgres://u:TOKEN@h/d'",
+        "databases: { shop: 'postgres://u:TOKEN@h/d' }",
+        "databases: { shop: { url_env: 'postgres://u:TOKEN@h/d' } }",
+        "relay: { users: [TOKEN, { name: a, password_env: TOKEN }] }",
+        "relay: { accounts: { a/b: 'smtp://u:TOKEN@h' } }",
+        "relay: { accounts: { a/b: { host: 'smtp://u:TOKEN@h' } } }",
+        "relay: { accounts: { a/b: { host: h, user: u, password: TOKEN } } }",
+        "relay: { secret_env: TOKEN }",
+        "guards: { a: { by: user, webhook: 'https://u:TOKEN@h/' } }",
+        "guards: { a: { by: user, webhook: 'https://h/botTOKEN' } }",
+        "gateway: { upstreams: { a: 'http://u:TOKEN@h' }, routes: { a: { upstream: a } } }",
     ];
     for form in forms {
         let printed = printed("t.yaml", &form.replace("TOKEN", TOKEN), &[]);

@@ -69,6 +69,7 @@ fn a_field_that_the_gateway_does_not_know_is_refused_with_the_one_that_is_meant(
     let bounds = gateway("  upstreams: {}\n  routes: {}\n  head_timeout: 5s\n");
     let proxies = gateway("  upstreams: {}\n  routes: {}\n  trusted_proxies: [10.0.0.0/8]\n");
     let policy = gateway("  upstreams: {}\n  routes: { r: { upstream: u, rate_limit: p, prefix: / } }\n");
+    let certificate = "gateway:\n  listen: { address: 127.0.0.1:0, tls: { cert: c.pem } }\n";
     let list = gateway("  upstreams: {}\n  routes:\n    - path: /\n      upstream: u\n");
     refused(
         "t.yaml",
@@ -77,6 +78,7 @@ fn a_field_that_the_gateway_does_not_know_is_refused_with_the_one_that_is_meant(
             (&bounds, "gateway.head_timeout: unknown key `head_timeout`; it belongs below `bounds`"),
             (&proxies, "gateway.trusted_proxies: unknown key `trusted_proxies`; it belongs below `clients`"),
             (&policy, "gateway.routes.r.rate_limit: unknown key `rate_limit`; did you mean `policy`?"),
+            (certificate, "gateway.listen.tls.cert: unknown key `cert`; did you mean `certificate`?\n"),
             (&policy, "gateway.routes.r.prefix: unknown key `prefix`; did you mean `path`?"),
             (
                 &list,
@@ -100,7 +102,7 @@ fn limits_of_other_programs_are_refused_with_the_same_limit_in_ours() {
     let table = [
         ("1k/hour", "rules.a.limits: write `1000/hour`"),
         ("10M/day", "rules.a.limits: write `10000000/day`"),
-        ("10r/s burst=20", "rules.a.limits: write `10/s burst 1` and, beside `limits`, `on_exceed: wait 2s`"),
+        ("10r/s burst=20", "rules.a.limits: write `10/s burst 1` and, in its rule, `on_exceed: wait 2s`"),
         ("100rpm", "write `100/min`"),
         ("10 rps", "write `10/s`"),
         ("5 concurrent", "write `5 at once`"),

@@ -1,116 +1,49 @@
-//! The pages for those who come from another program: every row of their tables that can be run is run. The server has
-//! the configuration that `tollgate import` makes of the page's sample.
+//! The pages for those who come from another program: every row of their tables is run or looked up, and what a command
+//! prints is compared. The server has the configuration that `tollgate import` makes of the page's sample.
+//! `documentation_failures.rs` provokes the failures and the log lines.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
+mod coming_from;
 #[path = "documentation/pages.rs"]
 mod pages;
 #[path = "documentation/server.rs"]
 mod server;
+#[path = "documentation/transcript.rs"]
+mod transcript;
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 
+use coming_from::{KINDS, Made, RUN, Row, SECRET, compared, quoted, rows};
 use pages::{Page, pages};
 use server::{Server, root};
 
-/// A row of a table: the kind of the table, and the three cells.
-struct Row {
-    kind: String,
-    there: String,
-    here: String,
-    difference: String,
-    line: usize,
-}
-
-/// The kinds of tables, by the first cell of their heads.
-const KINDS: [&str; 7] = ["configuration", "curl", "command", "redis-cli", "metric", "log line", "failure"];
-
-/// The rows of the tables that compare another program with tollgate.
-fn rows(page: &Page) -> Vec<Row> {
-    let mut rows = Vec::new();
-    let mut kind = None;
-    for (index, line) in page.text.lines().enumerate() {
-        let Some(cells) = line.strip_prefix("| ").and_then(|line| line.strip_suffix(" |")) else {
-            kind = None;
-            continue;
-        };
-        let cells: Vec<&str> = cells.split(" | ").collect();
-        if let Some(head) = cells[0].strip_suffix(" there").filter(|_| kind.is_none()) {
-            assert!(KINDS.contains(&head), "{}:{}: what is `{head}`?", page.name(), index + 1);
-            assert_eq!(cells[1..], ["here", "difference"], "{}:{}", page.name(), index + 1);
-            kind = Some(head.to_owned());
-        } else if let (Some(kind), [there, here, difference]) = (&kind, cells.as_slice())
-            && !there.starts_with("---")
-        {
-            let [there, here, difference] = [there, here, difference].map(|cell| (*cell).to_owned());
-            rows.push(Row { kind: kind.clone(), there, here, difference, line: index + 1 });
-        }
-    }
-    rows
-}
-
-/// The texts between backquotes in a cell.
-fn quoted(cell: &str) -> Vec<&str> {
-    cell.split('`').skip(1).step_by(2).collect()
-}
+/// The programs whose metric names are recorded.
+const RECORDED: [&str; 5] = ["ad-marketplace", "api-gateway", "elemta", "genro-mail-proxy", "sendry"];
 
 /// A server with the configuration of a page.
 struct Stand {
+    name: String,
     home: tempfile::TempDir,
     made: Made,
     server: Server,
 }
 
-/// What a page is about: the sample of another program, if there is one, and the configuration made of it.
-struct Made {
-    sample: Option<String>,
-    config: String,
-    /// The variables that its secrets are in.
-    variables: Vec<String>,
-}
-
-impl Made {
-    fn imported(page: &Page) -> Self {
-        let words = page.comment("import").unwrap();
-        let arguments: Vec<&str> = words.split(' ').collect();
-        let files = arguments.iter().filter(|word| word.starts_with("examples/"));
-        let samples: Vec<String> =
-            files.map(|file| std::fs::read_to_string(root().join(file)).unwrap()).collect();
-        let output = Command::new(env!("CARGO_BIN_EXE_tollgate"))
-            .args(["import", "--json"])
-            .args(&arguments)
-            .current_dir(root())
-            .env_clear()
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{}: {}", page.name(), String::from_utf8_lossy(&output.stderr));
-        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-        let variables = report["variables"].as_array().unwrap();
-        Self {
-            sample: Some(samples.join("\n")),
-            config: report["config"].as_str().unwrap().to_owned(),
-            variables: variables.iter().map(|name| name.as_str().unwrap().to_owned()).collect(),
-        }
-    }
-}
-
-/// The value of secrets.
-const SECRET: &str = "a-secret-for-the-documentation";
+/// Evaluates an expression with `client`, and prints its value.
+const EVALUATE: &str = "
+import sys
+from tollgate import Client
+client = Client(sys.argv[1])
+print(eval(sys.argv[2]))";
 
 impl Stand {
     fn of(page: &Page) -> Self {
-        let made = match page.comment("compare") {
-            Some(file) => {
-                let config = std::fs::read_to_string(root().join(file)).unwrap();
-                Made { sample: None, config, variables: Vec::new() }
-            }
-            None => Made::imported(page),
-        };
+        let made = Made::of(page);
         let home = tempfile::tempdir().unwrap();
         // `fail` makes curl report an error status.
         std::fs::write(home.path().join(".curlrc"), "fail\nsilent\nshow-error\nmax-time = 60\n").unwrap();
-        let name = page.path.file_stem().unwrap().to_str().unwrap();
+        let name = page.path.file_stem().unwrap().to_str().unwrap().to_owned();
         let short = name.split('-').next().unwrap();
         for file in [format!("{short}.yaml"), "tollgate.yaml".to_owned()] {
             std::fs::write(home.path().join(file), &made.config).unwrap();
@@ -126,13 +59,12 @@ impl Stand {
             variables.push(("TOLLGATE__LISTEN__POSTFIX", "127.0.0.1:0"));
         }
         let server = Server::start(Some(&home.path().join("tollgate.yaml")), &variables);
-        Self { home, made, server }
+        Self { name, home, made, server }
     }
 
-    /// Runs a command. The error is what it prints.
-    fn run(&self, command: &str) -> Result<(), String> {
+    fn shell(&self, command: &str) -> Output {
         let program = Path::new(env!("CARGO_BIN_EXE_tollgate")).parent().unwrap().display().to_string();
-        let output = Command::new("sh")
+        Command::new("sh")
             .arg("-c")
             .arg(command.replace("127.0.0.1:8080", &self.server.address))
             .env_clear()
@@ -142,81 +74,126 @@ impl Stand {
             .env("TOKEN", "any")
             .current_dir(self.home.path())
             .output()
-            .unwrap();
+            .unwrap()
+    }
+
+    fn python(&self, expression: &str) -> Output {
+        Command::new(root().join(".venv/bin/python"))
+            .args(["-W", "error", "-c", EVALUATE, &format!("http://{}", self.server.address), expression])
+            .env_clear()
+            .env("PYTHONPATH", root().join("clients/python/src"))
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .output()
+            .expect("`./test` makes .venv")
+    }
+
+    /// Runs what a row says, and compares what it prints.
+    fn run(&self, row: &Row) -> Result<(), String> {
+        let ([command], [prints]) = (&quoted(&row.here)[..], &quoted(&row.prints)[..]) else {
+            return Err("a row has one command and one excerpt of what it prints".to_owned());
+        };
+        let output = match &*row.kind {
+            "python" => self.python(command),
+            _ if command.starts_with("tollgate ") || command.starts_with("curl ") => self.shell(command),
+            _ => return Err(format!("`{command}` is not a command")),
+        };
         let printed = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-        if output.status.success() { Ok(()) } else { Err(printed.into_owned()) }
+        let line = printed.split_whitespace().collect::<Vec<_>>().join(" ");
+        if output.status.success() && transcript::matches(&format!("…{}…", prints.replace(" … ", "…")), &line)
+        {
+            return Ok(());
+        }
+        Err(format!("`{prints}` is not what it prints:\n{printed}"))
     }
 
-    /// Why a row is wrong.
-    fn check(&self, row: &Row, reference: &Reference) -> Result<(), String> {
-        if row.difference.trim().is_empty() || row.there.trim().is_empty() {
-            return Err("a cell is empty".to_owned());
+    /// The settings there are in the sample, and the settings here in what is made of it. The import reports on what has no
+    /// setting here, and reports no difference if the row says that there is none.
+    fn configures(&self, row: &Row) -> Result<(), String> {
+        let (here, config) = (quoted(&row.here), &self.made.config);
+        if let Some(text) = here.iter().find(|text| !config.contains(**text)) {
+            return Err(format!("`{text}` is not in\n{config}"));
         }
-        let here = quoted(&row.here);
-        if here.is_empty() {
-            return Err("nothing here can be checked".to_owned());
-        }
-        match &*row.kind {
-            "configuration" | "failure" => {
-                let sample = self.made.sample.as_ref().filter(|_| row.kind == "configuration");
-                for text in quoted(&row.there) {
-                    if sample.is_some_and(|sample| !sample.contains(text)) {
-                        return Err(format!("`{text}` is not in the sample"));
-                    }
-                }
-                let config = &self.made.config;
-                let missing = here.iter().find(|text| !config.contains(**text));
-                missing.map_or(Ok(()), |text| Err(format!("`{text}` is not in\n{config}")))
+        let sample = self.made.sample.as_ref().filter(|_| row.kind == "configuration");
+        let Some(sample) = sample else { return Ok(()) };
+        for text in quoted(&row.there) {
+            let at = sample.lines().position(|line| line.contains(text));
+            let at = at.ok_or_else(|| format!("`{text}` is not in the sample"))?;
+            let found: Vec<_> =
+                self.made.findings.iter().filter(|finding| finding["line"] == at + 1).collect();
+            if here.is_empty() && found.is_empty() {
+                return Err(format!("the import does not report on `{text}`"));
             }
-            "curl" | "command" | "redis-cli" => here.iter().try_for_each(|command| {
-                let known = command.starts_with("tollgate ") || command.starts_with("curl ");
-                if known { self.run(command) } else { Err(format!("`{command}` is not a command")) }
-            }),
-            "metric" => here.iter().try_for_each(|metric| {
-                let name = metric.split('{').next().unwrap();
-                let labels = metric.split(['{', ',']).skip(1).filter_map(|label| label.split('=').next());
-                let missing =
-                    labels.into_iter().find(|label| !reference.metrics.contains(&format!("`{label}`")));
-                let known = reference.metrics.contains(&format!("`{name}`"));
-                if known && missing.is_none() { Ok(()) } else { Err(format!("no metric `{metric}`")) }
-            }),
-            "log line" => here.iter().try_for_each(|line| {
-                let known = reference.log_lines.contains(&format!("| {line}"));
-                if known { Ok(()) } else { Err(format!("nothing logs `{line}`")) }
-            }),
-            other => Err(format!("what is `{other}`?")),
+            let differs = ["differs", "left_out"];
+            let differs =
+                found.iter().find(|finding| differs.iter().any(|verdict| finding["verdict"] == *verdict));
+            if let (true, Some(finding)) = (row.difference.starts_with("none"), differs) {
+                return Err(format!("the import reports a difference: {finding}"));
+            }
         }
+        Ok(())
     }
-}
 
-/// Pages that other tests compare with the program.
-struct Reference {
-    metrics: String,
-    log_lines: String,
+    /// The metric exists with its labels, and the name there is recorded from it.
+    fn measures(&self, row: &Row, labels: &str, records: &str) -> Result<(), String> {
+        let scrape = self.server.metrics();
+        for metric in quoted(&row.here) {
+            let name = metric.split('{').next().unwrap();
+            let family = name.strip_suffix("_total").unwrap_or(name);
+            // A server without a gateway, a relay or a shared store does not have their metrics. Those are only
+            // looked up in the reference.
+            let known = [name, family].iter().any(|name| scrape.contains(&format!("# TYPE {name} ")))
+                || labels.contains(&format!("`{name}`"));
+            let unknown = metric.split(['{', ',']).skip(1).filter_map(|label| label.split('=').next());
+            let unknown = unknown.into_iter().find(|label| !labels.contains(&format!("`{label}`")));
+            if !known || unknown.is_some() {
+                return Err(format!("no metric `{metric}`"));
+            }
+        }
+        for name in quoted(&row.there).into_iter().filter(|_| RECORDED.contains(&&*self.name)) {
+            // Micrometer writes dots, which Prometheus shows as underscores, and counters get an ending.
+            let name = name.split('{').next().unwrap().replace('.', "_");
+            if ![name.clone(), format!("{name}_total")]
+                .iter()
+                .any(|name| records.lines().any(|line| line.trim() == format!("- record: {name}")))
+            {
+                return Err(format!("names.rules.yaml does not record `{name}`"));
+            }
+        }
+        Ok(())
+    }
 }
 
 #[test]
-fn every_row_that_can_be_run_holds() {
-    let reference = Reference {
-        metrics: Page::at("docs/reference/metrics.md").text,
-        log_lines: Page::at("docs/reference/log-lines.md").text,
-    };
+fn every_row_holds() {
+    let labels = Page::at("docs/reference/metrics.md").text;
+    let log_lines = Page::at("docs/reference/log-lines.md").text;
+    let records = std::fs::read_to_string(root().join("monitoring/names.rules.yaml")).unwrap();
     let (mut wrong, mut checked) = (Vec::new(), 0);
-    for page in pages().iter().filter(|page| page.comment("import").or(page.comment("compare")).is_some()) {
-        let stand = Stand::of(page);
-        let rows = rows(page);
-        for kind in KINDS.iter().filter(|kind| !["redis-cli", "curl"].contains(kind)) {
+    for page in compared() {
+        let stand = Stand::of(&page);
+        let rows = rows(&page);
+        for kind in KINDS.iter().filter(|kind| **kind != "redis-cli") {
             assert!(rows.iter().any(|row| row.kind == **kind), "{} has no table of {kind}", page.name());
         }
         for row in rows {
             checked += 1;
-            if let Err(reason) = stand.check(&row, &reference) {
+            let held = match &*row.kind {
+                kind if RUN.contains(&kind) => stand.run(&row),
+                // `documentation_failures.rs` provokes them.
+                "configuration" | "failure" => stand.configures(&row),
+                "metric" => stand.measures(&row, &labels, &records),
+                _ => quoted(&row.here).iter().try_for_each(|line| {
+                    let known = log_lines.contains(&format!("| {line}"));
+                    if known { Ok(()) } else { Err(format!("nothing logs `{line}`")) }
+                }),
+            };
+            if let Err(reason) = held {
                 wrong.push(format!("{}:{}: {} → {}: {reason}", page.name(), row.line, row.there, row.here));
             }
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
-    assert!(checked > 100, "only {checked} rows were found");
+    assert!(checked > 150, "only {checked} rows were found");
 }
 
 #[test]

@@ -9,10 +9,11 @@ use serde_json::{Value, json};
 use server::{Server, root};
 
 /// The examples. Each has a test below.
-const EXAMPLES: [&str; 20] = [
+const EXAMPLES: [&str; 21] = [
     "api-gateway.toml",
     "blocklist.yaml",
     "cluster-mail.toml",
+    "denials.yaml",
     "development.yaml",
     "gateway-marketplace.yaml",
     "gateway-routes.yaml",
@@ -217,6 +218,17 @@ fn mail_to_large_providers_is_deferred_and_never_denied() {
     let to = json!({ "recipient_domain": "example.net" });
     assert_eq!(ask(&server, "mail.deliver", to.clone(), 5_000), "allow");
     assert_eq!(ask(&server, "mail.deliver", to, 1), "defer by recipient_domain");
+}
+
+#[test]
+fn a_denial_carries_the_token_of_its_decision() {
+    let server = serve("denials.yaml");
+    let attempt = json!({ "policy": "api", "fields": { "account": "ada", "ip": "192.0.2.1" }, "cost": 4 });
+    let (status, denied) = server.post("/api/v1/check", &attempt);
+    assert_eq!((status, verdict(&denied).as_str()), (429, "deny by account"));
+    let token = denied["decision"].as_str().unwrap();
+    let (_, decision) = server.ask("GET", &format!("/api/v1/decisions/{token}"));
+    assert_eq!((&decision["rule"], decision["rules"].as_array().unwrap().len()), (&json!("account"), 3));
 }
 
 #[test]

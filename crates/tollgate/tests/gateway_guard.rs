@@ -297,6 +297,41 @@ fn a_method_in_small_letters_does_not_pass_the_guard_by() {
     assert_eq!(login.upstream.count(), 0, "the service saw none of them");
 }
 
+/// Such a request may be a logout to the service, and its response looks like that to a login.
+#[test]
+fn a_login_that_names_another_method_is_refused() {
+    let form = "application/x-www-form-urlencoded";
+    let by_form = Login::guarded_by("ladder 2 lock 15m");
+    let by_json =
+        Login::with("ladder 2 lock 15m", "{ name: login, fields: { user: json.user }, success: 303 }", "");
+    let by_header = Login::with(
+        "ladder 2 lock 15m",
+        "{ name: login, fields: { user: header.x-user }, success: 303 }",
+        "",
+    );
+    let user = "user=ada&password=right";
+    type Case<'c> = (&'c Login, &'c str, &'c str, (&'c str, &'c str), &'c str);
+    let cases: [Case<'_>; 10] = [
+        (&by_form, "/login", form, ("x-http-method-override", "DELETE"), user),
+        (&by_form, "/login", form, ("X_HTTP_Method_Override", "DELETE"), user),
+        (&by_form, "/login", form, ("x-http-method", "DELETE"), user),
+        (&by_form, "/login", form, ("x-method-override", "DELETE"), user),
+        (&by_form, "/login?_method=delete", form, ("a", "b"), user),
+        (&by_form, "/login", form, ("a", "b"), "user=ada&_method=delete"),
+        (&by_form, "/login", form, ("a", "b"), "%5fMethod[]=delete&user=ada"),
+        (&by_json, "/login", "application/json", ("a", "b"), "{\"user\":\"ada\",\"_method\":\"delete\"}"),
+        (&by_header, "/login?x=1;_method=delete", form, ("x-user", "ada"), "password=right"),
+        (&by_header, "/login?.method=delete", form, ("x-user", "ada"), "password=right"),
+    ];
+    for (login, path, kind, header, body) in cases {
+        let reply = say(&mut login.server.gateway(), path, kind, &[header], body);
+        assert_eq!(reply.status, 400, "{path} {header:?} {body}: {}", reply.text());
+        assert!(reply.text().contains("could read another `method`"), "{}", reply.text());
+        assert_eq!((login.upstream.count(), login.failures(2, "ada")), (0, 0));
+    }
+    assert_eq!(by_form.status("ada", "right&method=password"), 303);
+}
+
 #[test]
 fn chunked_bodies_and_clients_that_wait_for_leave_are_read_too() {
     let login = Login::guarded_by("ladder 3 lock 15m");

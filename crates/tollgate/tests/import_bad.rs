@@ -45,7 +45,7 @@ fn what_is_not_of_its_language_is_refused_where_it_ends_being_that() {
 }
 
 /// Files with a value that cannot be meant, and the error.
-const MEANINGLESS: [(&str, &str, &str); 19] = [
+const MEANINGLESS: [(&str, &str, &str); 20] = [
     (
         "a.yaml",
         "rate_limit: { global: { messages_per_hour: lots } }",
@@ -60,6 +60,11 @@ const MEANINGLESS: [(&str, &str, &str); 19] = [
         "a.yaml",
         "rate_limit: { global: { messages_per_hour: 1.5 } }",
         "a.yaml:1:44: `rate_limit.global.messages_per_hour` is 1.5, where a whole number is expected",
+    ),
+    (
+        "a.yaml",
+        "rate_limit: { global: { messages_per_hour: 5 } }\n---\nrate_limit: { global: { messages_per_hour: 6 } }",
+        "a.yaml:3:13: `rate_limit` is at a.yaml:1:13 already: keep one of them",
     ),
     (
         "a.yaml",
@@ -223,6 +228,17 @@ fn hostile_files_are_refused_in_little_time_and_memory() {
     );
     let wrong = "- { max_value: x, seconds: 1 }\n".repeat(500);
     assert!(refusal(&[("a.yaml", &wrong)]).ends_with("and 950 more"));
+}
+
+#[test]
+fn foreign_text_in_an_error_stays_on_its_line() {
+    let text =
+        "domains:\n  \"a\\nb.yaml:9:9: nothing is wrong\\e[2J\": { rate_limit: { messages_per_hour: 1 } }\n";
+    let error = refusal(&[("a.yaml", text)]);
+    assert_eq!(
+        error,
+        "a.yaml:2:3: `a\u{fffd}b.yaml:9:9: nothing is wrong\u{fffd}[2J` cannot be a value of domain"
+    );
 }
 
 #[test]

@@ -21,6 +21,7 @@ fn site(port: u16) -> String {
 limit_req_zone $binary_remote_addr zone=quick:1m rate=2r/s;
 limit_req_zone $binary_remote_addr zone=bare:1m rate=1r/s;
 limit_req_zone $server_name zone=all:1m rate=1r/m;
+limit_req_zone $binary_remote_addr zone=fast:1m rate=100r/s;
 server {{
     listen 127.0.0.1:{port};
     server_name here;
@@ -28,6 +29,7 @@ server {{
     location /slow {{ limit_req zone=slow burst=3 nodelay; empty_gif; }}
     location /quick {{ limit_req zone=quick burst=5 nodelay; empty_gif; }}
     location /bare {{ limit_req zone=bare; empty_gif; }}
+    location /fast {{ limit_req zone=fast burst=9 nodelay; empty_gif; }}
     location /both {{ limit_req zone=slow burst=3 nodelay; limit_req zone=all burst=9 nodelay; empty_gif; }}
     location /all {{ limit_req zone=all burst=9 nodelay; empty_gif; }}
     location /dry {{ limit_req zone=slow burst=1 nodelay; limit_req_dry_run on; empty_gif; }}
@@ -85,6 +87,31 @@ fn a_real_nginx_admits_the_same_requests() {
             assert!(low >= burst, "{path}: {low}");
             pause(Duration::from_millis(if policy == "slow" { 10 } else { 1_050 }));
         }
+    }
+}
+
+/// At a high rate, requests come faster than they are admitted, so that both buckets stay nearly empty: how many requests
+/// each has admitted by any moment depends on that moment alone. It is known within the time of one request.
+#[test]
+fn a_real_nginx_admits_as_many_by_every_moment_at_a_high_rate() {
+    let front = Front::nginx().start(|port, _| site(port));
+    let stand = Stand::of("site.conf", &site(front.port()));
+    let (agent, start) = (agent(), now());
+    let (mut there, mut here, mut widest) = (0_i64, 0_i64, Span::ZERO);
+    for request in 1_i64.. {
+        let sent = Span::from(start.elapsed());
+        there += i64::from(passes(&agent, &front, "/fast"));
+        let answered = Span::from(start.elapsed());
+        stand.at(answered);
+        here += i64::from(stand.ask("fast", &CLIENT, 1) == "allow");
+        widest = widest.max(Span::from_micros(answered.as_micros() - sent.as_micros()));
+        // One for the moment, and what 100 a second regain in the longest request.
+        let most = 1 + i64::try_from(widest.as_micros() / 10_000).unwrap();
+        assert!((there - here).abs() <= most, "request {request}: {here} here, {there} there, {widest}");
+        if answered >= Span::from_secs(2) && request - there >= 100 {
+            break;
+        }
+        assert!(answered < Span::from_secs(60), "{request} requests are not faster than the rate");
     }
 }
 

@@ -9,8 +9,10 @@ use imported::{Stand, sample};
 use tollgate_core::OnOutage;
 use tollgate_import::Answers;
 
-/// The configurations, and the beginning of the tests that run each, here and in `import_sources_http.rs`.
-const CONFIGURATIONS: [(&str, &str); 18] = [
+/// Every block of configuration in the five documents, in their order, and the beginning of the tests that run each, here
+/// and in `import_sources_http.rs`. Blocks that state the same account again, as a command, a call or an answer, are rows of
+/// the pages below `docs/coming-from`.
+const CONFIGURATIONS: [(&str, &str); 19] = [
     ("Sendry: six levels", "sendry_levels"),
     ("Sendry: limits of single domains", "sendry_domains"),
     ("Sendry: zero", "sendry_zero"),
@@ -29,6 +31,7 @@ const CONFIGURATIONS: [(&str, &str); 18] = [
     ("Elemta: resources", "elemta_resources"),
     ("Elemta: environment", "elemta_environment"),
     ("Elemta: custom policies", "elemta_custom"),
+    ("Elemta: environment with a password", "elemta_password"),
 ];
 
 #[test]
@@ -334,17 +337,25 @@ fn elemta_resources_count_a_hundred_connections_in_any_minute() {
 }
 
 #[test]
-fn elemta_environment_overrides_the_file_and_keeps_its_password_out() {
-    let files = [("elemta.toml", sample("elemta.toml")), ("elemta.env", sample("elemta.env"))];
+fn elemta_environment_alone_has_the_documented_defaults() {
+    let text = "export VALKEY_URL=\"valkey://valkey.example.com:6379\"\nexport VALKEY_KEY_PREFIX=\"elemta:ratelimit:\"\n";
+    let stand = Stand::of("environment", text);
+    assert!(stand.imported.config.contains("valkey://valkey.example.com:6379"));
+    assert_eq!(connect(&stand, "172.20.0.1", 0..60), 50);
+    stand.after("61s");
+    assert_eq!(connect(&stand, "172.20.0.1", 60..120), 50, "what was held for a minute is free");
+}
+
+#[test]
+fn elemta_password_is_kept_out_and_the_file_s_limits_hold() {
+    let custom = sample("elemta.toml").replace("max_connections_per_ip = 50", "max_connections_per_ip = 7");
+    let files = [("elemta.toml", custom), ("elemta.env", sample("elemta.env"))];
     let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (*name, text.as_str())).collect();
     let stand = Stand::answered(&files, &Answers::default());
     let config = &stand.imported.config;
     assert!(config.contains("password_env: VALKEY_PASSWORD"), "{config}");
     assert!(!format!("{config}{:?}", stand.imported.findings).contains("your-secure-password"));
-    let alone = "export VALKEY_URL=\"valkey://valkey.example.com:6379\"\nexport VALKEY_KEY_PREFIX=\"elemta:ratelimit:\"\n";
-    let stand = Stand::of("environment", alone);
-    assert!(stand.imported.config.contains("valkey://valkey.example.com:6379"));
-    assert_eq!(connect(&stand, "172.20.0.1", 0..60), 50, "the documented defaults");
+    assert_eq!(connect(&stand, "172.20.0.1", 0..60), 7);
 }
 
 #[test]

@@ -39,7 +39,8 @@ fn grown(server: &Server, before: u64) -> u64 {
 
 #[test]
 fn clients_without_a_token_get_no_memory_for_bodies() {
-    let home = Home::with(CLOSED).variable("APP_TOKEN", TOKEN);
+    let relay = "relay: { hostname: relay.test, queue: { dir: ./queue, min_free: 0 }, listen: [{ smtp: '127.0.0.1:0' }] }\n";
+    let home = Home::with(&[CLOSED, relay].concat()).variable("APP_TOKEN", TOKEN);
     let server = home.start();
     let paths = [
         ("GET", "/livez"),
@@ -49,6 +50,11 @@ fn clients_without_a_token_get_no_memory_for_bodies() {
         ("POST", "/api/v1/acquire"),
         ("PUT", "/api/v1/counters/one/ada"),
         ("POST", "/api/v1/forward-auth/p"),
+        ("POST", "/api/v1/messages"),
+        ("POST", "/api/v1/accounts"),
+        ("PUT", "/api/v1/accounts/default/main"),
+        ("POST", "/account"),
+        ("POST", "/api/v1/lanes/pause"),
         ("POST", "/api/v1/nowhere"),
         ("PATCH", "/api/v1/check"),
     ];

@@ -17,11 +17,11 @@ keys: [{ name: app, role: check, token_env: APP_TOKEN }]
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
-/// Sends a body of 5 MB with Python's own client, and prints the status and the kind of problem.
+/// Sends a body of so many bytes with Python's own client, and prints the status and the kind of problem.
 const SENDS_MUCH: &str = "
 import json, sys, urllib.error, urllib.request
-url, token = sys.argv[1:]
-body = b' ' * 5_000_000
+url, token, length = sys.argv[1:]
+body = b' ' * int(length)
 request = urllib.request.Request(url, data=body, headers={'Authorization': 'Bearer ' + token})
 try:
     print(urllib.request.urlopen(request, timeout=20).status)
@@ -47,7 +47,11 @@ fn python(script: &str, arguments: &[&str]) -> String {
 }
 
 fn sends_much(server: &Server, path: &str, token: &str) -> String {
-    python(SENDS_MUCH, &[&format!("{}{path}", server.url()), token])
+    sends(server, path, token, "5000000")
+}
+
+fn sends(server: &Server, path: &str, token: &str, length: &str) -> String {
+    python(SENDS_MUCH, &[&format!("{}{path}", server.url()), token, length])
 }
 
 #[test]
@@ -61,6 +65,9 @@ fn a_client_that_still_sends_can_read_why_it_is_refused() {
         assert_eq!(sends_much(&server, "/nowhere", TOKEN), "404 /problems/not-found");
         assert_eq!(sends_much(&server, "/livez", TOKEN), "405 /problems/method-not-allowed");
     }
+    // More than the longest message that the relay takes.
+    assert_eq!(sends(&server, "/api/v1/check", TOKEN, "70000000"), "413 /problems/too-large");
+    assert_eq!(sends(&server, "/api/v1/messages", "wrong", "70000000"), "401 /problems/unauthorized");
 }
 
 #[test]
@@ -95,7 +102,7 @@ fn a_refused_client_that_sends_on_for_ever_is_cut_off() {
     let home = Home::with(CONFIG).variable("APP_TOKEN", TOKEN);
     let server = home.start();
     let taken = refused(&server).pour(&[b'x'; 65_536], Duration::ZERO);
-    assert!(taken < 64 << 20, "{taken} bytes were taken; 32 MiB are read, and sockets buffer some");
+    assert!(taken < 192 << 20, "{taken} bytes were taken; 128 MiB are read, and sockets buffer some");
     let begun = now();
     refused(&server).pour(b"x", Duration::from_millis(100));
     assert!(begun.elapsed() < Duration::from_secs(15), "a trickle goes on for five seconds at most");

@@ -94,8 +94,8 @@ fn lists_guards_and_policies_made_over_the_api_derive_too() {
     let home = Home::with(&config(&upstream));
     let server = home.start();
     assert!(server.post("/api/v1/bans", &json!({ "target": "domain=evil.example" })).status < 300);
-    let (status, barred) = check(&server, "mail", &json!({ "sender": "x@EVIL.example" }));
-    assert_eq!((status, &barred["type"]), (403, &json!("/problems/banned")));
+    let (status, blocked) = check(&server, "mail", &json!({ "sender": "x@EVIL.example" }));
+    assert_eq!((status, &blocked["type"]), (403, &json!("/problems/banned")));
     let begin = json!({ "fields": { "sender": "a@example.com" } });
     for _ in 0..2 {
         assert_eq!(server.post("/api/v1/guards/login/begin", &begin).status, 200);

@@ -50,6 +50,7 @@ fn dump(redis: &Redis) -> Vec<u8> {
             "string" => redis.command(&["GET", &key]),
             "hash" => redis.command(&["HGETALL", &key]),
             "list" => redis.command(&["LRANGE", &key, "0", "-1"]),
+            "zset" => redis.command(&["ZRANGE", &key, "0", "-1"]),
             other => panic!("{key} is a {other}"),
         };
         all.extend_from_slice(key.as_bytes());

@@ -139,7 +139,7 @@ fn a_blocked_caller_is_found_with_the_entry_that_blocks_it() {
         );
         assert!(listing["until"].is_string() && listing["author"].is_string(), "{listing}");
         let line = line(&server, id);
-        assert_eq!((&line["msg"], &line["target"]), (&json!("barred"), &json!("127.0.0.0/8")));
+        assert_eq!((&line["msg"], &line["target"]), (&json!("blocked"), &json!("127.0.0.0/8")));
         assert_eq!((&line["reason"], &line["ends_in"]), (&json!("too many probes"), &json!("1h")));
     }
     let run = home.run(&server, &["decisions", "--id", "with-a-policy"]);

@@ -240,6 +240,7 @@ impl Answers {
             Blank::Key => json.add(refusal.named.as_ref().map_or("", |(_, key)| key)),
             Blank::Policy => json.add(refusal.policy()),
             Blank::CorrelationId => json.add(id),
+            Blank::Decision => json.add(refusal.token.as_ref().map_or("", |(_, value)| value)),
             Blank::Title => json.add(&self.title),
             Blank::Type => json.add(&self.type_uri),
             Blank::Detail => self.add_detail(refusal, id, json),
@@ -268,6 +269,7 @@ fn is_known(blank: Blank, refusal: &Refusal<'_, '_>) -> bool {
         Blank::Number | Blank::Burst | Blank::Remaining | Blank::Limit => refusal.binding().is_some(),
         Blank::Rule | Blank::Key => refusal.named.is_some(),
         Blank::Code => refusal.code().is_some(),
+        Blank::Decision => refusal.token.is_some(),
         Blank::Policy | Blank::CorrelationId | Blank::Status | Blank::Title | Blank::Type | Blank::Detail => {
             true
         }

@@ -9,6 +9,7 @@
 
 mod account;
 mod body;
+mod method_override;
 mod said;
 mod source;
 
@@ -149,6 +150,12 @@ impl<'r> Facts<'r> {
         let mut asked = Asked::default();
         self.add(fields, aliases, &mut asked)?;
         Ok(asked)
+    }
+
+    /// Refuses a request that a service may treat as one with another method, because a header, the query, or the body
+    /// if the door has read it, names one.
+    pub fn check_method(&self) -> Result<(), BadFact> {
+        method_override::check(self).map_err(|wrong| wrong.of(Source::Method))
     }
 
     /// Adds the values of other fields.

@@ -42,7 +42,7 @@ pub fn origin(origin: Origin) -> &'static str {
         Origin::Local(_) => "local",
         Origin::Outage(_) => "outage",
         Origin::Fixed => "fixed",
-        Origin::Barred => "barred",
+        Origin::Blocked => "blocked",
     }
 }
 
@@ -50,7 +50,7 @@ pub fn origin(origin: Origin) -> &'static str {
 pub fn reason(origin: Origin) -> Option<&'static str> {
     match origin {
         Origin::Local(reason) | Origin::Outage(reason) => Some(reason.name()),
-        Origin::Store | Origin::Fixed | Origin::Barred => None,
+        Origin::Store | Origin::Fixed | Origin::Blocked => None,
     }
 }
 

@@ -34,7 +34,7 @@ fn an_unknown_placeholder_is_told_with_its_place_and_what_there_is() {
     assert_eq!(
         body(r#"{"é": {retry_aftr}}"#).unwrap_err(),
         "`body`, character 7: there is no `{retry_aftr}` (did you mean `{retry_after}`?); there are {retry_after} \
-         {limit} {number} {period} {burst} {remaining} {rule} {code} {key} {policy} {correlation_id} {status} {title} \
+         {limit} {number} {period} {burst} {remaining} {rule} {code} {key} {policy} {correlation_id} {decision} {status} {title} \
          {type} {detail}"
     );
     let error = detail("{xyzzy123}").unwrap_err();

@@ -63,7 +63,7 @@ impl fmt::Display for Rewrite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "`{}`", self.limit)?;
         match self.wait {
-            Some(wait) => write!(f, " and, beside `limits`, `on_exceed: wait {wait}`"),
+            Some(wait) => write!(f, " and, in its rule, `on_exceed: wait {wait}`"),
             None => Ok(()),
         }
     }

@@ -161,13 +161,14 @@ impl Kind for Bucket {
         self.fills_in
     }
 
-    /// Forgets a level that is full by now.
+    /// Forgets a level that is full by now, and clamps one that lies too far in the future.
     #[inline]
     fn freshen(&self, state: &mut State, draft: &Draft<'_>) {
         let State::Level(level) = state else { return state.wipe() };
         match self.backlog(Some(*level), draft.now) {
             0 => state.wipe(),
-            backlog => *level = self.level(backlog, draft.now),
+            backlog if backlog == self.empty => *level = self.level(backlog, draft.now),
+            _ => {}
         }
     }
 

@@ -87,7 +87,7 @@ fn write_rule(engine: &Engine, line: &Line<'_>, now: Timestamp, json: &mut Json)
     let reset = reading.and_then(|reading| reading.reset).map(|reset| reset.since(now));
     json.text(&line.rule.name);
     json.piece(r#","key":"#);
-    json.text(&engine.shown_key(line.rule, line.key));
+    json.text(&engine.observer.shown_key(line.rule, line.key));
     json.piece(r#","limit":"#);
     match text {
         Some(text) => json.text(text),

@@ -7,6 +7,8 @@ use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, HeaderName};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
+use tollgate_core::Timestamp;
+use tollgate_engine::session::Session;
 
 use super::pages;
 use super::problem::Problem;
@@ -45,6 +47,8 @@ pub struct AccessKeys(ArcSwap<Vec<AccessKey>>);
 pub(crate) struct Caller {
     keys: Arc<Vec<AccessKey>>,
     index: usize,
+    /// When its session ends, if it has one.
+    until: Option<Timestamp>,
 }
 
 /// What a token allows; each role includes those before it.
@@ -93,7 +97,7 @@ impl AccessKeys {
         // Every role may do what the lowest may. Exactly one value, so that a client cannot add another.
         keys.is_empty()
             || match (tokens.next(), tokens.next()) {
-                (Some(token), None) => find(&keys, token.as_bytes()).is_some(),
+                (Some(token), None) => find(&keys, &Sha256::digest(token).into()).is_some(),
                 _ => false,
             }
     }
@@ -104,8 +108,23 @@ impl AccessKeys {
         if keys.is_empty() {
             return pages::refuse(headers).map(|()| None);
         }
-        let index = admit(&keys, role, headers)?;
-        Ok(Some(Caller { keys: Arc::clone(&keys), index }))
+        let token = token(headers).ok_or_else(Problem::unauthorized)?;
+        let index = find(&keys, &Sha256::digest(token).into()).ok_or_else(Problem::unauthorized)?;
+        check_role(&keys[index], role)?;
+        Ok(Some(Caller { keys: Arc::clone(&keys), index, until: None }))
+    }
+
+    /// The caller of a session, if its key still exists and its role is at least `role`.
+    pub(crate) fn admit_session(&self, role: Role, session: &Session) -> Result<Caller, Problem> {
+        let keys = self.0.load_full();
+        let index = find(&keys, &session.hash).ok_or_else(Problem::session_ended)?;
+        check_role(&keys[index], role)?;
+        Ok(Caller { keys, index, until: Some(session.until) })
+    }
+
+    /// Whether the keys are still those with which a caller was admitted.
+    pub(crate) fn still_has(&self, caller: &Caller) -> bool {
+        Arc::ptr_eq(&self.0.load(), &caller.keys)
     }
 }
 
@@ -124,27 +143,39 @@ impl Caller {
     pub(crate) fn name(&self) -> &str {
         &self.keys[self.index].name
     }
+
+    /// The SHA-256 of its token.
+    pub(crate) fn hash(&self) -> [u8; 32] {
+        self.keys[self.index].hash
+    }
+
+    /// When its session ends; `None` if it sent its token.
+    pub(crate) fn until(&self) -> Option<Timestamp> {
+        self.until
+    }
+
+    /// Whether a request has a token.
+    pub(crate) fn sends_token(headers: &HeaderMap) -> bool {
+        token(headers).is_some()
+    }
 }
 
-/// The index of the request's key, if its role is at least `role`.
-fn admit(keys: &[AccessKey], role: Role, headers: &HeaderMap) -> Result<usize, Problem> {
-    let token = token(headers).ok_or_else(Problem::unauthorized)?;
-    let index = find(keys, token).ok_or_else(Problem::unauthorized)?;
-    let has = keys[index].role;
+/// Fails if the role of a key is less than `role`.
+fn check_role(key: &AccessKey, role: Role) -> Result<(), Problem> {
+    let has = key.role;
     if has < role {
         let detail = format!("this needs the role `{}`; the token has `{}`", role.name(), has.name());
         return Err(Problem::forbidden(detail));
     }
-    Ok(index)
+    Ok(())
 }
 
-/// The index of the key with this token.
-fn find(keys: &[AccessKey], token: &[u8]) -> Option<usize> {
-    let hash: [u8; 32] = Sha256::digest(token).into();
+/// The index of the key whose token has this hash.
+fn find(keys: &[AccessKey], hash: &[u8; 32]) -> Option<usize> {
     // Every key is compared to its last byte, so that the time reveals nothing.
     let mut found = None;
     for (index, key) in keys.iter().enumerate() {
-        if bool::from(key.hash.ct_eq(&hash)) {
+        if bool::from(key.hash.ct_eq(hash)) {
             found = Some(index);
         }
     }

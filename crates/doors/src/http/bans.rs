@@ -161,11 +161,11 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
 async fn show(app: Arc<App>, ask: Ask) -> Answered {
     let filter = Filter::of(&ask)?;
     let Page { limit, after } = Page::of(&ask)?;
-    let found = app.engine.listings(after.as_deref(), limit, |listing| filter.wants(listing));
+    let found = app.engine.lists.page(after.as_deref(), limit, |listing| filter.wants(listing));
     // Only another search shows whether more entries follow.
     let behind = found.last().map(|listing| listing.target.to_string());
     let more = found.len() >= limit
-        && !app.engine.listings(behind.as_deref(), 1, |listing| filter.wants(listing)).is_empty();
+        && !app.engine.lists.page(behind.as_deref(), 1, |listing| filter.wants(listing)).is_empty();
     Ok(json(&BansShown {
         bans: found.iter().map(|listing| BanShown::of(listing)).collect(),
         next: behind.filter(|_| more),
@@ -175,16 +175,16 @@ async fn show(app: Arc<App>, ask: Ask) -> Answered {
 async fn set_all(app: Arc<App>, ask: Ask) -> Answered {
     let body: BanBody<'_> = body::read(&ask.body)?;
     let wishes = body.wishes(&app.engine, ask.caller())?;
-    let set = app.engine.list(wishes).await?;
+    let set = app.engine.lists.put(wishes).await?;
     tell(&ask, &set);
     Ok(json(&BansShown { bans: set.iter().map(|listing| BanShown::of(listing)).collect(), next: None }))
 }
 
 async fn remove_one(app: Arc<App>, ask: Ask) -> Answered {
     let written = ask.uri.path().splitn(5, '/').nth(4).unwrap_or_default();
-    let target = app.engine.target(&path::decode(written)?);
+    let target = app.engine.lists.target(&path::decode(written)?);
     let target = target.map_err(|error| Problem::bad_request(wrong(&error)))?;
-    let removed = app.engine.unlist(&target).await?;
+    let removed = app.engine.lists.remove(&target).await?;
     if removed {
         let what = &target.to_string();
         audit::Change { action: "ban.remove", what, ..audit::Change::default() }.tell(&ask);
@@ -263,9 +263,9 @@ impl OneBan<'_> {
 
     fn wish(&self, engine: &Engine, author: &str) -> Result<Wish, String> {
         let target = match (&self.target, &self.fields) {
-            (Some(target), None) => engine.target(target.as_str()),
+            (Some(target), None) => engine.lists.target(target.as_str()),
             (None, Some(fields)) => {
-                engine.target_of(fields.0.iter().map(|(name, value)| (name.as_str(), value.as_str())))
+                engine.lists.target_of(fields.0.iter().map(|(name, value)| (name.as_str(), value.as_str())))
             }
             (Some(_), Some(_)) => return Err("keep one of `target` and `fields`".to_owned()),
             (None, None) => return Err("`target` is missing".to_owned()),

@@ -1,8 +1,8 @@
 //! Reads JSON bodies. Strings are borrowed from the body where possible, and everything is bounded.
 
 mod lists;
+mod misfit;
 mod numbers;
-mod words;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -47,7 +47,7 @@ pub(crate) fn read<'b, T: Deserialize<'b>>(body: &'b [u8]) -> Result<T, Problem>
         Problem::bad_request(format!("the body is not UTF-8 text after {} bytes", error.valid_up_to()))
     })?;
     let read = serde_json::from_str(text).map(|Object(read)| read);
-    read.map_err(|error| Problem::bad_request(words::of(&error, body)))
+    read.map_err(|error| Problem::bad_request(misfit::explain::<Object<T>>(text, &error)))
 }
 
 impl Text<'_> {

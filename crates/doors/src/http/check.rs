@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use smallvec::SmallVec;
 use tollgate_core::{Attempt, Decision};
-use tollgate_engine::admit::Look;
+use tollgate_engine::admit::{Admitted, Look};
 use tollgate_engine::{Admit, Engine, Pinned, Terms};
 use tollgate_web::answer::{Refusal, headers};
 use tollgate_web::json::Json;
@@ -256,7 +256,8 @@ async fn decide_all<'r, 'b: 'r>(
     let id: Arc<str> = ask.correlation.id().as_str().into();
     let mut json = Json::with_capacity(answer::USUAL_BYTES * attempts.len());
     let pinned = app.admissions.pin();
-    let answers = attempts.map(|attempt| {
+    let (mut answers, mut later) = (Vec::with_capacity(attempts.len()), Vec::new());
+    for (index, attempt) in attempts.enumerate() {
         let admit = attempt.map(|attempt| {
             let told = Told::new(&pinned, ask, attempt.policy.as_str(), IdShown::WhereHeld);
             let known = Arc::clone(&id);
@@ -264,27 +265,34 @@ async fn decide_all<'r, 'b: 'r>(
                 move |engine: &Engine, decision: &Decision<'_>| told.among_several(&known, engine, decision);
             attempt.admit(&pinned, Some(&id), see)
         });
-        answer_one(admit, &id)
-    });
-    let answers = join_all(answers);
+        answers.push(match admit {
+            Ok(Admit::Ready(Some(admitted))) => answer_one(admitted, &id),
+            Ok(admit) => {
+                later.push(async move { (index, admit.await) });
+                Json::with_capacity(0)
+            }
+            Err(problem) => write_problem(problem, &id),
+        });
+    }
+    for (index, admitted) in join_all(later).await {
+        answers[index] = answer_one(admitted, &id);
+    }
     json.piece(r#"{"decisions":["#);
-    for (index, answer) in answers.await.into_iter().enumerate() {
+    for (index, answer) in answers.iter().enumerate() {
         json.piece(if index > 0 { "," } else { "" });
-        json.append(&answer);
+        json.append(answer);
     }
     json.piece("]}");
     json_bytes(json.into_bytes())
 }
 
-/// The result of one of several attempts.
-async fn answer_one(admit: Result<Admit<Json>, &Problem>, id: &str) -> Json {
-    let wrong = |problem: &Problem| {
-        let mut json = Json::with_capacity(answer::USUAL_BYTES);
-        problem.write(id, &mut json);
-        json
-    };
-    match admit {
-        Ok(admit) => admit.await.map_or_else(|fault| wrong(&fault.into()), |admission| admission.seen),
-        Err(problem) => wrong(problem),
-    }
+/// The result of one of several attempts, in the request with this id.
+fn answer_one(admitted: Admitted<Json>, id: &str) -> Json {
+    admitted.map_or_else(|fault| write_problem(&fault.into(), id), |admission| admission.seen)
+}
+
+fn write_problem(problem: &Problem, id: &str) -> Json {
+    let mut json = Json::with_capacity(answer::USUAL_BYTES);
+    problem.write(id, &mut json);
+    json
 }

@@ -13,10 +13,10 @@ use tollgate_engine::runtime_config::CONSUMER;
 use super::App;
 use super::audit::Change;
 use super::auth::Role;
-use super::body::{self, Whole};
-use super::counters::Removed;
+use super::body::{self, Text, Whole};
 use super::endpoint::{Answered, Ask, Endpoint, Operation};
 use super::limits::{self, Written};
+use super::overrides::{self, EndShown, Removed};
 use super::page::{self, Page};
 use super::path::{self, Place};
 use super::problem::Problem;
@@ -40,6 +40,9 @@ struct LimitBody<'b> {
     /// limit.
     #[serde(borrow, default)]
     limits: Option<Written<'b>>,
+    /// How long they last, as in `1d`; until they are removed by default.
+    #[serde(borrow, default, rename = "for")]
+    lasts: Option<Text<'b>>,
 }
 
 /// A consumer with limits of its own.
@@ -58,6 +61,9 @@ struct ConsumerShown {
     limits: Vec<String>,
     /// Whether they were set at run time; otherwise they are configured.
     overridden: bool,
+    /// When they end; absent if they last until they are removed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    override_ends: Option<EndShown>,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -93,7 +99,7 @@ async fn show_page(app: Arc<App>, ask: Ask) -> Answered {
     // Keeps only one page and one entry more, since sorting all of them would take long.
     let mut next: BTreeMap<String, (&str, &Plan)> = BTreeMap::new();
     for (key, plan) in &rule.overrides {
-        let shown = app.engine.shown_key(rule, key);
+        let shown = app.engine.observer.shown_key(rule, key);
         let full = next.len() > page.limit;
         let late = full && next.last_key_value().is_some_and(|(last, _)| **last <= *shown);
         if late || page.after.as_deref().is_some_and(|after| *shown <= *after) {
@@ -116,21 +122,22 @@ async fn show_one(app: Arc<App>, ask: Ask) -> Answered {
 fn show(app: &App, ask: &Ask) -> Answered {
     let pinned = app.engine.pin();
     let place = place(&pinned.policies, ask)?;
-    let id = app.engine.shown_key(place.rule, &place.key).into_owned();
+    let id = app.engine.observer.shown_key(place.rule, &place.key).into_owned();
     let plan = place.rule.overrides.get(&place.key);
     let plan = plan.ok_or_else(|| Problem::not_found("this consumer has no limits of its own"))?;
     Ok(json(&ConsumerShown::of(app, id, &place.key, plan)))
 }
 
 async fn set_one(app: Arc<App>, ask: Ask) -> Answered {
-    let LimitBody { requests_per_second, burst_size, limits } = body::read(&ask.body)?;
+    let LimitBody { requests_per_second, burst_size, limits, lasts } = body::read(&ask.body)?;
+    let lasts = overrides::span(lasts.as_ref())?;
     let limits = limits::wanted(limits.as_ref(), requests_per_second, burst_size)?;
     let pinned = app.engine.pin();
     let place = place(&pinned.policies, &ask)?;
     if let Some(clash) = Clash::find(CONSUMER, &limits, pinned.policies.iter()) {
         return Err(Problem::bad_request(clash.to_string()));
     }
-    let before = app.engine.set_override(CONSUMER, &place.key, limits).await?;
+    let before = app.engine.config.set_override_for(CONSUMER, &place.key, limits, lasts).await?;
     tell(&app, &ask, &place, "consumer.limit", before.as_deref());
     show(&app, &ask)
 }
@@ -138,7 +145,7 @@ async fn set_one(app: Arc<App>, ask: Ask) -> Answered {
 async fn remove_one(app: Arc<App>, ask: Ask) -> Answered {
     let pinned = app.engine.pin();
     let place = place(&pinned.policies, &ask)?;
-    let before = app.engine.remove_override(CONSUMER, &place.key).await?;
+    let before = app.engine.config.remove_override(CONSUMER, &place.key).await?;
     if before.is_some() {
         tell(&app, &ask, &place, "consumer.unlimit", before.as_deref());
     }
@@ -150,7 +157,7 @@ fn tell(app: &App, ask: &Ask, place: &Place<'_>, action: &'static str, before: O
     let pinned = app.engine.pin();
     let now = pinned.policies.rule(CONSUMER).and_then(|rule| rule.overrides.get(&place.key));
     let (before, after) = (before.map(ToString::to_string), now.map(ToString::to_string));
-    Change { action, what: &app.engine.shown_key(place.rule, &place.key), before, after }.tell(ask);
+    Change { action, what: &app.engine.observer.shown_key(place.rule, &place.key), before, after }.tell(ask);
 }
 
 fn place<'s>(policies: &'s Policies, ask: &Ask) -> Result<Place<'s>, Problem> {
@@ -160,7 +167,8 @@ fn place<'s>(policies: &'s Policies, ask: &Ask) -> Result<Place<'s>, Problem> {
 impl ConsumerShown {
     fn of(app: &App, id: String, key: &str, plan: &Plan) -> Self {
         let (requests_per_second, burst_size) = limits::rate_and_burst(plan).unzip();
-        let (limits, overridden) = (shown::limits(plan), app.engine.is_overridden(CONSUMER, key));
-        Self { id, requests_per_second, burst_size, limits, overridden }
+        let (limits, overridden) = (shown::limits(plan), app.engine.config.is_overridden(CONSUMER, key));
+        let override_ends = app.engine.config.override_end(CONSUMER, key).map(EndShown::from);
+        Self { id, requests_per_second, burst_size, limits, overridden, override_ends }
     }
 }

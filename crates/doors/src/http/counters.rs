@@ -1,28 +1,29 @@
 //! Limits and counters: the configuration, the counts of a key, overrides for single keys, and resets.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::http::Method;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tollgate_core::store::{Counter, Forget};
-use tollgate_core::{Clash, Limit, Plan, Policies, Rule};
+use tollgate_core::{Limit, Outcome, Plan, Reading, Rule};
+use tollgate_engine::Snapshot;
 use tollgate_engine::runtime_config::CONSUMER;
 use tollgate_web::Statuses;
 
 use super::App;
 use super::audit::Change;
 use super::auth::Role;
-use super::body::{self, OneOrMore, Text, Whole};
 use super::endpoint::{Answered, Ask, Endpoint, Operation};
-use super::limits;
-use super::mail_shape::{self, MailCounts, MailSections};
+use super::mail_shape::{MailCounts, MailSections};
+use super::overrides::{self, EndShown, OverrideBody, Removed};
 use super::path::{self, Place};
 use super::problem::Problem;
 use super::shown::{self, Moment, Shown, json};
 
-const ALL: &str = "/api/v1/counters";
+pub(crate) const ALL: &str = "/api/v1/counters";
 const RULE: &str = "/api/v1/counters/{rule}";
 const KEY: &str = "/api/v1/counters/{rule}/{*key}";
 
@@ -52,6 +53,9 @@ struct RuleConfigured<'p> {
     limits: Vec<String>,
     /// The limits of single keys.
     overrides: BTreeMap<String, Vec<String>>,
+    /// When limits of single keys end; absent if all last until they are removed.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    override_ends: BTreeMap<String, EndShown>,
     /// What happens when it is exceeded.
     on_exceed: String,
     /// What happens while a shared store is down.
@@ -72,13 +76,16 @@ struct RuleConfigured<'p> {
 /// The counts of a key, and the same in the terms of a mail server if they fit.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "KeyShown")]
-struct KeyShown<'k> {
+pub(crate) struct KeyShown<'k> {
     /// The rule.
     rule: &'k str,
     /// The key; a pseudonym if keys are secret.
-    key: &'k str,
+    key: Cow<'k, str>,
     /// Whether its limits were set at run time.
     overridden: bool,
+    /// When they end; absent if they last until they are removed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    override_ends: Option<EndShown>,
     /// Every limit of the key.
     limits: Vec<CountShown<'k>>,
     #[serde(flatten)]
@@ -88,7 +95,7 @@ struct KeyShown<'k> {
 /// The reading of one limit.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "CountShown")]
-struct CountShown<'k> {
+pub(crate) struct CountShown<'k> {
     /// The limit, as text.
     #[schemars(with = "String")]
     limit: Shown<&'k Limit>,
@@ -105,27 +112,6 @@ struct CountShown<'k> {
     reset_at: Option<Moment>,
 }
 
-/// Limits for one key: in the grammar of limits, or in the terms of a mail server, where 0 and null mean no
-/// limit.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(rename = "OverrideRequest")]
-struct OverrideBody<'b> {
-    /// The limits, as in `["2000/hour", "20000/day"]`, or a single one, as in `"2000/hour"`; `"unlimited"`
-    /// means no limit. No other member is allowed with them.
-    #[serde(borrow, default)]
-    limits: Option<OneOrMore<{ Plan::MOST_LIMITS }, Text<'b>>>,
-    #[serde(default, deserialize_with = "mail_shape::told")]
-    #[schemars(with = "Option<Whole>")]
-    messages_per_hour: Option<u64>,
-    #[serde(default, deserialize_with = "mail_shape::told")]
-    #[schemars(with = "Option<Whole>")]
-    messages_per_day: Option<u64>,
-    #[serde(default, deserialize_with = "mail_shape::told")]
-    #[schemars(with = "Option<Whole>")]
-    recipients_per_message: Option<u64>,
-}
-
 /// What was reset.
 #[derive(Serialize, JsonSchema)]
 struct ResetShown<'k> {
@@ -135,12 +121,6 @@ struct ResetShown<'k> {
     rule: Option<&'k str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<&'k str>,
-}
-
-/// Whether there was an override.
-#[derive(Serialize, JsonSchema)]
-pub(crate) struct Removed {
-    pub(crate) removed: bool,
 }
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
@@ -163,26 +143,29 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::new(Method::GET, ALL, read, show_all).does(list),
         Endpoint::new(Method::DELETE, ALL, admin, forget_all).does(reset_all),
-        Endpoint::new(Method::PUT, RULE, admin, override_domain).does(set_domain),
+        Endpoint::new(Method::PUT, RULE, admin, overrides::set_domain).does(set_domain),
         Endpoint::new(Method::DELETE, RULE, admin, forget_rule).does(reset_rule),
         Endpoint::new(Method::GET, KEY, read, show_key).does(look),
-        Endpoint::new(Method::PUT, KEY, admin, override_key).does(set),
+        Endpoint::new(Method::PUT, KEY, admin, overrides::set_key).does(set),
         Endpoint::new(Method::DELETE, KEY, admin, forget_key).does(reset).does(remove),
     ]
 }
 
-async fn show_all(app: Arc<App>, _: Ask) -> Answered {
-    let pinned = app.engine.pin();
-    let policies = &pinned.policies;
-    // The built-in rule is not shown until it is used.
+/// The rules, except the built-in one until it is used.
+pub(crate) fn shown_rules(pinned: &Snapshot) -> impl Iterator<Item = &Arc<Rule>> {
     let unused = |rule: &&Arc<Rule>| {
         *rule.name == *CONSUMER
             && pinned.has_built_in_consumer()
             && pinned.made().is_empty()
             && rule.overrides.is_empty()
     };
-    let rules = policies.rules().iter().filter(|rule| !unused(rule));
-    let rules = rules.map(|rule| (&*rule.name, configured(&app, rule)));
+    pinned.policies.rules().iter().filter(move |rule| !unused(rule))
+}
+
+async fn show_all(app: Arc<App>, _: Ask) -> Answered {
+    let pinned = app.engine.pin();
+    let policies = &pinned.policies;
+    let rules = shown_rules(&pinned).map(|rule| (&*rule.name, configured(&app, rule)));
     let names =
         policies.iter().map(|policy| (&*policy.name, policy.rules.iter().map(|rule| &*rule.name).collect()));
     Ok(json(&AllShown {
@@ -200,8 +183,9 @@ fn configured<'p>(app: &App, rule: &'p Rule) -> RuleConfigured<'p> {
         by: rule.by.iter().map(|field| &*field.name).collect(),
         limits: shown::limits(&rule.plan),
         overrides: overrides
-            .map(|(key, plan)| (app.engine.shown_key(rule, key).into_owned(), shown::limits(plan)))
+            .map(|(key, plan)| (app.engine.observer.shown_key(rule, key).into_owned(), shown::limits(plan)))
             .collect(),
+        override_ends: override_ends(app, rule),
         on_exceed: rule.on_exceed.to_string(),
         on_outage: rule.on_outage.to_string(),
         ban: rule.ban.map(|ban| ban.to_string()),
@@ -211,101 +195,54 @@ fn configured<'p>(app: &App, rule: &'p Rule) -> RuleConfigured<'p> {
     }
 }
 
-async fn show_key(app: Arc<App>, ask: Ask) -> Answered {
-    let pinned = app.engine.pin();
-    let (rule, key) = path::rest(&ask.uri);
-    look(&app, &Place::find(&pinned.policies, rule, key)?).await
-}
-
-async fn look(app: &App, place: &Place<'_>) -> Answered {
-    let plan = place.rule.plan_at(&place.key);
-    let outcome = app.engine.look_with_rows(place.rule, &place.key).await?;
-    let limits = plan.limits().iter().zip(&outcome.readings).map(|(limit, reading)| CountShown {
+/// The reading of each limit.
+pub(crate) fn counts<'k>(plan: &'k Plan, outcome: &Outcome) -> Vec<CountShown<'k>> {
+    let readings = plan.limits().iter().zip(&outcome.readings);
+    let count = |(limit, reading): (&'k Limit, &Reading)| CountShown {
         limit: Shown(limit),
         capacity: reading.capacity,
         remaining: reading.remaining,
         used: reading.capacity - reading.remaining,
         reset_after_ms: shown::reset_after_ms(*reading, outcome.now),
         reset_at: reading.reset.map(Moment),
-    });
-    Ok(json(&KeyShown {
-        rule: &place.rule.name,
-        key: &app.engine.shown_key(place.rule, &place.key),
-        overridden: app.engine.is_overridden(&place.rule.name, &place.key),
-        limits: limits.collect(),
-        mail: MailCounts::of(place.rule, plan, &outcome),
-    }))
-}
-
-async fn override_key(app: Arc<App>, ask: Ask) -> Answered {
-    let (rule, key) = path::rest(&ask.uri);
-    set_override(&app, &ask, |policies| Place::find(policies, rule, key)).await
-}
-
-async fn override_domain(app: Arc<App>, ask: Ask) -> Answered {
-    let (domain, _) = path::rest(&ask.uri);
-    set_override(&app, &ask, |policies| match policies.rule(domain) {
-        // A caller that forgot the key must not set limits for a domain with the rule's name.
-        Some(rule) => {
-            let name = &rule.name;
-            Err(Problem::bad_request(format!("`{name}` is a rule: add a key, as in {ALL}/{name}/KEY")))
-        }
-        None => Place::find(policies, "domain", domain),
-    })
-    .await
-}
-
-/// Sets the limits of a key, and returns its counts under them.
-async fn set_override<F>(app: &App, ask: &Ask, find: F) -> Answered
-where
-    F: for<'p> Fn(&'p Policies) -> Result<Place<'p>, Problem>,
-{
-    let pinned = app.engine.pin();
-    let place = find(&pinned.policies)?;
-    let limits = wanted_limits(place.rule, &ask.body)?;
-    if let Some(clash) = Clash::find(&place.rule.name, &limits, pinned.policies.iter()) {
-        return Err(Problem::bad_request(clash.to_string()));
-    }
-    if let Some(limit) = place.rule.uncountable(&limits) {
-        return Err(Problem::bad_request(format!("`{limit}` cannot be combined with `count_when`")));
-    }
-    if let Some(limit) = place.rule.unfit_for_rows(&limits) {
-        let detail = format!("`{limit}` does not count rows: give a limit as in `20 at once for 30s`");
-        return Err(Problem::bad_request(detail));
-    }
-    let after = Some(listed(&limits));
-    let before = app.engine.set_override(&place.rule.name, &place.key, limits).await?;
-    let what = &named(app, &place);
-    Change { action: "override.set", what, before: before.map(|plan| plan.to_string()), after }.tell(ask);
-    let pinned = app.engine.pin();
-    look(app, &find(&pinned.policies)?).await
-}
-
-/// Reads limits from either form.
-fn wanted_limits(rule: &Rule, bytes: &[u8]) -> Result<Vec<Limit>, Problem> {
-    let OverrideBody { limits, messages_per_hour, messages_per_day, recipients_per_message } =
-        body::read(bytes)?;
-    let mail = mail_shape::written(messages_per_hour, messages_per_day, recipients_per_message);
-    let limits = match limits {
-        Some(_) if !mail.is_empty() => {
-            return Err(Problem::bad_request("no other member is allowed with `limits`"));
-        }
-        Some(limits) if !limits.0.is_empty() => {
-            limits::read(&limits.0.iter().map(Text::as_str).collect::<Vec<_>>())?
-        }
-        Some(_) | None if mail.is_empty() => {
-            let detail = "limits are missing: give `{\"limits\":[\"2000/hour\"]}`, or `unlimited`, \
-                      or messages_per_hour, messages_per_day, recipients_per_message";
-            return Err(Problem::bad_request(detail));
-        }
-        _ => limits::read_mail(&mail.iter().map(String::as_str).collect::<Vec<_>>())?,
     };
-    let plan = Plan::new(Arc::clone(&rule.name), limits);
-    plan.map(|plan| plan.limits().to_vec()).map_err(|error| Problem::bad_request(error.to_string()))
+    readings.map(count).collect()
+}
+
+/// When limits of the rule's keys end, of those in force.
+fn override_ends(app: &App, rule: &Rule) -> BTreeMap<String, EndShown> {
+    let ends = app.engine.config.override_ends(&rule.name).into_iter();
+    let ends = ends.filter(|(key, _)| rule.overrides.contains_key(&**key));
+    ends.map(|(key, end)| (app.engine.observer.shown_key(rule, &key).into_owned(), end.into())).collect()
+}
+
+async fn show_key(app: Arc<App>, ask: Ask) -> Answered {
+    let pinned = app.engine.pin();
+    let (rule, key) = path::rest(&ask.uri);
+    look(&app, &Place::find(&pinned.policies, rule, key)?).await
+}
+
+pub(crate) async fn look(app: &App, place: &Place<'_>) -> Answered {
+    Ok(json(&key_counts(app, place).await?))
+}
+
+/// The counts of a key.
+pub(crate) async fn key_counts<'k>(app: &App, place: &'k Place<'_>) -> Result<KeyShown<'k>, Problem> {
+    let plan = place.rule.plan_at(&place.key);
+    let outcome = app.engine.rows.look(place.rule, &place.key).await?;
+    Ok(KeyShown {
+        rule: &place.rule.name,
+        key: app.engine.observer.shown_key(place.rule, &place.key),
+        overridden: app.engine.config.is_overridden(&place.rule.name, &place.key),
+        override_ends: app.engine.config.override_end(&place.rule.name, &place.key).map(EndShown::from),
+        limits: counts(plan, &outcome),
+        mail: MailCounts::of(place.rule, plan, &outcome),
+    })
 }
 
 async fn forget_all(app: Arc<App>, ask: Ask) -> Answered {
-    app.engine.forget(Forget::All).await?;
+    app.engine.counters.forget(Forget::All).await?;
+    app.engine.observer.nearest.forget(None, None);
     Change { action: "counts.reset", what: "everything", ..Change::default() }.tell(&ask);
     Ok(json(&ResetShown { reset: "all", rule: None, key: None }))
 }
@@ -313,7 +250,8 @@ async fn forget_all(app: Arc<App>, ask: Ask) -> Answered {
 async fn forget_rule(app: Arc<App>, ask: Ask) -> Answered {
     let pinned = app.engine.pin();
     let rule = path::rule(&pinned.policies, &path::decode(path::rest(&ask.uri).0)?)?;
-    app.engine.forget(Forget::Rule(&rule.name)).await?;
+    app.engine.counters.forget(Forget::Rule(&rule.name)).await?;
+    app.engine.observer.nearest.forget(Some(&rule.name), None);
     Change { action: "counts.reset", what: &rule.name, ..Change::default() }.tell(&ask);
     Ok(json(&ResetShown { reset: "rule", rule: Some(&rule.name), key: None }))
 }
@@ -322,31 +260,18 @@ async fn forget_key(app: Arc<App>, ask: Ask) -> Answered {
     let pinned = app.engine.pin();
     let (rule, rest) = path::rest(&ask.uri);
     if let Some(key) = rest.strip_suffix("/override") {
-        let place = Place::find(&pinned.policies, rule, key)?;
-        let removed = app.engine.remove_override(&place.rule.name, &place.key).await?;
-        let (what, before) = (&named(&app, &place), removed.map(|plan| plan.to_string()));
-        let removed = before.is_some();
-        if removed {
-            Change { action: "override.remove", what, before, ..Change::default() }.tell(&ask);
-        }
-        return Ok(json(&Removed { removed }));
+        return overrides::remove(&app, &ask, &Place::find(&pinned.policies, rule, key)?).await;
     }
     let place = Place::find(&pinned.policies, rule, rest)?;
     let counter = Counter { plan: place.rule.plan_at(&place.key), key: &place.key };
-    app.engine.forget(Forget::Key(counter)).await?;
+    app.engine.counters.forget(Forget::Key(counter)).await?;
+    let key = app.engine.observer.shown_key(place.rule, &place.key);
+    app.engine.observer.nearest.forget(Some(&place.rule.name), Some(&key));
     Change { action: "counts.reset", what: &named(&app, &place), ..Change::default() }.tell(&ask);
-    let key = app.engine.shown_key(place.rule, &place.key);
     Ok(json(&ResetShown { reset: "key", rule: Some(&place.rule.name), key: Some(&key) }))
 }
 
 /// A rule and key for the log.
-fn named(app: &App, place: &Place<'_>) -> String {
-    format!("{}/{}", place.rule.name, app.engine.shown_key(place.rule, &place.key))
-}
-
-fn listed(limits: &[Limit]) -> String {
-    if limits.is_empty() {
-        return "unlimited".to_owned();
-    }
-    limits.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+pub(crate) fn named(app: &App, place: &Place<'_>) -> String {
+    format!("{}/{}", place.rule.name, app.engine.observer.shown_key(place.rule, &place.key))
 }

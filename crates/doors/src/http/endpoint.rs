@@ -20,6 +20,7 @@ use super::auth::{Caller, Role};
 use super::incoming::{self, Room};
 use super::path;
 use super::problem::{CORRELATION_ID, Correlation, Problem};
+use super::session;
 
 /// The longest body in bytes, unless an endpoint has its own bound.
 pub(crate) const MOST_BODY_BYTES: usize = 1 << 20;
@@ -237,6 +238,16 @@ impl Ask {
         self.room.grow_to(bytes)
     }
 
+    /// What all requests share.
+    pub(crate) fn app(&self) -> &App {
+        self.room.app()
+    }
+
+    /// The caller's key, beyond the request.
+    pub(crate) fn into_caller(self) -> Option<Caller> {
+        self.caller
+    }
+
     /// The caller's key; `None` where there are no keys.
     pub(crate) fn key(&self) -> Option<&Caller> {
         self.caller.as_ref()
@@ -387,7 +398,7 @@ fn finish(answered: Answered, correlation: Correlation) -> Response {
 
 fn enter(app: &Arc<App>, parts: Parts, correlation: &Correlation, gate: Gate) -> Result<Ask, Problem> {
     let caller = match gate.role {
-        Some(role) => app.keys.admit(role, &parts.headers)?,
+        Some(role) => session::admit(app, role, &parts)?,
         None => None,
     };
     check_query(parts.uri.query(), &app.queries[gate.index])?;

@@ -132,7 +132,7 @@ async fn decide(
     let policy = policy(&pinned, &parts.uri)?;
     let told = Forwarded::read(query.dialect, &parts.headers)?;
     let peer = parts.extensions.get::<Peer>().expect("the server of the router names the peer").address;
-    let wanted = app.engine.wanted();
+    let wanted = app.engine.lists.wanted();
     let listed = wanted.as_deref().map_or(&[][..], |wanted| wanted);
     let asks = |is: fn(Source<'_>) -> bool| {
         let fields = policy.fields().chain(listed.iter().map(|name| &**name));

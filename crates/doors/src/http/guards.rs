@@ -139,7 +139,7 @@ async fn finish_attempt(app: Arc<App>, ask: Ask) -> Answered {
         OutcomeWord::Abandoned => Ending::Abandoned,
     };
     let pinned = app.engine.pin();
-    let finished = app.engine.finish_guarded(&pinned, ticket.as_str(), ending).await;
+    let finished = app.engine.guards.finish(&pinned, ticket.as_str(), ending).await;
     let finished = finished.map_err(|fault| match fault {
         FinishFault::Forged | FinishFault::Receipt => Problem::bad_request(fault.to_string()),
         FinishFault::Store(error) => error.into(),
@@ -155,7 +155,7 @@ async fn finish_attempt(app: Arc<App>, ask: Ask) -> Answered {
 async fn list_guards(app: Arc<App>, _: Ask) -> Answered {
     let pinned = app.engine.pin();
     let guards = pinned.policies.guards().iter().map(|guard| {
-        let [begun, refused, failures, lockouts] = app.engine.guard_meters().of(&guard.name);
+        let [begun, refused, failures, lockouts] = app.engine.guards.meters().of(&guard.name);
         GuardShown {
             name: &guard.name,
             policy: &guard.policy,
@@ -179,7 +179,7 @@ async fn list_locks(app: Arc<App>, ask: Ask) -> Answered {
     let page = Page::of(&ask)?;
     let pinned = app.engine.pin();
     let guard = named(&pinned.policies, &ask)?;
-    let (locks, next) = app.engine.locks(&pinned, guard, page.after.as_deref(), page.limit).await?;
+    let (locks, next) = app.engine.guards.locks(&pinned, guard, page.after.as_deref(), page.limit).await?;
     let locks = locks.into_iter().map(|Lock { rule, key, fields, failures, since, until, .. }| LockShown {
         rule: rule.to_string(),
         key,
@@ -197,7 +197,7 @@ async fn inspect_fields(app: Arc<App>, ask: Ask) -> Answered {
     let pinned = app.engine.pin();
     let guard = named(&pinned.policies, &ask)?;
     let standings =
-        app.engine.standings(&pinned, guard, &pairs(&body.fields)).await.map_err(Problem::about)?;
+        app.engine.guards.standings(&pinned, guard, &pairs(&body.fields)).await.map_err(Problem::about)?;
     let shown = standings.into_iter().map(|standing| {
         let LadderState { rule, key, enforced, failures, captcha, locked_until, next_at, delay, .. } =
             standing;
@@ -221,7 +221,7 @@ async fn unlock_fields(app: Arc<App>, ask: Ask) -> Answered {
     if fields.is_empty() {
         return Err(Problem::bad_request("`fields` is missing: name the user to unlock"));
     }
-    let unlocked = app.engine.unlock(&pinned, guard, &fields).await?;
+    let unlocked = app.engine.guards.unlock(&pinned, guard, &fields).await?;
     let unlocked: Vec<UnlockedKey> =
         unlocked.into_iter().map(|(rule, key)| UnlockedKey { rule: rule.to_string(), key }).collect();
     for UnlockedKey { rule, key } in &unlocked {

@@ -158,7 +158,7 @@ async fn list_holds(app: Arc<App>, ask: Ask) -> Answered {
     let place = Place::find(&pinned.policies, rule, key)?;
     let counter = Counter { plan: place.rule.plan_at(&place.key), key: &place.key };
     in_flight(place.rule, &counter)?;
-    let report = app.engine.holds(&counter, HoldsOrder::List).await?;
+    let report = app.engine.counters.holds(&counter, HoldsOrder::List).await?;
     show(&app, &place, &counter, &report)
 }
 
@@ -174,8 +174,8 @@ async fn replace_holds(app: Arc<App>, ask: Ask) -> Answered {
     let place = Place::find(&pinned.policies, rule, key)?;
     let counter = Counter { plan: place.rule.plan_at(&place.key), key: &place.key };
     in_flight(place.rule, &counter)?;
-    let report = app.engine.replace_holds(&counter, &ids).await?;
-    let what = format!("{}/{}", place.rule.name, app.engine.shown_key(place.rule, &place.key));
+    let report = app.engine.counters.replace_holds(&counter, &ids).await?;
+    let what = format!("{}/{}", place.rule.name, app.engine.observer.shown_key(place.rule, &place.key));
     let after = Some(format!("{} ids", ids.len()));
     Change { action: "holds.replace", what: &what, after, ..Change::default() }.tell(&ask);
     show(&app, &place, &counter, &report)
@@ -186,7 +186,7 @@ async fn order(app: &App, (rule, key): (&str, &str), order: HoldsOrder<'_>) -> R
     let place = Place::find(&pinned.policies, rule, key)?;
     let counter = Counter { plan: place.rule.plan_at(&place.key), key: &place.key };
     in_flight(place.rule, &counter)?;
-    Ok(app.engine.holds(&counter, order).await?)
+    Ok(app.engine.counters.holds(&counter, order).await?)
 }
 
 /// The limit of a rule at a key that counts holds.
@@ -206,7 +206,7 @@ fn show(app: &App, place: &Place<'_>, counter: &Counter<'_>, report: &HoldsRepor
     });
     Ok(json(&HoldsShown {
         rule: &place.rule.name,
-        key: &app.engine.shown_key(place.rule, &place.key),
+        key: &app.engine.observer.shown_key(place.rule, &place.key),
         limit: Shown(limit),
         capacity: limit.capacity(),
         held: report.holds.iter().map(|(_, hold)| hold.weight).sum(),

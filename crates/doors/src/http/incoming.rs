@@ -71,6 +71,11 @@ impl Room {
         Self { app: Arc::clone(app), peer: peer.cloned(), bytes: 0 }
     }
 
+    /// What all requests share.
+    pub(crate) fn app(&self) -> &App {
+        &self.app
+    }
+
     /// Grows to this many bytes in total.
     pub(crate) fn grow_to(&mut self, bytes: usize) -> Result<(), Problem> {
         let more = bytes.saturating_sub(self.bytes);

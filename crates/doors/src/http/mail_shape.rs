@@ -167,7 +167,7 @@ impl Count {
 
 fn overrides(engine: &Engine, rule: &Arc<Rule>) -> BTreeMap<String, MailLimits> {
     let fitting = rule.overrides.iter().filter_map(|(key, plan)| Some((key, MailLimits::of(plan)?)));
-    fitting.map(|(key, limits)| (engine.shown_key(rule, key).into_owned(), limits)).collect()
+    fitting.map(|(key, limits)| (engine.observer.shown_key(rule, key).into_owned(), limits)).collect()
 }
 
 fn fits(plan: &Plan) -> bool {

@@ -24,7 +24,7 @@ use super::endpoint::Endpoint;
 use super::exposition::{self, Format};
 
 /// Every status that this door responds with.
-const STATUSES: [u16; 14] = [200, 201, 400, 401, 403, 404, 405, 409, 412, 413, 422, 429, 500, 503];
+const STATUSES: [u16; 15] = [200, 201, 304, 400, 401, 403, 404, 405, 409, 412, 413, 422, 429, 500, 503];
 
 /// The counters of requests.
 #[derive(Clone)]
@@ -118,12 +118,12 @@ impl Collector for HttpMeters {
 /// Registers the counters of the engine and of this door.
 pub(crate) fn register(registry: &mut Registry, engine: &Engine, pacer: &Pacer, meters: &HttpMeters) {
     let help = "How long decisions took; one in 64 is timed";
-    let latency = engine.meters.latency.clone();
+    let latency = engine.observer.meters.latency.clone();
     registry.register_with_unit("tollgate_decision_duration", help, Unit::Seconds, latency);
-    registry.register_collector(Box::new(engine.meters.clone()));
-    registry.register_collector(Box::new(engine.list_meters().clone()));
-    registry.register_collector(Box::new(engine.guard_meters().clone()));
-    if let Some(store) = engine.store_meters() {
+    registry.register_collector(Box::new(engine.observer.meters.clone()));
+    registry.register_collector(Box::new(engine.lists.meters.clone()));
+    registry.register_collector(Box::new(engine.guards.meters().clone()));
+    if let Some(store) = engine.counters.store_meters() {
         registry.register_collector(Box::new(store.clone()));
     }
     registry.register_collector(Box::new(pacer.meters().clone()));
@@ -147,7 +147,7 @@ pub(crate) async fn page(app: &App, format: Format) -> String {
 /// How full each rule without a key is, read now. Nothing is shown during an outage.
 async fn usage(engine: &Engine) -> Registry {
     let family = Family::<[(&'static str, String); 1], Gauge<f64, AtomicU64>>::default();
-    let used = engine.usage(&engine.pin()).await.unwrap_or_default();
+    let used = engine.counters.usage(&engine.pin()).await.unwrap_or_default();
     for (rule, ratio) in used {
         family.get_or_create(&[("rule", rule.to_string())]).set(ratio);
     }

@@ -104,7 +104,7 @@ async fn pause(app: Arc<App>, ask: Ask) -> Answered {
     let ReportBody { retry_after, fields } = body::read(&ask.body)?;
     let span = match meant(&retry_after)? {
         Until::After(span) => span,
-        Until::At(moment) => moment.since(app.engine.store_now().await?),
+        Until::At(moment) => moment.since(app.engine.counters.now().await?),
     };
     if span > LONGEST_PAUSE {
         let detail = format!("`retry_after` is `{span}`; at most `{LONGEST_PAUSE}` can be");

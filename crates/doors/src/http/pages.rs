@@ -1,4 +1,4 @@
-//! Refuses requests of web pages on a server without keys. Any page in a browser on this machine can send
+//! Refuses requests of web pages of other sites: on a server without keys, and with a session. Any page in a browser on this machine can send
 //! requests to a local server. By a DNS name that the page's owner points at this machine, it could also read
 //! the responses.
 //!
@@ -8,7 +8,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use axum::http::header::{HOST, ORIGIN};
-use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method};
 
 use super::problem::Problem;
 
@@ -28,6 +28,24 @@ pub(crate) fn refuse(headers: &HeaderMap) -> Result<(), Problem> {
         return Ok(());
     }
     let detail = "a browser sent this request for a page of another site, which a server without keys refuses: set `keys`, or use another program";
+    Err(Problem::forbidden(detail.to_owned()))
+}
+
+/// Refuses requests with a session that a browser sends for a page of another site. A browser without
+/// `Sec-Fetch-Site` at least sends `Origin` with changes.
+pub(crate) fn refuse_other_sites(method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
+    let looks = method.is_safe();
+    let host = headers.get(HOST).map_or(&b""[..], HeaderValue::as_bytes);
+    let allowed = match (headers.get(FETCH_SITE), headers.get(ORIGIN)) {
+        (Some(site), _) => site == "same-origin" || (looks && site == "none"),
+        (None, Some(origin)) => is_origin(origin.as_bytes(), host),
+        (None, None) => looks,
+    };
+    if allowed {
+        return Ok(());
+    }
+    let detail =
+        "a browser sent this request for a page of another site, or a proxy does not pass on its `Host`";
     Err(Problem::forbidden(detail.to_owned()))
 }
 

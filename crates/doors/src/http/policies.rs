@@ -185,7 +185,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
 
 async fn make_one(app: Arc<App>, ask: Ask) -> Answered {
     let body: NewBody<'_> = body::read(&ask.body)?;
-    let made = app.engine.make_policy(body.spec(body.name.as_str())?).await?;
+    let made = app.engine.config.make_policy(body.spec(body.name.as_str())?).await?;
     let after = Some(in_words(&app, &made));
     let name = &*made.spec.name;
     Change { action: "policy.create", what: name, after, ..Change::default() }.tell(&ask);
@@ -203,7 +203,7 @@ async fn change_one(app: Arc<App>, ask: Ask) -> Answered {
         let detail = "a policy keeps its name, because its counters are stored under it: create another one and delete this one";
         return Err(Problem::bad_request(detail));
     }
-    let changed = app.engine.change_policy(body.spec(&own)?, expected(&ask).as_deref()).await;
+    let changed = app.engine.config.change_policy(body.spec(&own)?, expected(&ask).as_deref()).await;
     let change = changed.map_err(|fault| refused(&app, fault))?;
     let (before, after) = (in_words(&app, &change.before), in_words(&app, &change.after));
     Change { action: "policy.change", what: &own, before: Some(before), after: Some(after) }.tell(&ask);
@@ -215,7 +215,7 @@ async fn delete_one(app: Arc<App>, ask: Ask) -> Answered {
     let routes = (app.routes)();
     let configured = routes.into_iter().filter(|route| route.policy.as_deref() == Some(&name));
     let configured: Vec<String> = configured.map(|route| route.name).collect();
-    let deleted = app.engine.delete_policy(&name, expected(&ask).as_deref(), &configured).await;
+    let deleted = app.engine.config.delete_policy(&name, expected(&ask).as_deref(), &configured).await;
     let made = deleted.map_err(|fault| refused(&app, fault))?;
     let before = Some(in_words(&app, &made));
     Change { action: "policy.delete", what: &name, before, ..Change::default() }.tell(&ask);

@@ -64,6 +64,12 @@ impl Problem {
         Self::new(StatusCode::UNAUTHORIZED, "/problems/unauthorized", "Unauthorized", detail)
     }
 
+    /// A session has ended, or its key was removed.
+    pub(crate) fn session_ended() -> Self {
+        let detail = "the session has ended: sign in again";
+        Self::new(StatusCode::UNAUTHORIZED, "/problems/session-ended", "Unauthorized", detail)
+    }
+
     pub(crate) fn forbidden(detail: String) -> Self {
         Self::new(StatusCode::FORBIDDEN, "/problems/forbidden", "Forbidden", detail)
     }

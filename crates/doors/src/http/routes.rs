@@ -14,8 +14,8 @@ use super::App;
 use super::audit::Change;
 use super::auth::Role;
 use super::body::{self, Text};
-use super::counters::Removed;
 use super::endpoint::{Answered, Ask, Endpoint, Operation};
+use super::overrides::Removed;
 use super::path;
 use super::problem::Problem;
 use super::shown::json;
@@ -111,7 +111,7 @@ async fn assign_one(app: Arc<App>, ask: Ask) -> Answered {
     let AssignBody { policy } = body::read(&ask.body)?;
     let known = (app.routes)();
     let info = known.iter().find(|info| info.name == name).ok_or_else(|| unknown(&name, &known))?;
-    let before = app.engine.assign_route(&name, policy.as_str()).await?;
+    let before = app.engine.config.assign_route(&name, policy.as_str()).await?;
     let (before, after) = (before.map(|policy| policy.to_string()), policy.as_str().to_owned());
     Change { action: "route.assign", what: &name, before, after: Some(after) }.tell(&ask);
     Ok(json(&RouteShown::of(&name, Some(info), &app.engine.pin())))
@@ -124,7 +124,7 @@ async fn unassign_one(app: Arc<App>, ask: Ask) -> Answered {
     if !there && !app.engine.pin().assigned().contains_key(&*name) {
         return Err(unknown(&name, &known));
     }
-    let before = app.engine.unassign_route(&name).await?.map(|policy| policy.to_string());
+    let before = app.engine.config.unassign_route(&name).await?.map(|policy| policy.to_string());
     let removed = before.is_some();
     if removed {
         Change { action: "route.unassign", what: &name, before, ..Change::default() }.tell(&ask);

@@ -67,14 +67,14 @@ async fn is_ready(app: Arc<App>, _: Ask) -> Answered {
     let degraded = |reason: Reason, cause: Option<String>| {
         json(&Status { status: "degraded", reason: Some(reason.name()), cause })
     };
-    if let Health::Degraded(reason) = app.engine.health() {
-        return Ok(degraded(reason, app.engine.outage_cause()));
+    if let Health::Degraded(reason) = app.engine.counters.health() {
+        return Ok(degraded(reason, app.engine.counters.outage_cause()));
     }
     let pinned = app.engine.pin();
     if let Some(rule) = pinned.policies.rules().iter().find(|rule| !rule.plan.limits().is_empty())
-        && let Err(error) = app.engine.look(&rule.plan, &rule.name).await
+        && let Err(error) = app.engine.counters.look(&rule.plan, &rule.name).await
     {
-        let reason = error.reason().filter(|_| app.engine.is_shared());
+        let reason = error.reason().filter(|_| app.engine.counters.are_shared());
         return reason.map(|reason| degraded(reason, Some(error.to_string()))).ok_or_else(|| error.into());
     }
     if let Some(cause) = app.relay.as_ref().and_then(|relay| relay.fault()) {

@@ -1,4 +1,4 @@
-//! Observability: the latest decisions, the keys denied most, and totals.
+//! Observability: the latest decisions.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ struct EntryShown {
     policy: String,
     /// `allow`, `wait`, `defer` or `deny`.
     verdict: &'static str,
-    /// How it was decided: `store`, `local`, `outage`, `fixed`, or `barred` for the blocklist.
+    /// How it was decided: `store`, `local`, `outage`, `fixed`, or `blocked` for the blocklist.
     origin: &'static str,
     /// Why the decision was made without the store; absent otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,9 +48,15 @@ struct EntryShown {
     key: Option<String>,
     /// Every rule that applied, or would have if the attempt was not blocked, with its key.
     keys: Vec<KeyShown>,
+    /// The rules with `on_exceed: observe` that would have denied it; absent if there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    observed: Vec<String>,
     /// The correlation id: the caller's `X-Correlation-ID`, or the one in the refusal; null if it was allowed
     /// without one.
     id: Option<String>,
+    /// Its token for `GET /api/v1/decisions/{token}`; absent if it is a ban or a lock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token: Option<String>,
     /// The blocklist entry that blocked it, or that a rule made; absent otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     listing: Option<BanShown>,
@@ -78,58 +84,6 @@ struct KeyShown {
     key: String,
 }
 
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "Top")]
-struct TopShown<'t> {
-    /// The keys that are denied most, most first.
-    offenders: Vec<OffenderShown>,
-    /// The busiest keys, in a sample of all decisions.
-    busiest: Vec<BusyShown>,
-    /// How often each outcome occurred since the start.
-    totals: Vec<TotalShown<'t>>,
-}
-
-/// A denied key.
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "Offender")]
-struct OffenderShown {
-    /// The rule that denied it, or `blocklist`.
-    rule: String,
-    /// The key.
-    key: String,
-    /// How often, roughly.
-    denied: u64,
-    /// When it was last denied (RFC 3339).
-    #[schemars(with = "String")]
-    last: Moment,
-}
-
-/// A busy key.
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "Busy")]
-struct BusyShown {
-    /// The rule that counts it.
-    rule: String,
-    /// The key.
-    key: String,
-    /// How often it was sampled.
-    seen: u64,
-    /// When it was last sampled (RFC 3339).
-    #[schemars(with = "String")]
-    last: Moment,
-}
-
-/// The number of decisions with one outcome.
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "Total")]
-struct TotalShown<'t> {
-    policy: &'t str,
-    /// The rule that decided; empty for `allow` and `barred`.
-    rule: &'t str,
-    outcome: &'t str,
-    count: u64,
-}
-
 pub(crate) fn endpoints() -> Vec<Endpoint> {
     let journal = Operation::new("/api/v1/decisions", "Show the latest decisions")
         .query(&[
@@ -139,15 +93,10 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
             ("key", "only decisions about this key of any rule, as it is shown"),
             ("id", "only the decision with this correlation id"),
             ("verdict", "only `allow`, `wait`, `defer` or `deny`"),
+            ("observed", "only decisions that this rule, which observes, would have denied"),
         ])
         .answers::<JournalShown>();
-    let top = Operation::new("/api/v1/top", "Show the most denied and the busiest keys")
-        .query(&[("limit", "how many; 20 by default, at most 1000")])
-        .answers::<TopShown<'_>>();
-    vec![
-        Endpoint::new(Method::GET, "/api/v1/decisions", Some(Role::Read), decisions).does(journal),
-        Endpoint::new(Method::GET, "/api/v1/top", Some(Role::Read), top_offenders).does(top),
-    ]
+    vec![Endpoint::new(Method::GET, "/api/v1/decisions", Some(Role::Read), decisions).does(journal)]
 }
 
 /// Which decisions to show.
@@ -158,6 +107,7 @@ struct Wanted {
     key: Option<String>,
     id: Option<String>,
     verdict: Option<String>,
+    observed: Option<String>,
 }
 
 impl Wanted {
@@ -167,7 +117,8 @@ impl Wanted {
         if verdict.as_ref().is_some_and(|verdict| !VERDICTS.contains(&verdict.as_str())) {
             return Err(Problem::bad_request("`verdict` is `allow`, `wait`, `defer` or `deny`"));
         }
-        Ok(Self { policy: said("policy")?, rule: said("rule")?, key: said("key")?, id: said("id")?, verdict })
+        let (policy, rule, key) = (said("policy")?, said("rule")?, said("key")?);
+        Ok(Self { policy, rule, key, id: said("id")?, verdict, observed: said("observed")? })
     }
 
     fn has(&self, entry: &Entry) -> bool {
@@ -179,6 +130,7 @@ impl Wanted {
             && self.key.as_deref().is_none_or(|key| entry.is_about(key))
             && same(&self.id, entry.correlation.as_deref())
             && same(&self.verdict, Some(shown::verdict(entry.verdict)))
+            && self.observed.as_deref().is_none_or(|rule| entry.observed.iter().any(|own| **own == *rule))
     }
 }
 
@@ -187,7 +139,7 @@ const VERDICTS: [&str; 4] = ["allow", "wait", "defer", "deny"];
 
 async fn decisions(app: Arc<App>, ask: Ask) -> Answered {
     let (wanted, most) = (Wanted::of(&ask)?, limit(&ask, 100)?);
-    let entries = app.engine.journal.latest_of(most, |entry| wanted.has(entry));
+    let entries = app.engine.observer.journal.latest_of(most, |entry| wanted.has(entry));
     let entries = entries.into_iter().map(|entry| EntryShown {
         at: Moment(entry.at),
         policy: entry.policy,
@@ -198,7 +150,9 @@ async fn decisions(app: Arc<App>, ask: Ask) -> Answered {
         code: entry.code.map(|code| code.to_string()),
         key: entry.key,
         keys: entry.keys.into_iter().map(|(rule, key)| KeyShown { rule: rule.to_string(), key }).collect(),
+        observed: entry.observed.iter().map(ToString::to_string).collect(),
         id: entry.correlation,
+        token: entry.token,
         listing: entry.listing.as_deref().map(BanShown::of),
         cost: entry.cost,
         retry_after_ms: shown::retry_after_ms(entry.retry),
@@ -206,28 +160,4 @@ async fn decisions(app: Arc<App>, ask: Ask) -> Answered {
         locked_for_ms: entry.locked.map(|lasts| lasts.as_millis_ceil()),
     });
     Ok(json(&JournalShown { decisions: entries.collect() }))
-}
-
-async fn top_offenders(app: Arc<App>, ask: Ask) -> Answered {
-    let offenders = app.engine.offenders.top(limit(&ask, 20)?).into_iter().map(|offender| OffenderShown {
-        rule: offender.rule,
-        key: offender.key,
-        denied: offender.count,
-        last: Moment(offender.last),
-    });
-    let busiest = app.engine.busiest.top(limit(&ask, 20)?).into_iter().map(|busy| BusyShown {
-        rule: busy.rule,
-        key: busy.key,
-        seen: busy.count,
-        last: Moment(busy.last),
-    });
-    let counts = app.engine.meters.counts();
-    let totals = counts.iter().map(|([policy, rule, outcome], count)| TotalShown {
-        policy,
-        rule,
-        outcome,
-        count: *count,
-    });
-    let (offenders, busiest) = (offenders.collect(), busiest.collect());
-    Ok(json(&TopShown { offenders, busiest, totals: totals.collect() }))
 }

@@ -22,7 +22,7 @@ use tollgate_core::versioned_map::{Changes, Edit, Namespace};
 use tollgate_core::{
     Deferral, Field, OnExceed, OnOutage, Plan, Policies, Policy, Records, Rule, Span, Store, Timestamp,
 };
-use tollgate_doors::{AccessKey, AccessKeys, ForwardAuth, HttpParts, Peer, Role, RouteInfo, router};
+use tollgate_doors::{AccessKey, AccessKeys, ForwardAuth, HttpParts, Live, Peer, Role, RouteInfo, router};
 use tollgate_engine::{Admissions, Engine, Fallback, Leases, Pacer, PacerOptions, Parts};
 use tollgate_relay::Relay;
 use tollgate_store::faulty::{Call, FaultyStore, Meeting};
@@ -45,6 +45,7 @@ pub struct Door {
     pub records: Arc<Notebook>,
     pub reloads: Arc<AtomicUsize>,
     pub forward_auth: Arc<ForwardAuth>,
+    pub live: Arc<Live>,
 }
 
 /// A complete reply.
@@ -134,6 +135,8 @@ impl Door {
             leases: Arc::new(Leases::new(Arc::clone(&engine), Arc::clone(&clock) as _)),
         };
         let relay = relay.map(|relay| relay(admissions.clone(), Arc::clone(&clock)));
+        let live = Live::new(Arc::clone(&engine), pacer.clone(), relay.clone(), Arc::clone(&clock) as _);
+        let live = Arc::new(live);
         let parts = HttpParts {
             admissions,
             pacer: pacer.clone(),
@@ -142,9 +145,11 @@ impl Door {
             routes: Arc::new(known_routes),
             forward_auth: Arc::clone(&forward_auth),
             relay,
+            live: Arc::clone(&live),
+            clock: Arc::clone(&clock) as _,
             registry: Registry::default(),
         };
-        Self { router: router(parts), clock, engine, pacer, keys, records, reloads, forward_auth }
+        Self { router: router(parts), clock, engine, pacer, keys, records, reloads, forward_auth, live }
     }
 
     pub fn advance(&self, secs: u64) {

@@ -35,6 +35,8 @@ struct Known {
     /// Failures since the last success or turn, of passes given since that turn.
     failures: u32,
     opened: u32,
+    /// When it opened after a clean time or closed, or opened again because the store flaps.
+    changes: Vec<(u64, Change)>,
     /// When it closed.
     closed: Vec<u64>,
     /// Since when it has been closed, if it is.
@@ -44,6 +46,13 @@ struct Known {
     last_probe: u64,
     /// How many probes succeeded with no failure between them, and when the first did.
     run: Option<(u32, u64)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    Opened,
+    OpenedAgain,
+    Closed,
 }
 
 impl Known {
@@ -60,6 +69,7 @@ impl Known {
         self.flaps = if soon { self.flaps + 1 } else { 0 };
         (self.opened, self.last_probe, self.run) = (self.opened + 1, self.now, None);
         self.closed_since = None;
+        self.changes.push((self.now, if soon { Change::OpenedAgain } else { Change::Opened }));
     }
 
     /// The shortest and the longest time until the next probe.
@@ -126,6 +136,7 @@ proptest! {
                     if healthy {
                         (known.failures, known.closed_since) = (0, Some(known.now));
                         known.closed.push(known.now);
+                        known.changes.push((known.now, Change::Closed));
                     }
                 }
                 Event::ProbeEnds { success } => {
@@ -143,6 +154,14 @@ proptest! {
         }
         for pair in known.closed.windows(2) {
             prop_assert!(pair[1] - pair[0] >= 10_000_000, "it closed twice within ten seconds: {pair:?}");
+        }
+        // Five seconds hold three changes only if the first is a clean outage, and two while the store flaps.
+        for three in known.changes.windows(3) {
+            let clean = three[0].1 == Change::Opened;
+            prop_assert!(clean || three[2].0 - three[0].0 >= 5_000_000, "{three:?}");
+        }
+        for four in known.changes.windows(4) {
+            prop_assert!(four[3].0 - four[0].0 >= 5_000_000, "{four:?}");
         }
     }
 

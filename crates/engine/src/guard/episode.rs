@@ -1,6 +1,5 @@
 //! Reports each step of a ladder once, however many attempts fail there and on whatever node they end.
 //!
-//!
 //! A reported step is a hold in the store, whose id is the number of its failures. The node that reports
 //! takes the hold, which only one node can, and later failures renew it. An attempt that climbs to the step
 //! from below begins another episode, and releases the holds of the former one.
@@ -11,15 +10,15 @@ use tollgate_core::limit::Step;
 use tollgate_core::store::{Counter, HoldsOrder};
 use tollgate_core::{Climb, Line, Plan, Span};
 
+use super::Guards;
 use super::mark::tells;
-use crate::engine::Engine;
 use crate::receipt::Home;
 use crate::ticket;
 
 /// Stands for a rule's name. No rule name contains a slash.
 const RULE: &str = "guard/told";
 
-impl Engine {
+impl Guards {
     /// Begins an episode, if an allowed attempt climbs to a step that is reported.
     pub(super) async fn begin_episode(&self, home: Home, guard: &str, line: &Line<'_>, climb: &Climb<'_>) {
         let Some(reached) = climb.reached().filter(|step| climb.arrives() && tells(line, step)) else {
@@ -31,7 +30,7 @@ impl Engine {
         let (plan, key) = self.told_at(guard, line, climb.forget());
         let counter = Counter { plan: &plan, key: &key };
         // If the store is down, the remaining holds expire by themselves.
-        let _ = self.order_at(home, &counter, HoldsOrder::ReleaseMany(&names)).await;
+        let _ = self.counters.order_at(home, &counter, HoldsOrder::ReleaseMany(&names)).await;
     }
 
     /// Records that the reached step, and those below it, are reported. Returns whether this node is the
@@ -50,7 +49,7 @@ impl Engine {
         let (plan, key) = self.told_at(guard, line, climb.forget());
         let own = ticket::next();
         let counter = Counter { plan: &plan, key: &key };
-        let Ok(report) = self.order_at(home, &counter, HoldsOrder::Claim(&claims, own)).await else {
+        let Ok(report) = self.counters.order_at(home, &counter, HoldsOrder::Claim(&claims, own)).await else {
             return true;
         };
         let name = reached.from.to_string();

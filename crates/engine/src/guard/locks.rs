@@ -13,8 +13,10 @@ use tollgate_core::{
     Rule, Span, StoreError, Timestamp,
 };
 
-use crate::engine::Aim;
-use crate::engine::{Engine, Fault, Snapshot};
+use super::Guards;
+use crate::counters::Aim;
+use crate::engine::Fault;
+use crate::live_config::Snapshot;
 use crate::receipt::{Home, Kind};
 use crate::ticket;
 
@@ -68,7 +70,7 @@ struct Recorded {
 /// The most locks that are recorded.
 const MOST: usize = Namespace::Locks.most_entries();
 
-impl Engine {
+impl Guards {
     /// The state of a guard's ladders for these fields, by rule. Rules for which fields are missing are left
     /// out.
     pub async fn standings(
@@ -90,7 +92,7 @@ impl Engine {
             let next_at = Some(climb.next_at()).filter(|at| enforced && failures > 0 && *at > now);
             LadderState {
                 rule: Arc::clone(&line.rule.name),
-                key: self.shown_key(line.rule, line.key).into_owned(),
+                key: self.observer.shown_key(line.rule, line.key).into_owned(),
                 enforced,
                 failures,
                 delay: next_at.map_or(Span::ZERO, |at| at.since(now)),
@@ -114,7 +116,7 @@ impl Engine {
         let mut charges = Charges::new(ticket::next(), 0, None);
         policy.charge_listed(&attempt, pinned.policies.roster(), &mut charges).map_err(Fault::Mistake)?;
         let mut outcome = Outcome::default();
-        let looked = self.ask(self.settle(&*self.store, Aim::Peek, &mut charges, &mut outcome)).await;
+        let looked = self.counters.settle_in_store(Aim::Peek, &mut charges, &mut outcome).await;
         looked.map_err(Fault::Store)?;
         Ok(Decision::new(policy, charges, outcome, Origin::Store))
     }
@@ -149,9 +151,9 @@ impl Engine {
         let mut unlocked = Vec::new();
         for (rule, key) in counters {
             let counter = Counter { plan: rule.plan_at(&key), key: &key };
-            self.forget(Forget::Key(counter)).await.map_err(Fault::Store)?;
+            self.counters.forget(Forget::Key(counter)).await.map_err(Fault::Store)?;
             self.remove_lock(&lock_name(&guard.name, &rule.name, &self.seals.pseudonym(&key))).await?;
-            unlocked.push((Arc::clone(&rule.name), self.shown_key(rule, &key).into_owned()));
+            unlocked.push((Arc::clone(&rule.name), self.observer.shown_key(rule, &key).into_owned()));
         }
         Ok(unlocked)
     }
@@ -176,7 +178,7 @@ impl Engine {
         for (name, locked) in recorded {
             let Some(rule) = pinned.policies.rule(&locked.rule) else { continue };
             let plan = rule.plan_at(&locked.key);
-            let outcome = self.look(plan, &locked.key).await?;
+            let outcome = self.counters.look(plan, &locked.key).await?;
             let line = Line::looked_up(rule, &locked.key, plan, &outcome);
             let longest =
                 self.standings_of(&line, outcome.now).into_iter().max_by_key(|own| own.locked_until);
@@ -208,14 +210,11 @@ impl Engine {
         }
         let name = lock_name(guard, &line.rule.name, &self.seals.pseudonym(line.key));
         let start = format!("{}\n", until.as_micros());
-        {
-            let known = self.locks.lock();
-            match known.at(&name) {
-                // The lock was recorded when the attempt began.
-                Some(value) if value.starts_with(start.as_bytes()) => return,
-                None if known.len() >= MOST => return,
-                _ => {}
-            }
+        match self.locks.at(&name) {
+            // The lock was recorded when the attempt began.
+            Some(value) if value.starts_with(start.as_bytes()) => return,
+            None if self.locks.len() >= MOST => return,
+            _ => {}
         }
         let receipt = Receipt {
             ticket: ticket::next(),
@@ -230,16 +229,16 @@ impl Engine {
             return;
         };
         let edit = Edit::put(name, format!("{start}{sealed}")).until(Some(until));
-        if let Err(error) = self.change_records(Namespace::Locks, &[edit]).await {
+        if let Err(error) = self.records.change(&self.locks, &[edit]).await {
             tracing::warn!(component = "guard", %error, "a lock could not be recorded");
         }
     }
 
     async fn remove_lock(&self, name: &str) -> Result<(), Fault> {
-        let Some(value) = self.locks.lock().at(name).map(<[u8]>::to_vec) else { return Ok(()) };
+        let Some(value) = self.locks.at(name) else { return Ok(()) };
         // Another node may have recorded a new lock meanwhile. That one stays.
         let edits = [Edit::remove(name).expecting(Expect::Is(value))];
-        self.change_records(Namespace::Locks, &edits).await.map(drop).map_err(Fault::Store)
+        self.records.change(&self.locks, &edits).await.map(drop).map_err(Fault::Store)
     }
 
     /// The locks of a guard that are recorded and can be read, by name.
@@ -250,7 +249,7 @@ impl Engine {
             let ReceiptLine { rule, key, .. } = receipt.taken.into_iter().next()?;
             Some((name, Recorded { rule, key, since: receipt.at }))
         };
-        let page = self.locks.lock().page(&lock_name(guard, "", ""), after, most);
+        let page = self.locks.page(&lock_name(guard, "", ""), after, most);
         page.into_iter().filter_map(read).collect()
     }
 }

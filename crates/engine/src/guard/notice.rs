@@ -1,6 +1,5 @@
 //! Reports a lock once: to the log, the journal, the metrics, and the notification receiver.
 //!
-//!
 //! No call waits for this. Notices queue up to a fixed length. A notice that finds the queue full is dropped
 //! and counted; the log has it all the same.
 
@@ -9,9 +8,10 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tollgate_core::{Climb, Line, Origin, Timestamp, Verdict, When};
 
+use super::Guards;
 use super::mark::tells;
-use crate::engine::{Engine, Snapshot};
 use crate::journal::Entry;
+use crate::live_config::Snapshot;
 use crate::meter::GuardMeters;
 
 /// A ladder that was climbed to a step that locks or notifies.
@@ -21,7 +21,7 @@ pub struct Notice {
     pub guard: Arc<str>,
     /// The rule whose ladder it is.
     pub rule: Arc<str>,
-    /// The key, in clear. Only for the notification itself: operators see it as [`Engine::shown_key`] shows
+    /// The key, in clear. Only for the notification itself: operators see it as [`Observer::shown_key`](crate::Observer::shown_key) shows
     /// it.
     pub key: String,
     /// The fields that form the key, with their values.
@@ -53,7 +53,7 @@ impl Notice {
     }
 }
 
-impl Engine {
+impl Guards {
     /// Receives all notices from now on, with a queue of this length. There is one receiver: the last.
     pub fn take_notices(&self, most: usize) -> mpsc::Receiver<Notice> {
         let (sender, receiver) = mpsc::channel(most);
@@ -62,7 +62,7 @@ impl Engine {
     }
 
     /// The metrics of guards.
-    pub fn guard_meters(&self) -> &GuardMeters {
+    pub fn meters(&self) -> &GuardMeters {
         &self.watch.meters
     }
 
@@ -70,7 +70,7 @@ impl Engine {
     pub(super) fn tell_notice(&self, notice: &Notice, pinned: &Snapshot) {
         let Notice { guard, rule, failures, .. } = notice;
         let Some(own) = pinned.policies.rule(rule) else { return };
-        let key = self.shown_key(own, &notice.key);
+        let key = self.observer.shown_key(own, &notice.key);
         let lasts = notice.locked_until.map(|until| until.since(notice.at));
         match lasts {
             Some(lasts) => {
@@ -80,7 +80,7 @@ impl Engine {
             None => tracing::warn!(component = "guard", %guard, %rule, key = &*key, failures, "attacked"),
         }
         let policy = pinned.policies.guard(guard).map_or(guard, |guard| &guard.policy);
-        self.journal.write(Entry {
+        self.observer.journal.write(Entry {
             at: notice.at,
             policy: policy.to_string(),
             verdict: Verdict::Deny,
@@ -93,6 +93,8 @@ impl Engine {
             cost: 0,
             retry: lasts.map_or(When::Now, When::After),
             code: own.code.clone(),
+            observed: Vec::new(),
+            token: None,
             banned: None,
             locked: Some(lasts.unwrap_or_default()),
         });

@@ -165,7 +165,7 @@ impl Chore {
         order: HoldsOrder<'_>,
     ) -> Result<Option<HoldsReport>, Gone> {
         let counter = Counter { plan: self.plans.of(home), key: &self.site.key };
-        match engine.order_at(home, &counter, order).await {
+        match engine.counters.order_at(home, &counter, order).await {
             Ok(report) => Ok(Some(report)),
             Err(error) if error.is_passing() => Err(Gone),
             // A key that is damaged or full has none of our holds.

@@ -99,19 +99,22 @@ impl Inbox {
                 let plan = current.map_or(plan, |rule| rule.plan_at(key));
                 let (counter, ids) = (store::Counter { plan, key }, [&*kept.id]);
                 // Ready at once in this process; what is damaged or gone holds nothing.
-                let _ =
-                    at_first_poll(self.engine.order_at(kept.home, &counter, HoldsOrder::ReleaseMany(&ids)));
+                let _ = at_first_poll(self.engine.counters.order_at(
+                    kept.home,
+                    &counter,
+                    HoldsOrder::ReleaseMany(&ids),
+                ));
             }
         }
         // A hold taken here may meanwhile be in the shared store.
-        if told && (!here || self.engine.is_shared()) {
+        if told && (!here || self.engine.counters.are_shared()) {
             self.stirred.notify_one();
         }
     }
 
     /// Whether the holds of a lease are released as soon as it is dropped.
     pub(super) fn releases_here(&self, kept: &Kept) -> bool {
-        self.engine.releases_at_once(kept.home)
+        self.engine.counters.release_at_once(kept.home)
     }
 
     /// Marks a lease as dropped. Returns whether a release is still to be done: none is if the lease was

@@ -10,7 +10,7 @@ use tollgate_core::{Plan, Span, Timestamp};
 
 use super::chore::{ByHome, Chore, Done, Held};
 use super::inbox::{Kept, KeptSite, Letters};
-use crate::engine::Snapshot;
+use crate::live_config::Snapshot;
 use crate::receipt::Home;
 
 /// All leases.

@@ -5,13 +5,12 @@ use std::sync::Arc;
 
 use tollgate_core::grammar::GrammarError;
 use tollgate_core::policy::nearest;
-use tollgate_core::versioned_map::{Changes, Edit, Namespace};
+use tollgate_core::versioned_map::{Edit, Namespace};
 use tollgate_core::{Author, Listing, Span, Stance, StoreError, Target, Timestamp};
 
 use super::book::name_of;
 use super::record;
-use crate::engine::Engine;
-use crate::followed::Entries;
+use crate::lists::LiveLists;
 
 /// The most entries that may be set at run time.
 pub const MOST_SET: usize = Namespace::Lists.most_entries();
@@ -57,27 +56,27 @@ pub enum ListFault {
     Store(StoreError),
 }
 
-impl Engine {
+impl LiveLists {
     /// Parses the target of an entry, by the kinds of its fields.
     pub fn target(&self, text: &str) -> Result<Target, GrammarError> {
-        Target::parse(text, &self.live_lists.book.lock().kinds)
+        Target::parse(text, &self.book.lock().kinds)
     }
 
-    /// As [`Engine::target`], from fields and their values.
+    /// As [`LiveLists::target`], from fields and their values.
     pub fn target_of<'f>(
         &self,
         fields: impl IntoIterator<Item = (&'f str, &'f str)>,
     ) -> Result<Target, GrammarError> {
-        Target::of_fields(fields, &self.live_lists.book.lock().kinds)
+        Target::of_fields(fields, &self.book.lock().kinds)
     }
 
     /// Sets entries. Each replaces the entry set for the same target. They take effect now, survive restarts,
     /// and reach every node within a second.
-    pub async fn list(&self, wishes: Vec<Wish>) -> Result<Vec<Arc<Listing>>, ListFault> {
+    pub async fn put(&self, wishes: Vec<Wish>) -> Result<Vec<Arc<Listing>>, ListFault> {
         for wish in &wishes {
             self.check_fields(&wish.target)?;
         }
-        let now = self.store_time();
+        let now = self.counters.time();
         let listings: Vec<Arc<Listing>> =
             wishes.into_iter().map(|wish| Arc::new(wish.granted(now))).collect();
         self.set(listings.clone()).await?;
@@ -85,33 +84,33 @@ impl Engine {
     }
 
     /// Removes the entry set for a target; a configured entry stays. Returns whether one was set.
-    pub async fn unlist(&self, target: &Target) -> Result<bool, ListFault> {
-        let found = self.live_lists.book.lock().find(target).is_some();
+    pub async fn remove(&self, target: &Target) -> Result<bool, ListFault> {
+        let found = self.book.lock().find(target).is_some();
         self.change_lists(&[Edit::remove(target.to_string())]).await?;
         Ok(found)
     }
 
     /// The entries that `keep` selects, in the order of their targets, after the target `after`; a few more
     /// than `most` if the last ones have the same target. Ended entries are left out.
-    pub fn listings(
+    pub fn page(
         &self,
         after: Option<&str>,
         most: usize,
         mut keep: impl FnMut(&Listing) -> bool,
     ) -> Vec<Arc<Listing>> {
-        let now = self.store_time();
-        self.live_lists.book.lock().page(after, most, |listing| listing.is_live(now) && keep(listing))
+        let now = self.counters.time();
+        self.book.lock().page(after, most, |listing| listing.is_live(now) && keep(listing))
     }
 
     /// How many more entries may be set.
     pub(crate) fn room(&self) -> usize {
-        MOST_SET.saturating_sub(self.live_lists.book.lock().size())
+        MOST_SET.saturating_sub(self.book.lock().size())
     }
 
     /// Sets entries as they are.
     pub(crate) async fn set(&self, listings: Vec<Arc<Listing>>) -> Result<(), ListFault> {
         {
-            let book = self.live_lists.book.lock();
+            let book = self.book.lock();
             if book.size() + book.new_among(&listings) > MOST_SET {
                 return Err(ListFault::Full);
             }
@@ -126,7 +125,7 @@ impl Engine {
     /// Whether an attempt may ever have these fields, and operators may read them.
     fn check_fields(&self, target: &Target) -> Result<(), ListFault> {
         let Target::Values(values) = target else { return Ok(()) };
-        let pinned = self.pin();
+        let pinned = self.counters.pin();
         let rules = pinned.policies.rules();
         let known = || rules.iter().flat_map(|rule| rule.by.iter()).map(|field| &*field.name);
         for (field, _) in values {
@@ -144,25 +143,12 @@ impl Engine {
 
     /// Changes the records of the lists.
     async fn change_lists(&self, edits: &[Edit]) -> Result<(), ListFault> {
-        match self.change_records(Namespace::Lists, edits).await {
+        match self.records.change(self, edits).await {
             Ok(_) => Ok(()),
             // Other nodes set the last entries.
             Err(error) if error == Namespace::Lists.full() => Err(ListFault::Full),
             Err(error) => Err(ListFault::Store(error)),
         }
-    }
-
-    /// Applies changes of the lists' records.
-    pub(crate) fn follow_lists(&self, known: Option<u64>, changes: &Changes) -> Entries {
-        let mut book = self.live_lists.book.lock();
-        let (lists, entries) = book.follow(known, changes, &self.live_lists.in_force.load());
-        if let Some(lists) = lists {
-            self.live_lists.put_in_force(lists, &book);
-        }
-        if let Some(shared) = &self.shared {
-            shared.condition.note_unreadable(book.take_unreadable());
-        }
-        entries
     }
 }
 

@@ -8,12 +8,13 @@ use tollgate_core::{Policies, Policy};
 
 use super::striped::Striped;
 use super::{Labels, PolicyMeter};
+use crate::rates::Outcomes;
 
 /// How many policies have counters of their own, besides the configured ones.
 pub(super) const MOST_NAMED: usize = 1_000;
 
 /// Stands for the policies and the rules that have no counters of their own. No name contains parentheses.
-pub(super) static OTHER: LazyLock<Arc<str>> = LazyLock::new(|| "(other)".into());
+pub(crate) static OTHER: LazyLock<Arc<str>> = LazyLock::new(|| "(other)".into());
 
 /// The outcomes of a decision that names a rule, in the order of [`PolicyMeter::rules`].
 const OUTCOMES: [&str; 4] = ["deny", "wait", "defer", "observe"];
@@ -27,7 +28,7 @@ pub(super) struct Tallies {
 #[derive(Default)]
 struct Tally {
     allow: Arc<Striped>,
-    barred: Arc<Striped>,
+    blocked: Arc<Striped>,
     by_rule: BTreeMap<Arc<str>, [Arc<Striped>; OUTCOMES.len()]>,
 }
 
@@ -54,7 +55,7 @@ impl Tallies {
     pub(super) fn counts(&self) -> Vec<(Labels, u64)> {
         let mut counts = Vec::new();
         for (policy, tally) in &self.by_policy {
-            for (outcome, counter) in [("allow", &tally.allow), ("barred", &tally.barred)] {
+            for (outcome, counter) in [("allow", &tally.allow), ("blocked", &tally.blocked)] {
                 counts.push(([Arc::clone(policy), "".into(), outcome.into()], counter.total()));
             }
             for (rule, counters) in &tally.by_rule {
@@ -66,12 +67,38 @@ impl Tallies {
         counts.sort();
         counts
     }
+
+    /// The outcomes of each policy, in the order of [`crate::rates::Rates::OUTCOMES`].
+    pub(super) fn policy_totals(&self) -> Vec<(Arc<str>, Outcomes)> {
+        let totals = self.by_policy.iter().map(|(policy, tally)| {
+            let mut outcomes = [tally.allow.total(), tally.blocked.total(), 0, 0, 0, 0];
+            for counters in tally.by_rule.values() {
+                for (sum, counter) in outcomes[2..].iter_mut().zip(counters) {
+                    *sum += counter.total();
+                }
+            }
+            (Arc::clone(policy), outcomes)
+        });
+        totals.collect()
+    }
+
+    /// The outcomes of each rule in all policies.
+    pub(super) fn rule_totals(&self) -> BTreeMap<Arc<str>, [u64; OUTCOMES.len()]> {
+        let mut totals = BTreeMap::<_, [u64; OUTCOMES.len()]>::new();
+        for (rule, counters) in self.by_policy.values().flat_map(|tally| &tally.by_rule) {
+            let sums = totals.entry(Arc::clone(rule)).or_default();
+            for (sum, counter) in sums.iter_mut().zip(counters) {
+                *sum += counter.total();
+            }
+        }
+        totals
+    }
 }
 
 impl Tally {
     fn meter<'n>(&mut self, rules: impl Iterator<Item = &'n Arc<str>>) -> PolicyMeter {
         let rules = rules.map(|rule| self.by_rule.entry(Arc::clone(rule)).or_default().clone()).collect();
-        PolicyMeter { allow: Arc::clone(&self.allow), barred: Arc::clone(&self.barred), rules }
+        PolicyMeter { allow: Arc::clone(&self.allow), blocked: Arc::clone(&self.blocked), rules }
     }
 }
 

@@ -11,7 +11,8 @@ use super::queues::{Finding, Job, Settled};
 use super::scheduler::Scheduler;
 use super::timetable::{Rest, TICK};
 use super::unclaimed::Unclaimed;
-use crate::engine::{Fault, Manner, Snapshot};
+use crate::engine::{Fault, Manner};
+use crate::live_config::Snapshot;
 
 /// How many attempts the driver decides before it lets other tasks run.
 const BATCH: usize = 64;
@@ -151,7 +152,7 @@ impl Scheduler {
             (Settled::Leaves(waiter), Ok(decision)) => {
                 let engine = &self.engine;
                 let waited = (now - waiter.arrived).into();
-                let unclaimed = Unclaimed::new(self, &waiter.ask, decision);
+                let unclaimed = Unclaimed::new(self, decision);
                 waiter.listener.hear(if decision.allowed() {
                     Notification::Passed { engine, decision, waited, unclaimed }
                 } else {
@@ -163,7 +164,7 @@ impl Scheduler {
                 waiter.listener.hear(Notification::TooLate { waited, wait, bound });
             }
             // The caller gave up during the decision. Dropping `Unclaimed` refunds the attempt.
-            (Settled::Gone, Ok(decision)) => drop(Unclaimed::new(self, &job.ask, decision)),
+            (Settled::Gone, Ok(decision)) => drop(Unclaimed::new(self, decision)),
             (Settled::Gone, Err(_)) | (Settled::Waits | Settled::WaitsOn, _) => {}
         }
     }

@@ -75,7 +75,7 @@ pub(super) fn denied<T>(
     let line = decision.denied_by();
     let refusal = Refusal {
         rule: line.map(|line| Arc::clone(&line.rule.name)),
-        key: line.map(|line| engine.shown_key(line.rule, line.key).into_owned()),
+        key: line.map(|line| engine.observer.shown_key(line.rule, line.key).into_owned()),
         retry: decision.retry,
     };
     Unpaced::Denied { refusal, seen: see(engine, decision) }

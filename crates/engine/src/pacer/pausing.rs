@@ -52,7 +52,7 @@ impl Pacer {
     /// Pauses a scope for a span: on this node from now on, and within a second on every node that shares the
     /// store. A longer pause in effect is not shortened.
     pub async fn pause(&self, scope: Scope<'_>, span: Span) -> Result<(), PauseFault> {
-        self.scheduler.engine.pause(scope.into(), span).await
+        self.scheduler.engine.pauses.pause(scope.into(), span).await
     }
 
     /// Ends every pause of a scope, here at once and within a second on every other node. After an error the
@@ -72,7 +72,7 @@ impl Pacer {
         let scopes = self.scopes_of(policy, fields).map_err(PauseFault::Mistake)?;
         let keys = scopes.iter().filter(|scope| matches!(scope, Stopped::Key { .. })).count();
         for scope in scopes {
-            self.scheduler.engine.pause(scope, span).await?;
+            self.scheduler.engine.pauses.pause(scope, span).await?;
         }
         Ok(keys)
     }
@@ -90,7 +90,7 @@ impl Pacer {
                     Stopped::Policy(_) => None,
                     Stopped::Key { rule, key } => {
                         let rule = rule_of(policy, rule).expect("the scope concerns the policy");
-                        Some((rule.name.to_string(), engine.shown_key(rule, key).into_owned()))
+                        Some((rule.name.to_string(), engine.observer.shown_key(rule, key).into_owned()))
                     }
                 };
                 let left: Span = (pause.until - now).into();
@@ -137,7 +137,7 @@ impl Pacer {
     }
 
     async fn resume_all(&self, scopes: &[Stopped]) -> Result<(), StoreError> {
-        let resumed = self.scheduler.engine.resume(scopes).await;
+        let resumed = self.scheduler.engine.pauses.resume(scopes).await;
         let mut board = self.scheduler.board.lock();
         let now = Instant::now();
         self.scheduler.follow(&mut board, now);

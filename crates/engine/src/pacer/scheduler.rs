@@ -19,7 +19,8 @@ use super::notifications::{self, Caller, CallerResult};
 use super::queues::{Bounds, Expiry, Newcomer, Place, Queues, Seat, TurnedAway};
 use super::timetable::Rest;
 use crate::admit::at_first_poll;
-use crate::engine::{Engine, Fault, Manner, Snapshot};
+use crate::engine::{Engine, Fault, Manner};
+use crate::live_config::Snapshot;
 use crate::meter::{PacedMeter, PacerMeters};
 use crate::owned_attempt::OwnedAttempt;
 use crate::pauses::Stopped;
@@ -83,9 +84,9 @@ impl Scheduler {
     pub(super) fn new(engine: Arc<Engine>, options: PacerOptions, runtime: Option<Handle>) -> Self {
         let most_asking = options.most_asking.max(1);
         // An in-process store answers before a second decision could begin.
-        let most_width = if engine.answers_at_once() { 1 } else { most_asking };
+        let most_width = if engine.counters.answer_at_once() { 1 } else { most_asking };
         let PacerOptions { most_waiting, most_per_key, .. } = options;
-        let most_rest = if engine.is_shared() { REST_SHARED } else { REST_ALONE };
+        let most_rest = if engine.counters.are_shared() { REST_SHARED } else { REST_ALONE };
         let queues = Queues::new(Bounds { most_waiting, most_per_key, most_width, most_rest });
         let board = Board {
             queues,
@@ -271,7 +272,7 @@ impl Scheduler {
             board.queues.free_all();
         }
         let pauses = &self.engine.pauses;
-        if board.pauses != pauses.version() {
+        if board.pauses != pauses.generation() {
             let mut paused = ById::default();
             board.pauses = pauses.each(|pause| {
                 let wait_key = match &pause.scope {

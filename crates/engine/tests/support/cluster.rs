@@ -222,7 +222,7 @@ impl Node {
         self.advance(Span::from_secs(1));
         self.tend();
         for _ in 1..Breaker::PROBES {
-            if self.engine.health() != Health::Up {
+            if self.engine.counters.health() != Health::Up {
                 self.advance(Span::from_millis(250));
                 self.tend();
             }
@@ -231,7 +231,7 @@ impl Node {
 
     /// The number of decisions made without the store for a reason.
     pub(crate) fn degraded(&self, policy: &str, reason: Reason) -> u64 {
-        let all = self.engine.store_meters().unwrap().degraded();
+        let all = self.engine.counters.store_meters().unwrap().degraded();
         let own = all.into_iter().filter(|(name, why, _)| **name == *policy && *why == reason);
         own.map(|(_, _, count)| count).sum()
     }

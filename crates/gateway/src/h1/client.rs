@@ -25,7 +25,7 @@ const LINGER: Duration = Duration::from_secs(1);
 /// How long, and how many bytes, it may go on sending. Many clients send a whole body before they read the
 /// response that refuses it, and report a broken connection if they cannot.
 const LONGEST_LINGER: Duration = Duration::from_secs(5);
-const MOST_LINGERED: u64 = 32 << 20;
+const MOST_LINGERED: u64 = 128 << 20;
 /// How many unwanted bytes of a body are read so that the connection can be reused.
 const MOST_SKIPPED: u64 = 64 * 1024;
 

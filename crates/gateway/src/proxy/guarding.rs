@@ -13,7 +13,7 @@ use tollgate_core::{Line, Origin, Policy, When};
 use tollgate_engine::guard::{Begun, Ending, FinishFault};
 use tollgate_engine::{Engine, Lease, Leases, Snapshot};
 use tollgate_web::Problem;
-use tollgate_web::facts::{Asked, Pairs};
+use tollgate_web::facts::{Asked, Facts, Pairs};
 
 use super::ahead::{Ahead, Unread};
 use super::limits::{Admitted, refusal};
@@ -125,7 +125,7 @@ async fn finish(engine: Arc<Engine>, ticket: String, ending: Ending) {
     let mut pauses = AGAIN.into_iter();
     loop {
         let pinned = Guard::into_inner(engine.pin());
-        let ended = engine.finish_guarded(&pinned, &ticket, ending).await;
+        let ended = engine.guards.finish(&pinned, &ticket, ending).await;
         drop(pinned);
         match (ended, pauses.next()) {
             (Err(FinishFault::Store(_)), Some(pause)) => tokio::time::sleep(pause).await,
@@ -200,7 +200,7 @@ impl Case<'_> {
             return Ok(Weighed::Begun(Guarded::uncounted(guard), None));
         }
         self.check_site(guard)?;
-        let wanted = engine.wanted();
+        let wanted = engine.lists.wanted();
         let listed = wanted.as_deref().map_or(&[][..], |wanted| wanted);
         let found = pinned.policies.find_guard(&guard.name).map_err(|mistake| self.mistaken(mistake))?;
         let policy = pinned.policies.find(&found.policy).map_err(|mistake| self.mistaken(mistake))?;
@@ -221,6 +221,7 @@ impl Case<'_> {
         let facts = self.facts(&known, Some(&body));
         let mut asked = Asked::default();
         facts.ask_beside(policy, listed, &guard.fields, &mut asked)?;
+        Facts { headers: self.request.headers(), ..facts }.check_method()?;
         let pairs = asked.pairs();
         self.check_complete(guard, policy, &pairs)?;
         let id = self.id_for(policy);

@@ -122,7 +122,7 @@ impl Case<'_> {
     fn admit(&self, note: &mut Note<'_>) -> Result<Asking, Problem> {
         let admissions = &self.downstream.worker.shared.admissions;
         let pinned = admissions.pin();
-        let wanted = admissions.engine.wanted();
+        let wanted = admissions.engine.lists.wanted();
         let listed = wanted.as_deref().map_or(&[][..], |wanted| wanted);
         let mut policy = policy_of(&pinned, self.route());
         if matches!(policy, Some(Err(_))) {
@@ -222,8 +222,8 @@ impl Case<'_> {
             let asked = self.facts(&known, None);
             let asked = asked.ask_alone(listed, self.aliases())?;
             let engine = &self.downstream.worker.shared.admissions.engine;
-            if let Some(blocked) = engine.bars(&asked.pairs()) {
-                note.decided = Some(Decided::new(words::origin(Origin::Barred)));
+            if let Some(blocked) = engine.blocks(&asked.pairs()) {
+                note.decided = Some(Decided::new(words::origin(Origin::Blocked)));
                 let correlation = self.correlation().settled();
                 let listing = blocked.note(correlation.text().unwrap_or_default());
                 return Ok(Limited::Refused(Box::new(self.answer(&Problem::banned(&listing), &correlation))));

@@ -36,6 +36,8 @@ pub(crate) struct CounterEdit {
 /// The row of a counter, to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HeaderRow {
+    /// Whether the counter has a row with these limits, whose entries are where they were.
+    pub(crate) is_known: bool,
     pub(crate) limits: String,
     pub(crate) used: Vec<Option<i64>>,
     pub(crate) marks: Vec<i64>,
@@ -55,6 +57,7 @@ impl Counter {
         let mut edit = CounterEdit { clamp: self.clamp, ..CounterEdit::default() };
         self.edit_holds(&mut edit);
         let mut row = HeaderRow {
+            is_known: false,
             limits: heading(plan),
             used: Vec::with_capacity(self.states.len()),
             marks: Vec::with_capacity(self.states.len()),
@@ -92,6 +95,7 @@ impl Counter {
         row.numbers = [self.seq, self.count_holds(&edit), oldest.max(dead), newest];
         if let Some(header) = &self.loaded.header {
             edit.drop_below = self.drops(header, &row);
+            row.is_known = row.limits == header.limits && row.logs == header.logs;
             edit.header = (!row.is(header)).then_some(row);
         } else {
             edit.header = Some(row);
@@ -167,10 +171,9 @@ impl CounterEdit {
 
 impl HeaderRow {
     fn is(&self, header: &Header) -> bool {
-        self.limits == header.limits
+        self.is_known
             && self.used == header.used
             && self.marks == header.marks
-            && self.logs == header.logs
             && self.numbers == [header.seq, header.holds, header.oldest, header.newest]
     }
 }

@@ -1,12 +1,12 @@
 //! What was read. A row that is not what was written damages its own counter, and no other.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::Arc;
 
+use data_encoding::HEXLOWER;
 use tokio_postgres::Row;
 use tokio_postgres::types::FromSql;
-use tollgate_core::limit::{Entry, Hold, Limit};
-use tollgate_core::{Plan, StoreError, Timestamp};
+use tollgate_core::limit::{Entry, Hold};
+use tollgate_core::{StoreError, Timestamp};
 
 use super::Wants;
 use crate::codec::{Garbled, moment_of, natural, ticket_of};
@@ -31,7 +31,6 @@ pub(crate) struct Scene {
 /// What the rows of a statement are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    Counters,
     Entries,
     Holds,
     HoldBounds,
@@ -46,15 +45,38 @@ const AGED: i64 = 2;
 const PREFIX: i64 = 3;
 
 impl Scene {
-    pub(super) fn empty() -> Self {
-        Self {
-            now: Timestamp::ZERO,
+    /// Reads the lines that the server answers once it has the locks: the time and the locks that others have, then
+    /// the counters.
+    ///
+    /// # Errors
+    ///
+    /// If the first line is not what the server writes.
+    pub(super) fn read_counters(lines: &[String], wants: &Wants) -> Result<Self, StoreError> {
+        let first = lines.first().and_then(|line| line.split_once(' '));
+        let parse = |(now, taken): (&str, &str)| {
+            let now = moment_of(now.parse().map_err(|_| Garbled)?)?;
+            Ok::<_, Garbled>((now, numbers_in(taken)?.into_iter().flatten().collect()))
+        };
+        let (now, taken) = first.ok_or(Garbled).and_then(parse).map_err(|_| damaged("the server's time"))?;
+        let mut scene = Self {
+            now,
+            taken,
             counters: HashMap::new(),
-            taken: HashSet::new(),
             damaged: HashSet::new(),
             spent: BTreeSet::new(),
             forgotten: HashMap::new(),
+        };
+        for line in &lines[1..] {
+            let Some((id, rest)) = line.split_once(' ') else { continue };
+            let mut bytes = CounterId::default();
+            if id.len() == 2 * bytes.len()
+                && HEXLOWER.decode_mut(id.as_bytes(), &mut bytes).is_ok()
+                && scene.read_header(bytes, rest, wants).is_err()
+            {
+                scene.damaged.insert(bytes);
+            }
         }
+        Ok(scene)
     }
 
     /// Reads the rows of a statement.
@@ -62,16 +84,9 @@ impl Scene {
     /// # Errors
     ///
     /// If rows are damaged that belong to no counter.
-    pub(super) fn read(&mut self, kind: Kind, rows: &[Row], wants: &Wants) -> Result<(), StoreError> {
+    pub(super) fn read(&mut self, kind: Kind, rows: &[Row]) -> Result<(), StoreError> {
         for row in rows {
             match kind {
-                Kind::Counters => {
-                    self.now = cell(row, 0).and_then(moment_of).map_err(|_| damaged("the server's time"))?;
-                    if let (Ok(None), Ok(taken)) = (cell::<Option<&[u8]>>(row, 1), cell::<Vec<i64>>(row, 3)) {
-                        self.taken.extend(taken);
-                    }
-                    self.read_counter_row(row, 1, |scene, id, row| scene.read_header(id, row, wants));
-                }
                 Kind::Entries => self.read_counter_row(row, 0, Self::read_entry),
                 Kind::Holds => self.read_counter_row(row, 0, Self::read_hold),
                 Kind::HoldBounds => self.read_counter_row(row, 0, Self::read_bounds),
@@ -102,22 +117,16 @@ impl Scene {
         }
     }
 
-    fn read_header(&mut self, id: CounterId, row: &Row, wants: &Wants) -> Result<(), Garbled> {
-        let header = Header {
-            limits: cell(row, 2)?,
-            used: cell(row, 3)?,
-            marks: cell(row, 4)?,
-            logs: cell(row, 5)?,
-            seq: cell(row, 6)?,
-            holds: cell(row, 7)?,
-            oldest: cell(row, 8)?,
-            newest: cell(row, 9)?,
-        };
+    fn read_header(&mut self, id: CounterId, line: &str, wants: &Wants) -> Result<(), Garbled> {
+        let mut cells = line.splitn(8, ' ');
+        let mut next = || cells.next().ok_or(Garbled);
+        let (used, marks, logs) = (numbers_in(next()?)?, numbers_in(next()?)?, numbers_in(next()?)?);
+        let mut number = || next()?.parse().map_err(|_| Garbled);
+        let [seq, holds, oldest, newest] = [number()?, number()?, number()?, number()?];
+        let marks = marks.into_iter().collect::<Option<_>>().ok_or(Garbled)?;
+        let header = Header { limits: next()?.to_owned(), used, marks, logs, seq, holds, oldest, newest };
         let want = wants.counters.get(&id).ok_or(Garbled)?;
-        let texts = header.limits.split(", ").filter(|text| !text.is_empty());
-        let limits: Result<Vec<Limit>, _> = texts.map(str::parse).collect();
-        let plan = Plan::new(Arc::from(&*want.name.rule), limits.map_err(|_| Garbled)?);
-        let plan = plan.map_err(|_| Garbled)?;
+        let plan = want.plan_written(&header.limits)?;
         let count = plan.limits().len();
         if [header.used.len(), header.marks.len(), header.logs.len()] != [count; 3] || header.seq < 0 {
             return Err(Garbled);
@@ -179,6 +188,16 @@ impl Scene {
 
 fn cell<'r, T: FromSql<'r>>(row: &'r Row, index: usize) -> Result<T, Garbled> {
     row.try_get(index).map_err(|_| Garbled)
+}
+
+/// The numbers of an array, as the server writes it.
+fn numbers_in(text: &str) -> Result<Vec<Option<i64>>, Garbled> {
+    let inside = text.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).ok_or(Garbled)?;
+    let number = |text: &str| match text {
+        "NULL" => Ok(None),
+        digits => digits.parse().map(Some).map_err(|_| Garbled),
+    };
+    inside.split(',').filter(|_| !inside.is_empty()).map(number).collect()
 }
 
 fn id_of(row: &Row, index: usize) -> Option<CounterId> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tollgate_core::limit::Limit;
 use tollgate_core::{Plan, Span, Ticket, Timestamp};
 
-use crate::codec::{Kept, column};
+use crate::codec::{Garbled, Kept, column};
 use crate::counter::holds::{FEW, MANY};
 use crate::counter::{Loaded, Rows};
 use crate::name::{CounterId, Name};
@@ -79,6 +79,17 @@ impl Want {
     /// Whether a limit of the counter's row goes on under one of the plans.
     pub(crate) fn keeps(&self, limit: &Limit) -> bool {
         self.limits().any(|other| other.identity() == limit.identity())
+    }
+
+    /// The limits that are written like this. They are most often those that the counter is settled under.
+    pub(super) fn plan_written(&self, text: &str) -> Result<Arc<Plan>, Garbled> {
+        let texts = || text.split(", ").filter(|text| !text.is_empty());
+        if let Some(plan) = self.plans.iter().find(|plan| plan.written().map(|(_, text)| text).eq(texts())) {
+            return Ok(Arc::clone(plan));
+        }
+        let limits: Result<Vec<Limit>, _> = texts().map(str::parse).collect();
+        let plan = Plan::new(Arc::from(&*self.name.rule), limits.map_err(|_| Garbled)?);
+        plan.map(Arc::new).map_err(|_| Garbled)
     }
 
     pub(crate) fn is_listed(&self) -> bool {

@@ -130,6 +130,6 @@ async fn remove(
     let params = vec![(&ids as _, Type::BYTEA_ARRAY), (&MOST_REMOVED as _, Type::INT8)];
     let rows = ask(client, None, &[Statement { sql, params }]).await?;
     let more = rows.iter().flatten().next().and_then(|row| row.try_get(1).ok()).unwrap_or(false);
-    commit(client, &[]).await?;
+    commit(client, &[], None).await?;
     Ok(more)
 }

@@ -261,7 +261,7 @@ impl ChangeSql {
             Statement { sql: &self.put_state, params: state },
             Statement { sql: &self.drop, params: vec![(&name, Type::TEXT), (&oldest, Type::INT8)] },
         ];
-        commit(client, &statements).await?;
+        commit(client, &statements, None).await?;
         Ok(held)
     }
 }

@@ -193,7 +193,7 @@ impl Sweeper {
         let row = rows.iter().flatten().next();
         let removed = row.and_then(|row| row.try_get::<_, i64>(0).ok()).unwrap_or_default();
         let more = row.and_then(|row| row.try_get(1).ok()).unwrap_or_default();
-        commit(client, &[]).await?;
+        commit(client, &[], None).await?;
         Ok((removed.cast_unsigned(), more))
     }
 

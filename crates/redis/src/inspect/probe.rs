@@ -84,7 +84,11 @@ impl<'n> Probe<'n> {
             self.settle("refund", &scripts.refund, &logs, giving, &[b"0", RULE.as_bytes()]),
             // The first of these sets an expiry on the hash; the others keep it.
             self.hash("forget", &scripts.forget, &[b"rule", b"0", LASTS_MILLIS]),
-            self.hash("change", &scripts.change, &[b"0", b"10", b"0", b"10", b"probe", b"*", b"0", b"1"]),
+            self.hash(
+                "change",
+                &scripts.change,
+                &[b"0", b"10", b"0", b"10", b"0", b"probe", b"*", b"0", b"1"],
+            ),
             self.hash("changes", &scripts.changes, &[b"0", b"10", b"-1", b"10", b"1000"]),
             self.hash("page", &scripts.page, &[b"0", b"10", b"1000"]),
         ];

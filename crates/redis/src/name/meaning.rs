@@ -88,6 +88,7 @@ fn records(name: &str) -> Option<&'static str> {
         Namespace::Pauses => "pauses of upstreams",
         Namespace::Locks => "locks of guards, sealed",
         Namespace::Accounts => "accounts of the mail relay, with sealed passwords",
+        Namespace::Nodes => "reports of the nodes, for `tollgate top --all-nodes`",
     })
 }
 

@@ -46,7 +46,9 @@ impl RedisStore {
         let keys = self.names.map(space);
         let ends = self.patience();
         let timing = self.timing(&keys[0], ends);
-        let numbers = [timing.time, MOST_CHANGES as u64, timing.deadline, space.most_entries() as u64];
+        let most = space.most_entries() as u64;
+        let idle = space.idle_after().map_or(0, |idle| idle.as_millis_ceil());
+        let numbers = [timing.time, MOST_CHANGES as u64, timing.deadline, most, idle];
         let mut words: Vec<Vec<u8>> = numbers.map(|number| number.to_string().into_bytes()).into();
         for Edit { name, expect, to } in edits {
             let expected = match expect {

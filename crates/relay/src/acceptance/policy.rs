@@ -46,7 +46,7 @@ pub(crate) async fn ask(admissions: &Admissions, question: &Question<'_>) -> Res
     let Question { policy, correlation, unsettled, fields } = *question;
     let engine = &admissions.engine;
     // Entries about fields that the policy does not use hold as well.
-    if let Some(blocked) = engine.bars(fields) {
+    if let Some(blocked) = engine.blocks(fields) {
         let listing = blocked.note(correlation);
         return Err(RefusalReason::Blocked { passing: listing.until.is_some() });
     }
@@ -54,7 +54,7 @@ pub(crate) async fn ask(admissions: &Admissions, question: &Question<'_>) -> Res
     let admitting = {
         let pinned = admissions.pin();
         let found = pinned.policies.find(policy).map_err(|mistake| misconfigured(&mistake))?;
-        let wanted = engine.wanted();
+        let wanted = engine.lists.wanted();
         let listed =
             |field: &str| wanted.iter().flat_map(|wanted| wanted.iter()).any(|name| **name == *field);
         let fields = fields_for(found, fields, listed);
@@ -72,7 +72,7 @@ pub(crate) async fn ask(admissions: &Admissions, question: &Question<'_>) -> Res
         Err(NotAdmitted::Fault(Fault::Mistake(Mistake::NoRuleApplies { .. }))) => Ok(Taken::default()),
         Err(NotAdmitted::Fault(Fault::Mistake(mistake))) => Err(misconfigured(&mistake)),
         Err(fault) => {
-            tracing::error!(component = "relay", %fault, "the store cannot decide");
+            tracing::error!(component = "relay", %fault, "the store failed, so limits cannot be checked");
             Err(RefusalReason::Outage)
         }
     }
@@ -154,7 +154,7 @@ impl<'m> Known<'m> {
 
 /// Why a decision refuses an attempt.
 fn refusal(engine: &Engine, decision: &Decision<'_>) -> RefusalReason {
-    if let Some(listing) = decision.barred() {
+    if let Some(listing) = decision.blocked() {
         return RefusalReason::Blocked { passing: listing.until.is_some() };
     }
     if matches!(decision.origin, Origin::Outage(_)) {
@@ -168,7 +168,7 @@ fn refusal(engine: &Engine, decision: &Decision<'_>) -> RefusalReason {
             (limit.to_string(), limit.per_attempt().is_some() || counts_too_many)
         }
     };
-    let shown = || engine.shown_key(line.rule, line.key).chars().take(MOST_KEY).collect();
+    let shown = || engine.observer.shown_key(line.rule, line.key).chars().take(MOST_KEY).collect();
     RefusalReason::Limited(Limited {
         rule: Arc::clone(&line.rule.name),
         key: (!line.rule.by.is_empty()).then(shown),

@@ -20,7 +20,7 @@ pub struct NotAccepted {
 pub enum RefusalReason {
     /// A limit is exceeded.
     Limited(Limited),
-    /// An entry of the blocklist bars the client.
+    /// An entry of the blocklist blocks the client.
     Blocked {
         /// Whether the entry ends by itself.
         passing: bool,
@@ -43,6 +43,8 @@ pub enum RefusalReason {
     },
     /// The text is too large, malformed or in a loop.
     Text(TextFault),
+    /// Too many messages are on their way in: together they would take too much memory.
+    NoMemory,
     /// The queue or its disk is full.
     Full,
     /// The queue failed.
@@ -62,6 +64,7 @@ impl RefusalReason {
             Self::SenderNotAllowed { .. } => "(sender)",
             Self::NoRecipients | Self::TooManyRecipients { .. } => "(recipients)",
             Self::Text(_) => "(text)",
+            Self::NoMemory => "(memory)",
             Self::Full | Self::Failed => "(queue)",
             Self::Conflict => "(idempotency)",
         }
@@ -100,12 +103,13 @@ impl fmt::Display for RefusalReason {
         match self {
             Self::Limited(limited) => limited.fmt(f),
             Self::Blocked { .. } => f.write_str("blocked"),
-            Self::Outage => f.write_str("the store cannot decide"),
+            Self::Outage => f.write_str("the store failed, so limits cannot be checked"),
             Self::Misconfigured => f.write_str("the policy of the relay cannot be used"),
             Self::SenderNotAllowed { domain } => write!(f, "the client may not send as {domain}"),
             Self::NoRecipients => f.write_str("no recipients"),
             Self::TooManyRecipients { most } => write!(f, "more than {most} recipients"),
             Self::Text(fault) => fault.fmt(f),
+            Self::NoMemory => f.write_str("too many messages come at once"),
             Self::Full => f.write_str("the queue is full"),
             Self::Failed => f.write_str("the queue failed"),
             Self::Conflict => f.write_str("another message was submitted under the same idempotency key"),

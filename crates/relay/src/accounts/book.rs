@@ -59,7 +59,7 @@ impl AccountBook {
 
     /// Follows the records until `stop` is there.
     pub async fn run(&self, stop: impl Future<Output = ()> + Send) {
-        let mut changed = self.engine.watch_account_records();
+        let mut changed = self.engine.accounts.watch();
         tokio::pin!(stop);
         loop {
             changed.mark_unchanged();
@@ -85,7 +85,7 @@ impl AccountBook {
         let mut wanted = configured.clone();
         let mut told = self.told.lock();
         let mut unusable = BTreeSet::new();
-        let records = self.engine.account_records();
+        let records = self.engine.accounts.all();
         for (record, bytes) in records.into_iter().filter(|(record, _)| !record.starts_with(PREFIX)) {
             let read = named(&record).zip(Recorded::read(&bytes));
             let problem = match read {
@@ -142,7 +142,7 @@ impl AccountBook {
     /// one is named.
     pub fn list(&self, tenant: Option<&str>, after: Option<(&str, &str)>, most: usize) -> Vec<AccountView> {
         let mut names: BTreeSet<Name> = self.configured.lock().keys().cloned().collect();
-        let records = self.engine.account_records();
+        let records = self.engine.accounts.all();
         let recorded = records.iter().filter_map(|(record, _)| named(record));
         names.extend(recorded.map(|(tenant, id)| (tenant.to_owned(), id.to_owned())));
         let wanted = |(own, id): &&Name| {
@@ -159,7 +159,7 @@ impl AccountBook {
         if let Some(account) = configured {
             return Some(self.shown(&account, Source::Configuration));
         }
-        let recorded = Recorded::read(&self.engine.account_record(&record(tenant, id))?)?;
+        let recorded = Recorded::read(&self.engine.accounts.at(&record(tenant, id))?)?;
         if let Some(account) = recorded.account(tenant, id, self.seal.as_ref()) {
             return Some(AccountView { limits: recorded.limits, ..self.shown(&account, Source::Api) });
         }
@@ -203,9 +203,9 @@ impl AccountBook {
         let (record, name) = (record(&draft.tenant, &draft.id), draft.name());
         self.refuse_configured(&draft.tenant, &draft.id)?;
         let _alone = self.changing.lock().await;
-        self.engine.refresh_account_records().await?;
+        self.engine.accounts.refresh().await?;
         for _ in 0..TRIES {
-            let before = self.engine.account_record(&record);
+            let before = self.engine.accounts.at(&record);
             match (existing, &before) {
                 (Existing::Refuse, Some(_)) => return Err(AccountFault::Exists { name }),
                 (Existing::Require, None) => return Err(AccountFault::Unknown { name }),
@@ -215,7 +215,7 @@ impl AccountBook {
             // The limits are there before the account is used, and never after.
             self.set_limits(&draft.tenant, &draft.id, after.limits.clone()).await?;
             let is_new = before.is_none();
-            if self.engine.swap_account_record(&record, before, Some(after.write())).await? {
+            if self.engine.accounts.swap(&record, before, Some(after.write())).await? {
                 self.apply();
                 // Limits may have changed though the account has not.
                 self.sender.reconsider(&draft.tenant);
@@ -230,13 +230,13 @@ impl AccountBook {
     pub async fn remove(&self, tenant: &str, id: &str) -> Result<(), AccountFault> {
         let (record, name) = (record(tenant, id), format!("{tenant}/{id}"));
         let _alone = self.changing.lock().await;
-        self.engine.refresh_account_records().await?;
+        self.engine.accounts.refresh().await?;
         for _ in 0..TRIES {
-            let Some(before) = self.engine.account_record(&record) else {
+            let Some(before) = self.engine.accounts.at(&record) else {
                 self.refuse_configured(tenant, id)?;
                 return Err(AccountFault::Unknown { name });
             };
-            if self.engine.swap_account_record(&record, Some(before), None).await? {
+            if self.engine.accounts.swap(&record, Some(before), None).await? {
                 self.apply();
                 return self.reset_limits(tenant, id).await;
             }
@@ -295,7 +295,7 @@ impl AccountBook {
 
     /// Sets the limits again that the record has, after others changed it meanwhile.
     async fn restore_limits(&self, tenant: &str, id: &str) -> Result<(), AccountFault> {
-        match self.engine.account_record(&record(tenant, id)).as_deref().and_then(Recorded::read) {
+        match self.engine.accounts.at(&record(tenant, id)).as_deref().and_then(Recorded::read) {
             Some(recorded) => self.set_limits(tenant, id, recorded.limits).await,
             None => self.reset_limits(tenant, id).await,
         }

@@ -57,7 +57,7 @@ impl fmt::Display for AccountFault {
                 write!(f, "account `{name}` is in the configuration file: change it there and reload")
             }
             Self::Exists { name } => {
-                write!(f, "there is an account `{name}` already: use PUT to replace it")
+                write!(f, "account `{name}` exists already: use PUT to replace it")
             }
             Self::Unknown { name } => write!(f, "there is no account `{name}`"),
             Self::NoKey => f.write_str(
@@ -66,7 +66,7 @@ impl fmt::Display for AccountFault {
             Self::NoRule => f.write_str(
                 "limits of an account need a rule: add `account: { by: [tenant, account], limits: unlimited }` to `rules` and `account` to the relay's `deliver` policy",
             ),
-            Self::Contended { name } => write!(f, "others are changing account `{name}` at this moment: try again"),
+            Self::Contended { name } => write!(f, "another request is changing account `{name}`: try again"),
             Self::Limits(fault) => fault.fmt(f),
             Self::Store(error) => error.fmt(f),
         }

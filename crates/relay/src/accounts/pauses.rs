@@ -91,8 +91,8 @@ impl AccountBook {
         {
             return Err(AccountFault::Unknown { name: format!("{tenant}/{id}") });
         }
-        self.engine.refresh_account_records().await?;
-        let new = self.engine.swap_account_record(&what.record(), None, Some(PAUSED.to_vec())).await?;
+        self.engine.accounts.refresh().await?;
+        let new = self.engine.accounts.swap(&what.record(), None, Some(PAUSED.to_vec())).await?;
         self.apply_pauses();
         Ok(new)
     }
@@ -100,10 +100,10 @@ impl AccountBook {
     /// Resumes something on all nodes; an account also after a failed login, on this node. Answers whether it was
     /// paused.
     pub async fn resume(&self, what: &Pausable) -> Result<bool, AccountFault> {
-        self.engine.refresh_account_records().await?;
+        self.engine.accounts.refresh().await?;
         let record = what.record();
-        let known = self.engine.account_record(&record);
-        let was = known.is_some() && self.engine.swap_account_record(&record, known, None).await?;
+        let known = self.engine.accounts.at(&record);
+        let was = known.is_some() && self.engine.accounts.swap(&record, known, None).await?;
         self.apply_pauses();
         Ok(match what {
             Pausable::Account { tenant, id } => self.sender.release_account(tenant, id) || was,
@@ -113,12 +113,12 @@ impl AccountBook {
 
     /// Whether something is paused by itself.
     pub fn is_paused(&self, what: &Pausable) -> bool {
-        self.engine.account_record(&what.record()).is_some()
+        self.engine.accounts.at(&what.record()).is_some()
     }
 
     /// Pauses what records say, and nothing else.
     pub(super) fn apply_pauses(&self) {
-        let records = self.engine.account_records();
+        let records = self.engine.accounts.all();
         let wanted: BTreeSet<Pausable> =
             records.iter().filter_map(|(name, _)| Pausable::of_record(name)).collect();
         let held = self.sender.holds().into_iter().map(Pausable::Mail);

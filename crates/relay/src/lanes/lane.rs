@@ -118,6 +118,8 @@ pub(super) struct Lane {
     pub(super) held: bool,
     /// Its entry among the timers.
     pub(super) timer: Option<Timestamp>,
+    /// Why an attempt last failed for now.
+    pub(super) last_error: Option<Arc<str>>,
 }
 
 impl Lane {
@@ -134,6 +136,7 @@ impl Lane {
             in_ring: [false; Priority::ALL.len()],
             held: false,
             timer: None,
+            last_error: None,
         }
     }
 

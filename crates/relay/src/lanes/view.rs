@@ -24,7 +24,16 @@ pub struct LaneView {
     pub sleep: Option<Sleep>,
     /// Whether an operator paused it.
     pub held: bool,
+    /// When the oldest message was accepted, among those that come next.
+    pub oldest: Option<Timestamp>,
+    /// Why an attempt last failed for now, since the lane last was empty.
+    pub last_error: Option<Arc<str>>,
 }
+
+/// How many messages of a lane are looked at to find the oldest.
+const MOST_COMPARED: usize = 100;
+/// The longest error that a lane remembers, in characters.
+const MOST_ERROR: usize = 300;
 
 impl Lanes {
     /// How many items wait or are in flight.
@@ -63,6 +72,14 @@ impl Lanes {
         levels
     }
 
+    /// Remembers why an attempt failed for now.
+    pub(crate) fn note_error(&mut self, key: &LaneKey, text: &str) {
+        let lane = self.numbers.get(key).and_then(|number| self.lanes.get_mut(number));
+        if let Some(lane) = lane {
+            lane.last_error = Some(text.chars().take(MOST_ERROR).collect::<String>().into());
+        }
+    }
+
     /// All lanes as they are.
     pub fn views(&self) -> impl Iterator<Item = LaneView> {
         self.lanes.values().map(|lane| self.view(lane))
@@ -86,6 +103,16 @@ impl Lanes {
             next_due: later.filter(|_| lane.ready.is_empty()),
             sleep,
             held: lane.held,
+            oldest: oldest(lane),
+            last_error: lane.last_error.clone(),
         }
     }
+}
+
+/// When the oldest of the messages was accepted that come next: those that are due, and those that are due first. The
+/// longest wait of a long lane is among them, since what is due comes in the order of its time.
+fn oldest(lane: &Lane) -> Option<Timestamp> {
+    let ready = lane.ready.values().take(MOST_COMPARED);
+    let later = lane.later.values().take(MOST_COMPARED).map(|(_, entry)| entry);
+    ready.chain(later).map(|entry| entry.item.message.made_at()).min()
 }

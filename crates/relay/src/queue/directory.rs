@@ -21,6 +21,17 @@ pub struct Directory {
     _lock: File,
 }
 
+/// What a directory holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Nothing: a queue can begin here.
+    Nothing,
+    /// A queue.
+    Queue,
+    /// A queue whose database is missing or empty, though the queue was used before.
+    QueueWithoutDatabase,
+}
+
 const DATABASE: &str = "queue.redb";
 const TEXTS: &str = "texts";
 const DRAFTS: &str = "drafts";
@@ -38,9 +49,18 @@ impl Directory {
     /// are removed.
     pub fn open(root: &Path) -> io::Result<Self> {
         create_directory(root, true)?;
-        let lock = lock(root)?;
+        let (lock, was_ours) = lock(root)?;
         for part in [TEXTS, DRAFTS, QUARANTINE] {
             create_directory(&root.join(part), false)?;
+        }
+        let is_lost = was_ours && matches!(content(root), Ok(Content::QueueWithoutDatabase));
+        // If texts are left of it, the queue reports them.
+        if is_lost && texts_in(&root.join(TEXTS))?.is_empty() {
+            tracing::error!(
+                component = "relay",
+                queue = %root.display(),
+                "the queue's database is missing or empty: mail that waited in it is lost"
+            );
         }
         if let Some(parent) = root.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             sync_directory(parent)?;
@@ -51,6 +71,19 @@ impl Directory {
             fs::remove_file(root.join(DRAFTS).join(draft))?;
         }
         Ok(Self { root: root.to_owned(), _lock: lock })
+    }
+
+    /// What a directory holds. Changes nothing, and fails where [`Directory::open`] or the queue would refuse it.
+    pub fn inspect(root: &Path) -> io::Result<Content> {
+        let lock = match open_regular(OpenOptions::new().read(true), &root.join(LOCK)) {
+            Ok(lock) => lock,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                refuse_occupied(root)?;
+                return Ok(Content::Nothing);
+            }
+            Err(error) => return Err(error),
+        };
+        if is_marked(&lock, root)? { content(root) } else { Ok(Content::Nothing) }
     }
 
     fn text(&self, name: &str) -> PathBuf {
@@ -160,8 +193,8 @@ fn create_directory(path: &Path, may_be_link: bool) -> io::Result<()> {
     }
 }
 
-/// Locks a directory that is ours, or that is empty and becomes ours.
-fn lock(root: &Path) -> io::Result<File> {
+/// Locks a directory that is ours, or that is empty and becomes ours. Answers too whether it was ours.
+fn lock(root: &Path) -> io::Result<(File, bool)> {
     let path = root.join(LOCK);
     let mut options = OpenOptions::new();
     options.read(true).write(true);
@@ -177,18 +210,38 @@ fn lock(root: &Path) -> io::Result<File> {
         let what = format!("{} is in use by another process", root.display());
         return Err(io::Error::new(io::ErrorKind::ResourceBusy, what));
     }
-    let mut said = Vec::new();
-    (&file).take(1 << 10).read_to_end(&mut said)?;
-    if said != MARK {
-        // A crash may have cut off the first start.
-        if !MARK.starts_with(&said) {
-            return Err(refused(&path, "was not written by tollgate"));
-        }
-        refuse_occupied(root)?;
+    let was_ours = is_marked(&file, root)?;
+    if !was_ours {
         file.write_all_at(MARK, 0)?;
         file.sync_all()?;
     }
-    Ok(file)
+    Ok((file, was_ours))
+}
+
+/// Whether a lock file says that its directory is ours. If it does not, the directory can become ours, or is refused.
+fn is_marked(lock: &File, root: &Path) -> io::Result<bool> {
+    let mut said = Vec::new();
+    lock.take(1 << 10).read_to_end(&mut said)?;
+    if said == MARK {
+        return Ok(true);
+    }
+    // A crash may have cut off the first start.
+    if !MARK.starts_with(&said) {
+        return Err(refused(&root.join(LOCK), "was not written by tollgate"));
+    }
+    refuse_occupied(root)?;
+    Ok(false)
+}
+
+/// What a directory of our own holds.
+fn content(root: &Path) -> io::Result<Content> {
+    let path = root.join(DATABASE);
+    match open_regular(OpenOptions::new().read(true), &path) {
+        Ok(file) if file.metadata()?.len() == 0 => Ok(Content::QueueWithoutDatabase),
+        Ok(file) => refuse_foreign(&file, &path).map(|()| Content::Queue),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Content::QueueWithoutDatabase),
+        Err(error) => Err(error),
+    }
 }
 
 /// Refuses a directory that holds more than a lock file.

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use redb::{Builder, Database, DatabaseError};
 
-pub use super::directory::Directory;
+pub use super::directory::{Content, Directory};
 
 /// A disk that keeps a queue.
 pub trait Disk: Send + Sync + fmt::Debug + 'static {

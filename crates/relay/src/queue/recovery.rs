@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use redb::{Database, DatabaseError, Durability, ReadableTable, StorageError};
+use redb::{Database, DatabaseError, Durability, ReadableTable, StorageError, TableHandle};
 use tokio::sync::mpsc;
 use tollgate_core::Timestamp;
 
@@ -53,6 +53,8 @@ pub enum OpenError {
         /// The version of its format.
         found: u64,
     },
+    /// It is a database of another program.
+    Foreign,
     /// The database failed.
     Database(redb::Error),
     /// The system refused.
@@ -145,6 +147,10 @@ fn is_damaged(error: &DatabaseError) -> bool {
 
 /// Answers whether the database is new.
 fn check_format(transaction: &redb::WriteTransaction) -> Result<bool, OpenError> {
+    let tables: Vec<_> = transaction.list_tables().map_err(redb::Error::from)?.collect();
+    if !tables.is_empty() && !tables.iter().any(|table| table.name() == META.name()) {
+        return Err(OpenError::Foreign);
+    }
     let mut meta = transaction.open_table(META).map_err(redb::Error::from)?;
     let found = meta.get("format").map_err(redb::Error::from)?.map(|row| row.value());
     match found {
@@ -306,6 +312,9 @@ impl fmt::Display for OpenError {
                 f,
                 "the queue has format {found}, and this version writes format {FORMAT}: use the version that wrote \
                  it, or another directory"
+            ),
+            Self::Foreign => f.write_str(
+                "the queue's database is one of another program: move it away, or name another directory",
             ),
             Self::Database(error) => write!(f, "cannot open the queue: {error}"),
             Self::Io(error) => write!(f, "cannot open the queue: {error}"),

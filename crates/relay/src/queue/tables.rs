@@ -150,7 +150,8 @@ impl<'t> Tables<'t> {
             return Ok(Err(IntakeError::Full));
         }
         if envelope.recipients.is_empty() || self.messages.get(envelope.id.0)?.is_some() {
-            let reason = format!("message {:032x} has no recipients or is there already", envelope.id.0);
+            let reason =
+                format!("message {:032x} has no recipients or is in the queue already", envelope.id.0);
             return Ok(Err(IntakeError::Failed { reason }));
         }
         if let Some(idempotency) = &envelope.idempotency {

@@ -89,7 +89,7 @@ impl Sender {
                 component = "relay",
                 id,
                 item = key.number,
-                "an item cannot be read: it is looked at when the relay starts again"
+                "a message in the queue cannot be read; the relay checks it at its next start"
             );
             return Ok(None);
         };
@@ -169,7 +169,11 @@ impl Sender {
             begun.refund().await;
             let load = job.load(account, u32::try_from(recipients.len()).unwrap_or(u32::MAX));
             let taken = self.parts.limits.take(load, self.now()).await;
-            let taken = taken.map_err(|refusal| format!("connecting took long, then: {}", refusal.reason))?;
+            let taken = taken.map_err(|refusal| {
+                format!("connecting took too long, and a limit is exceeded now: {}", refusal.reason)
+            })?;
+            let durable = taken.durable().await;
+            durable.map_err(|error| format!("the counts cannot be saved: {error}"))?;
             recipients = &recipients[..recipients.len().min(taken.recipients as usize)];
             begun = taken.begin();
         }
@@ -241,9 +245,9 @@ impl Sender {
         // Another moment may bring another account, so the earliest one counts.
         let Some((account, refusal)) = obstacles.refusals.iter().min_by_key(|(_, refusal)| refusal.until)
         else {
-            let (until, reason) = obstacles
-                .paused
-                .unwrap_or_else(|| (now + NO_ACCOUNT, "the tenant has no such account".to_owned()));
+            let (until, reason) = obstacles.paused.unwrap_or_else(|| {
+                (now + NO_ACCOUNT, "the tenant has no account for this message".to_owned())
+            });
             return End::Blocked(Sleep::new(until, Cause::Paused, reason));
         };
         let rejects = obstacles.refusals.iter().all(|(account, refusal)| {

@@ -100,7 +100,7 @@ fn last(reason: &Reason, about: &AttemptContext<'_>) -> Final {
 
 fn expire(reason: &Reason, about: &AttemptContext<'_>) -> RecipientState {
     let last = last(reason, about);
-    let reply = format!("not delivered in time; last: {}", last.reply);
+    let reply = format!("not delivered before the retries ended; last error: {}", last.reply);
     RecipientState::Failed(Final { status: "5.4.7".to_owned(), reply, remote: None, ..last })
 }
 

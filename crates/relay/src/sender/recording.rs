@@ -43,7 +43,12 @@ impl Sender {
         let sleep = Sleep::new(until, cause, reason.clone());
         if cause == Cause::Outage {
             if let Some(held_back) = self.outages.admit(now) {
-                tracing::warn!(component = "relay", reason, held_back, "limits cannot be asked: mail waits");
+                tracing::warn!(
+                    component = "relay",
+                    reason,
+                    held_back,
+                    "limits cannot be checked: mail waits"
+                );
             }
             return End::Blocked(sleep);
         }
@@ -60,11 +65,14 @@ impl Sender {
                     break End::Again { due: waiting.due, recipients: waiting.recipients };
                 }
                 Err(error) => {
-                    tracing::error!(component = "relay", %error, "a result cannot be recorded yet");
+                    tracing::error!(component = "relay", %error, "the result of a delivery cannot be saved yet; trying again every second");
                     tokio::time::sleep(AGAIN).await;
                 }
             }
         };
+        if result.event.kind == EventKind::Failed {
+            self.lanes.lock().note_error(&job.turn.lane, &result.event.text);
+        }
         log(job, &result.event);
         self.count(job, &result);
         end

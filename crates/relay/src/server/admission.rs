@@ -55,6 +55,7 @@ fn connection_refused(refusal: &NotAccepted) -> Reply {
         | RefusalReason::NoRecipients
         | RefusalReason::TooManyRecipients { .. }
         | RefusalReason::Text(_)
+        | RefusalReason::NoMemory
         | RefusalReason::Full
         | RefusalReason::Failed
         | RefusalReason::Conflict => Reply::new(421, "4.3.0", format!("Temporary failure ({id})")),
@@ -87,6 +88,9 @@ pub(super) fn message_refused(session: &Session, refusal: &NotAccepted) -> Reply
         RefusalReason::NoRecipients => Reply::new(503, "5.5.1", "No valid recipients"),
         RefusalReason::TooManyRecipients { most } => Session::too_many_recipients(*most),
         RefusalReason::Text(fault) => session.text_refused(*fault),
+        RefusalReason::NoMemory => {
+            Reply::new(452, "4.3.1", format!("Too many messages at once; try again later ({id})"))
+        }
         RefusalReason::Full => Reply::new(452, "4.3.1", format!("Queue is full; try again later ({id})")),
         RefusalReason::Failed | RefusalReason::Conflict => {
             Reply::new(451, "4.3.0", format!("Message not stored; try again later ({id})"))

@@ -116,7 +116,12 @@ async fn begin(engine: &Engine, guard: &str, client: IpAddr, user: &str, delay: 
             }
             Ok(Attempted::Locked(seconds)) => return Guarded::Refused(LoginOutcome::Locked { seconds }),
             Err(fault) => {
-                tracing::error!(component = "relay", guard, fault, "logins cannot be guarded");
+                tracing::error!(
+                    component = "relay",
+                    guard,
+                    fault,
+                    "logins are refused: the guard cannot be used"
+                );
                 return Guarded::Refused(LoginOutcome::Unavailable);
             }
         };
@@ -177,14 +182,14 @@ async fn finish(engine: &Arc<Engine>, ticket: String, ending: Ending) {
                 return;
             }
         }
-        tracing::warn!(component = "relay", "the store was not told how a login ended");
+        tracing::warn!(component = "relay", "the outcome of a login could not be stored");
     });
 }
 
 /// Answers whether there is nothing left to tell.
 async fn try_to_finish(engine: &Engine, ticket: &str, ending: Ending) -> bool {
     let pinned = Guard::into_inner(engine.pin());
-    !matches!(engine.finish_guarded(&pinned, ticket, ending).await, Err(FinishFault::Store(_)))
+    !matches!(engine.guards.finish(&pinned, ticket, ending).await, Err(FinishFault::Store(_)))
 }
 
 #[cfg(test)]

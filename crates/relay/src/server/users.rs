@@ -161,7 +161,7 @@ impl fmt::Display for BadUsers {
         match self {
             Self::Twice { name } => write!(f, "there are two users with the name `{name}`"),
             Self::NotADomain { name, domain } => {
-                write!(f, "`{domain}` is no domain that `{name}` could send from")
+                write!(f, "user `{name}`: the sender domain `{domain}` is not a domain")
             }
         }
     }

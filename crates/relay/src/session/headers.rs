@@ -57,13 +57,16 @@ impl HeaderRewriter {
             out.extend_from_slice(piece);
             return Ok(());
         }
+        // What has come before is not searched again, except for a CR at its end: a line may come byte by byte.
+        let mut from = self.line.max(self.block.len().saturating_sub(1));
         self.block.extend_from_slice(piece);
-        while let Some(length) = memmem::find(&self.block[self.line..], b"\r\n") {
-            let line = &self.block[self.line..self.line + length];
+        while let Some(end) = memmem::find(&self.block[from..], b"\r\n").map(|at| from + at) {
+            let line = &self.block[self.line..end];
             if !continues(line, self.line) {
                 return self.write(out);
             }
-            self.line += length + 2;
+            self.line = end + 2;
+            from = self.line;
             if self.line > Self::MOST_BYTES {
                 return Err(HeaderFault::TooLarge);
             }

@@ -6,6 +6,7 @@ pub(crate) mod dns;
 pub(crate) mod forgetful;
 pub(crate) mod script;
 pub(crate) mod stand;
+pub(crate) mod watched;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -23,6 +23,7 @@ use tollgate_store::{ManualClock, MemoryStore};
 use tollgate_testbed::PATIENCE;
 
 use super::forgetful::Forgetful;
+use super::watched::Watched;
 use super::{clock, open, patient_options, plain};
 use tollgate_relay::message::MessageId;
 
@@ -62,6 +63,15 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
+    /// Over a store that a test watches.
+    pub(crate) async fn watched(self, store: &Arc<Watched>) -> Self {
+        let records = MemoryStore::new(Arc::clone(&self.clock) as Arc<dyn Clock>, 1_000);
+        let store = Arc::clone(store) as Arc<dyn Store>;
+        let parts = Parts { store, records: Arc::new(records), fallback: None };
+        let engine = Engine::start(policies(self.limited), parts).await.unwrap();
+        Self { engine: Some(Arc::new(engine)), ..self }
+    }
+
     pub(crate) fn new(limited: Limited, accounts: Vec<Account>) -> Self {
         Self {
             disk: Arc::new(Forgetful::new()),

@@ -1,7 +1,7 @@
 //! Connects the calls that want their changes saved with the writer thread.
 //!
-//! Savings are numbered. A call that changed something requests the next saving that has not begun, which
-//! cannot miss the change, and waits until it is done.
+//! Savings are numbered. A call that changed something waits for a saving that begins after the change, since that
+//! cannot miss it. It requests one if none has begun.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -11,6 +11,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
+use tollgate_core::store::SaveMark;
 use tollgate_core::{Span, StoreError};
 
 /// Statistics of saving.
@@ -77,6 +78,26 @@ impl Board {
         let state = &mut *self.state.lock();
         state.next_waiter += 1;
         Saved { board: Arc::clone(self), number: self.want(state), waiter: state.next_waiter }
+    }
+
+    /// Marks all changes so far.
+    pub(super) fn mark(&self) -> SaveMark {
+        SaveMark(self.state.lock().stats.begun)
+    }
+
+    /// Waits for a saving that began after a mark. Requests one if none has, or if it failed.
+    pub(super) fn request_since(self: &Arc<Self>, SaveMark(mark): SaveMark) -> Saved {
+        let state = &mut *self.state.lock();
+        state.next_waiter += 1;
+        let FlushStats { begun, durable, .. } = state.stats;
+        let number = if durable > mark {
+            durable
+        } else if begun > mark && begun > state.finished {
+            begun
+        } else {
+            self.want(state)
+        };
+        Saved { board: Arc::clone(self), number, waiter: state.next_waiter }
     }
 
     /// Saves all changes so far, and blocks until that is done.

@@ -44,9 +44,9 @@ pub(crate) enum Place {
 /// The result of a search for a key under a plan.
 pub(crate) enum Located {
     At(Place),
+    /// Here, but stored under another plan.
+    UnderAnotherPlan(Place),
     Vacant,
-    /// It was stored under another plan and has been moved. Places found before may be wrong now.
-    Moved,
 }
 
 impl Shard {
@@ -69,9 +69,9 @@ impl Shard {
         self.narrow.len() + self.wide.len()
     }
 
-    /// Finds a key. If it was stored under another plan, its states are converted first.
+    /// Finds a key.
     #[inline(always)]
-    pub(crate) fn locate(&mut self, key: KeyHash, plan: &Arc<Plan>, now: Timestamp) -> Located {
+    pub(crate) fn locate(&self, key: KeyHash, plan: &Arc<Plan>) -> Located {
         let place = if pack::is_probably_wide(plan) {
             self.find_wide(key).or_else(|| self.find_narrow(key))
         } else {
@@ -79,15 +79,14 @@ impl Shard {
         };
         let Some(place) = place else { return Located::Vacant };
         if self.plans.is(self.tag(place).plan(), plan) {
-            return Located::At(place);
+            Located::At(place)
+        } else {
+            Located::UnderAnotherPlan(place)
         }
-        self.move_to(key, place, plan, now);
-        Located::Moved
     }
 
-    /// Converts the states of a key to another plan.
-    #[cold]
-    fn move_to(&mut self, key: KeyHash, place: Place, plan: &Arc<Plan>, now: Timestamp) {
+    /// Converts the states of a key to another plan. Places found before may be wrong then.
+    pub(crate) fn move_to(&mut self, key: KeyHash, place: Place, plan: &Arc<Plan>, now: Timestamp) {
         let old = Arc::clone(self.plans.plan(self.tag(place).plan()));
         let tag = self.tag(place);
         let states = self.remove(place);

@@ -424,7 +424,7 @@ fn warning_as_json(warning: &Warning) -> Value {
 
 fn problems_as_json(error: &ConfigError) -> Value {
     let problems: Vec<Value> = error.problems.iter().map(problem_as_json).collect();
-    json!({ "ok": false, "problems": problems, "more": error.more })
+    json!({ "ok": false, "problems": problems, "more": error.problems.more() })
 }
 
 fn problem_as_json(problem: &Problem) -> Value {

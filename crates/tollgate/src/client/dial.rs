@@ -1,4 +1,4 @@
-//! Opens connections for requests of the program itself: webhooks, and the benchmark.
+//! Opens connections for requests of the program itself: its commands, webhooks, and the benchmark.
 
 use std::io;
 use std::sync::Arc;

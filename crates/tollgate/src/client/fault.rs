@@ -7,6 +7,7 @@ use std::time::Duration;
 use tollgate_core::Span;
 
 use super::answer::Answer;
+use super::exchange::NoResponse;
 use super::server::Server;
 use super::wire::Problem;
 
@@ -45,25 +46,12 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub(super) fn of(error: ureq::Error, server: &Server, timeout: Duration) -> Self {
-        let server = server.to_string();
-        let why = match error {
-            ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => {
-                let after = Span::from(timeout.min(super::CONNECT_TIMEOUT));
-                format!("no connection within {after}")
-            }
-            ureq::Error::Timeout(_) => return Self::TimedOut { server, after: timeout },
-            ureq::Error::Protocol(error) => {
-                return Self::Unintelligible { server, why: format!("it does not speak HTTP: {error}") };
-            }
-            ureq::Error::BodyExceedsLimit(most) => {
-                return Self::Unintelligible { server, why: format!("more than {most} bytes") };
-            }
-            ureq::Error::Io(error) => in_words(&error),
-            ureq::Error::HostNotFound => "there is no such host".to_owned(),
-            error => error.to_string(),
-        };
-        Self::Unreachable { server, why }
+    pub(super) fn of(error: NoResponse, server: &Server) -> Self {
+        let (server, why) = (server.to_string(), error.to_string());
+        match error {
+            NoResponse::Broken(_) => Self::Unreachable { server, why },
+            NoResponse::NotHttp(_) | NoResponse::TooLong => Self::Unintelligible { server, why },
+        }
     }
 }
 

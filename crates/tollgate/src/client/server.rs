@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use ureq::http::Uri;
+use hyper::Uri;
 
 /// A server's address: `http://host:port`, optionally with a path before the API's own.
 #[derive(Clone, Debug, PartialEq, Eq)]

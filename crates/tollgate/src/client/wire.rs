@@ -3,6 +3,7 @@
 
 mod guards;
 mod mail;
+mod seeing;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,6 +16,9 @@ pub use guards::{
 pub use mail::{
     Account, AccountPause, Accounts, Cancelled, Lane, Lanes, Message, MessageDetail, MessageEvent,
     MessagePart, MessageRecipient, Messages, PauseChanged, Retried,
+};
+pub use seeing::{
+    Change, Changes, KeyEverywhere, Outcomes, PolicyStatus, RulePressed, RulesPressed, Status, StoreStatus,
 };
 
 /// The decision on an attempt, allowed or not.
@@ -29,7 +33,7 @@ pub struct Decision {
     pub repeated: bool,
     /// The id of its holds.
     pub id: Option<String>,
-    /// How it was reached: `barred` by the blocklist, or otherwise.
+    /// How it was reached: `blocked` by the blocklist, or otherwise.
     pub origin: Option<String>,
     /// Why it was decided without the store, if it was; why it is blocked, if that is public.
     pub reason: Option<String>,
@@ -136,8 +140,17 @@ pub struct Counters {
     pub key: String,
     /// Whether the key has limits of its own.
     pub overridden: bool,
+    /// When they end, if they do.
+    pub override_ends: Option<OverrideEnd>,
     /// The reading of each limit.
     pub limits: Vec<LimitLine>,
+}
+
+/// When limits of a key end that were set for a time.
+#[derive(Clone, Debug, Deserialize)]
+pub struct OverrideEnd {
+    /// In how many milliseconds.
+    pub after_ms: u64,
 }
 
 /// The holds of a key.
@@ -228,8 +241,61 @@ pub struct Top {
     /// The busiest keys.
     #[serde(default)]
     pub busiest: Vec<Busy>,
+    /// The keys that observed rules would have denied.
+    #[serde(default)]
+    pub observed: Vec<Observed>,
+    /// The keys nearest to their limits.
+    #[serde(default)]
+    pub nearest: Vec<Near>,
     /// Decisions since the server started.
     pub totals: Vec<Total>,
+    /// The nodes, if all were asked for.
+    pub nodes: Option<Vec<Node>>,
+}
+
+/// A key that an observed rule would have denied.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Observed {
+    /// The rule.
+    pub rule: String,
+    /// The key.
+    pub key: String,
+    /// How often it would have been denied.
+    pub would_deny: u64,
+    /// When last.
+    pub last: String,
+}
+
+/// A key near its limit.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Near {
+    /// The rule.
+    pub rule: String,
+    /// The key.
+    pub key: String,
+    /// The limit.
+    pub limit: String,
+    /// What is used of it.
+    pub used: u64,
+    /// The most that can be used.
+    pub capacity: u64,
+    /// The used share.
+    pub share: f64,
+    /// Milliseconds until it is unused again.
+    pub reset_after_ms: Option<u64>,
+}
+
+/// A node of a shared store.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Node {
+    /// Its name.
+    pub node: String,
+    /// How many milliseconds ago it reported.
+    pub age_ms: u64,
+    /// Its decisions since it started.
+    pub decisions: u64,
+    /// Its decisions a second.
+    pub per_second: f64,
 }
 
 /// A busy key.
@@ -265,6 +331,8 @@ pub struct Total {
     pub outcome: String,
     /// The number.
     pub count: u64,
+    /// How many a second, as the nodes have measured it.
+    pub per_second: Option<f64>,
 }
 
 /// The latest decisions.
@@ -290,6 +358,11 @@ pub struct Entry {
     /// Every rule that applied, and its key.
     #[serde(default)]
     pub keys: Vec<RuleKey>,
+    /// The observed rules that would have denied it.
+    #[serde(default)]
+    pub observed: Vec<String>,
+    /// Its token.
+    pub token: Option<String>,
     /// The blocklist entry that blocked it.
     #[serde(default)]
     pub listing: Option<Ban>,
@@ -297,6 +370,48 @@ pub struct Entry {
     pub cost: u64,
     /// Milliseconds until the same attempt would be allowed.
     pub retry_after_ms: Option<u64>,
+}
+
+/// A decision by its token.
+#[derive(Clone, Debug, Deserialize)]
+pub struct DecisionDetail {
+    /// When it was made.
+    pub at: String,
+    /// The policy.
+    pub policy: String,
+    /// The verdict.
+    pub verdict: String,
+    /// The rule that decided.
+    pub rule: Option<String>,
+    /// The target of the blocklist entry that blocked it.
+    pub blocked: Option<String>,
+    /// The correlation id.
+    pub id: String,
+    /// The cost.
+    pub cost: u64,
+    /// Milliseconds until a retry, as the caller was told.
+    pub retry_after_ms: Option<u64>,
+    /// Every rule that applied.
+    pub rules: Vec<ThenAndNow>,
+    /// Whether the token had room for all of them.
+    pub complete: bool,
+}
+
+/// A rule's part in a decision, and its readings now.
+#[derive(Clone, Debug, Deserialize)]
+pub struct ThenAndNow {
+    /// The rule.
+    pub rule: String,
+    /// The key.
+    pub key: String,
+    /// Whether it only observed.
+    pub observed: bool,
+    /// Whether a limit was exceeded.
+    pub exceeded: bool,
+    /// The reading of each limit at the decision.
+    pub then: Vec<LimitLine>,
+    /// The reading of each limit now, if it is known.
+    pub now: Option<Vec<LimitLine>>,
 }
 
 /// A rule and a key.
@@ -329,6 +444,9 @@ pub struct Rule {
     /// Limits of single keys.
     #[serde(default)]
     pub overrides: BTreeMap<String, Vec<String>>,
+    /// When limits of single keys end, of those that do.
+    #[serde(default)]
+    pub override_ends: BTreeMap<String, OverrideEnd>,
     /// What happens when a limit is exceeded.
     pub on_exceed: String,
     /// Whether it is enabled.
@@ -415,6 +533,8 @@ pub struct Consumer {
     pub limits: Vec<String>,
     /// Whether they were set at run time.
     pub overridden: bool,
+    /// When they end, if they do.
+    pub override_ends: Option<OverrideEnd>,
 }
 
 /// Why the server refuses: an `application/problem+json`.

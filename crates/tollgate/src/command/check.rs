@@ -123,7 +123,7 @@ pub(super) fn put_refused(decision: &Decision, out: &mut dyn Write) -> io::Resul
 
 fn put_reason(decision: &Decision, out: &mut dyn Write) -> io::Result<()> {
     let Some(reason) = &decision.reason else { return Ok(()) };
-    let why = if is_barred(decision) { "reason" } else { "decided without the store" };
+    let why = if is_blocked(decision) { "reason" } else { "decided without the store" };
     writeln!(out, "{why}: {}", words::plain(reason))
 }
 
@@ -131,7 +131,7 @@ fn refused(decision: &Decision) -> String {
     let verdict = match decision.verdict.as_str() {
         "wait" => "told to wait",
         "defer" => "deferred",
-        _ if is_barred(decision) => "blocked",
+        _ if is_blocked(decision) => "blocked",
         _ => "denied",
     };
     let named = [&decision.denied_by, &decision.denied_key].map(|name| name.as_deref().map(words::plain));
@@ -146,7 +146,7 @@ fn refused(decision: &Decision) -> String {
     let retry = match (&decision.defer_until, decision.retry_after_ms) {
         (Some(until), _) => format!(", retry at {}", words::plain(until)),
         (None, Some(millis)) => format!(", retry in {}", words::span(millis)),
-        (None, None) if is_barred(decision) => String::new(),
+        (None, None) if is_blocked(decision) => String::new(),
         (None, None) => {
             let line = decision.rules.iter().find(|line| Some(&line.rule) == decision.denied_by.as_ref());
             let limit = line.and_then(|line| line.limit.as_deref()).map(words::plain);
@@ -157,8 +157,8 @@ fn refused(decision: &Decision) -> String {
     format!("{verdict}{by}{code}{retry}")
 }
 
-fn is_barred(decision: &Decision) -> bool {
-    decision.origin.as_deref() == Some("barred")
+fn is_blocked(decision: &Decision) -> bool {
+    decision.origin.as_deref() == Some("blocked")
 }
 
 /// The limit as text, what is left of it, and when it resets.

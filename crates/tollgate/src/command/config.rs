@@ -53,7 +53,10 @@ fn put_rule(name: &str, rule: &Rule, sheet: &mut Sheet) {
     let exceeded = rule.on_exceed.clone();
     sheet.line(tone, [format!("{name}{off}"), by, "-".to_owned(), listed_limits(&rule.limits), exceeded]);
     for (key, limits) in &rule.overrides {
-        sheet.line(tone, [String::new(), String::new(), key.clone(), listed_limits(limits), String::new()]);
+        let ends = rule.override_ends.get(key);
+        let lasts = ends.map_or_else(String::new, |end| format!(", for {}", words::span(end.after_ms)));
+        let limits = format!("{}{lasts}", listed_limits(limits));
+        sheet.line(tone, [String::new(), String::new(), key.clone(), limits, String::new()]);
     }
 }
 

@@ -5,11 +5,12 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value};
+use tollgate_core::Span;
 
 use super::limits::LimitArgs;
 use super::policies::{Listing, more};
 use super::table::{Sheet, Tone};
-use super::{Session, words};
+use super::{Session, duration, words};
 use crate::client::Path;
 use crate::client::wire::{self, Consumer, Removed};
 
@@ -46,12 +47,16 @@ struct Setting {
     id: String,
     #[command(flatten)]
     limits: LimitArgs,
+    /// How long they last; by default until they are removed
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
+    lasts: Option<Span>,
 }
 
 const EXAMPLES: &str = "\
 Examples:
   tollgate consumers set acme '100/s burst 200'
   tollgate consumers set acme --requests-per-second 100 --burst-size 200     (the same)
+  tollgate consumers set acme 1000/hour --for 1d
   tollgate consumers list
   tollgate consumers unset acme
 
@@ -70,10 +75,13 @@ impl Consumers {
                 let answer = session.client.get(&one(id))?;
                 session.show(&answer, put)?;
             }
-            Action::Set(Setting { id, limits }) => {
+            Action::Set(Setting { id, limits, lasts }) => {
                 limits.must_be_there()?;
                 let mut body = Map::new();
                 limits.put(&mut body);
+                if let Some(lasts) = lasts {
+                    body.insert("for".to_owned(), lasts.to_string().into());
+                }
                 let answer = session.client.put(&one(id), &Value::Object(body))?;
                 session.show(&answer, put)?;
             }
@@ -98,14 +106,21 @@ fn one(id: &str) -> Path {
 }
 
 fn put(consumer: &Consumer, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "{}: {}", words::plain(&consumer.id), words::plain(&consumer.limits.join(", ")))
+    writeln!(out, "{}: {}", words::plain(&consumer.id), words::plain(&limits(consumer)))
+}
+
+/// Its limits, and how long they still last if they end.
+fn limits(consumer: &Consumer) -> String {
+    let ends = consumer.override_ends.as_ref();
+    let lasts = ends.map_or_else(String::new, |end| format!(", for {}", words::span(end.after_ms)));
+    format!("{}{lasts}", consumer.limits.join(", "))
 }
 
 fn put_all(page: &wire::Consumers, out: &mut dyn Write) -> io::Result<()> {
     let mut sheet = Sheet::new(&["consumer", "limits", "set by"]);
     for consumer in &page.consumers {
         let by = if consumer.overridden { "the API" } else { "the configuration" };
-        sheet.line(Tone::Normal, [consumer.id.clone(), consumer.limits.join(", "), by.to_owned()]);
+        sheet.line(Tone::Normal, [consumer.id.clone(), limits(consumer), by.to_owned()]);
     }
     if sheet.is_empty() {
         return writeln!(out, "no consumer has limits of its own");

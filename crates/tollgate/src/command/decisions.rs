@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 
 use super::table::{Sheet, Tone, or_dash};
-use super::{Session, words};
+use super::{Format, Session, words};
 use crate::client::Path;
-use crate::client::wire::Journal;
+use crate::client::wire::{DecisionDetail, Entry, Journal, LimitLine};
 
 /// How much of the journal is shown.
 #[derive(Args, Clone, Debug)]
@@ -26,13 +26,19 @@ pub struct Decisions {
     /// Show only decisions about this key of any rule, as shown here and in denials
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
-    /// Show only the decision with this correlation id, with every key and the blocklist entry
+    /// Show only the decision with this correlation id, token or link, and what every rule read then and now
     #[arg(long, value_name = "ID")]
     id: Option<String>,
+    /// Show only decisions that this rule, which observes, would have denied
+    #[arg(long, value_name = "RULE")]
+    observed: Option<String>,
     /// Show only this verdict
     #[arg(long, value_enum)]
     verdict: Option<Verdict>,
 }
+
+/// The longest correlation id, in bytes.
+const LONGEST_ID: usize = 128;
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Verdict {
@@ -58,6 +64,8 @@ Examples:
   tollgate decisions --limit 20
   tollgate decisions --verdict deny --key 203.0.113.7
   tollgate decisions --id 85ed10dc0dad8686
+  tollgate decisions --id https://ops.example.com/decisions/EAbG…
+  tollgate decisions --observed new_limit
   tollgate decisions --policy api --json | jq -r '.decisions[].rule'
 
 The newest decision comes first. In a flood the server records only a part of its decisions.
@@ -65,6 +73,11 @@ Exit codes: 0 shown, 2 an error.";
 
 impl Decisions {
     pub(super) fn run(&self, session: &mut Session<'_>) -> anyhow::Result<ExitCode> {
+        if let Some(token) = self.id.as_deref().and_then(token_in) {
+            let answer = session.client.get(&Path::new(&["decisions", token]))?;
+            session.show(&answer, put_detail)?;
+            return Ok(ExitCode::SUCCESS);
+        }
         let limit = self.limit.to_string();
         let members = [
             ("limit", Some(limit.as_str())),
@@ -72,20 +85,23 @@ impl Decisions {
             ("rule", self.rule.as_deref()),
             ("key", self.key.as_deref()),
             ("id", self.id.as_deref()),
+            ("observed", self.observed.as_deref()),
             ("verdict", self.verdict.map(Verdict::name)),
         ];
         let members = members.into_iter().filter_map(|(name, value)| Some((name, value?)));
         let answer = session.client.get(&Path::new(&["decisions"]).with_query(members))?;
         let none = if self.filters() { "no such decisions" } else { "no decisions yet" };
-        session.show(&answer, |journal, out| {
-            put(journal, none, out)?;
-            if self.id.is_some() { put_reasons(journal, out) } else { Ok(()) }
-        })?;
+        let journal: Journal = session.show(&answer, |journal, out| put(journal, none, out))?;
+        if self.id.is_some() && session.format == Format::Words {
+            for entry in &journal.decisions {
+                show_entry(session, entry)?;
+            }
+        }
         Ok(ExitCode::SUCCESS)
     }
 
     fn filters(&self) -> bool {
-        let texts = [&self.policy, &self.rule, &self.key, &self.id];
+        let texts = [&self.policy, &self.rule, &self.key, &self.id, &self.observed];
         texts.into_iter().any(Option::is_some) || self.verdict.is_some()
     }
 }
@@ -98,29 +114,92 @@ fn put(journal: &Journal, none: &str, out: &mut dyn Write) -> io::Result<()> {
     for entry in &journal.decisions {
         let tone = if entry.verdict == "allow" { Tone::Normal } else { Tone::Bad };
         let retry = or_dash(entry.retry_after_ms.map(words::span));
-        let [rule, key] = [&entry.rule, &entry.key].map(|text| or_dash(text.clone()));
+        let observed =
+            (!entry.observed.is_empty()).then(|| format!("{} (observed)", entry.observed.join(", ")));
+        let (rule, key) = (or_dash(entry.rule.clone().or(observed)), or_dash(key_of(entry)));
         let [at, policy, verdict] = [&entry.at, &entry.policy, &entry.verdict].map(Clone::clone);
         sheet.line(tone, [at, policy, verdict, rule, key, words::number(entry.cost), retry]);
     }
     write!(out, "{sheet}")
 }
 
-/// Prints the reasons of each decision: its rules and keys, or the blocklist entry.
-fn put_reasons(journal: &Journal, out: &mut dyn Write) -> io::Result<()> {
-    for entry in &journal.decisions {
-        writeln!(out)?;
-        if let Some(listing) = &entry.listing {
-            let [target, author, reason] =
-                [&listing.target, &listing.author, &listing.reason].map(|text| words::plain(text));
-            let until = listing.until.as_deref();
-            let until =
-                until.map_or("permanently".to_owned(), |until| format!("until {}", words::plain(until)));
-            let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-            writeln!(out, "blocked by the entry {target}, set by {author}, {until}{why}")?;
+/// The key that an entry is about: that of the rule that decided, or that would have.
+fn key_of(entry: &Entry) -> Option<String> {
+    let observed = entry.observed.first().filter(|_| entry.rule.is_none());
+    let own = observed.and_then(|rule| entry.keys.iter().find(|key| key.rule == *rule));
+    own.map(|own| own.key.clone()).or_else(|| entry.key.clone())
+}
+
+/// The token in a text: a token, or a link that ends with one. No correlation id is as long as a token.
+fn token_in(text: &str) -> Option<&str> {
+    let is_token = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    text.rsplit(|c| !is_token(c)).next().filter(|token| token.len() > LONGEST_ID)
+}
+
+/// Prints the reasons of a decision: the blocklist entry, its rules and keys, and their readings.
+fn show_entry(session: &mut Session<'_>, entry: &Entry) -> anyhow::Result<()> {
+    let mut text = b"\n".to_vec();
+    if let Some(listing) = &entry.listing {
+        let [target, author, reason] =
+            [&listing.target, &listing.author, &listing.reason].map(|text| words::plain(text));
+        let until = listing.until.as_deref();
+        let until = until.map_or("permanently".to_owned(), |until| format!("until {}", words::plain(until)));
+        let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+        writeln!(text, "blocked by the entry {target}, set by {author}, {until}{why}")?;
+    }
+    for key in &entry.keys {
+        writeln!(text, "key of {}: {}", words::plain(&key.rule), words::plain(&key.key))?;
+    }
+    session.say(&text)?;
+    if let Some(token) = &entry.token {
+        let answer = session.client.get(&Path::new(&["decisions", token]))?;
+        session.show(&answer, put_readings)?;
+    }
+    Ok(())
+}
+
+/// Prints a decision that was found by its token.
+fn put_detail(decision: &DecisionDetail, out: &mut dyn Write) -> io::Result<()> {
+    let named = decision.rules.iter().find(|rule| Some(&rule.rule) == decision.rule.as_ref());
+    let key = named.map(|rule| rule.key.clone()).or_else(|| decision.blocked.clone());
+    let mut sheet = Sheet::new(&["at", "policy", "verdict", "rule", "key", ">cost", ">retry in"]);
+    let tone = if decision.verdict == "allow" { Tone::Normal } else { Tone::Bad };
+    let [at, policy, verdict] = [&decision.at, &decision.policy, &decision.verdict].map(Clone::clone);
+    let retry = or_dash(decision.retry_after_ms.map(words::span));
+    let (rule, cost) = (or_dash(decision.rule.clone()), words::number(decision.cost));
+    sheet.line(tone, [at, policy, verdict, rule, or_dash(key), cost, retry]);
+    write!(out, "{sheet}")?;
+    writeln!(out, "\ncorrelation id {}", words::plain(&decision.id))?;
+    if let Some(target) = &decision.blocked {
+        writeln!(out, "blocked by the entry {}", words::plain(target))?;
+    }
+    for rule in &decision.rules {
+        writeln!(out, "key of {}: {}", words::plain(&rule.rule), words::plain(&rule.key))?;
+    }
+    put_readings(decision, out)
+}
+
+/// Prints what every rule read then, and what it reads now.
+fn put_readings(decision: &DecisionDetail, out: &mut dyn Write) -> io::Result<()> {
+    let mut sheet = Sheet::new(&["rule", "limit", ">left then", ">left now", ">resets in"]);
+    for rule in &decision.rules {
+        let name = if rule.observed { format!("{} (observed)", rule.rule) } else { rule.rule.clone() };
+        for then in &rule.then {
+            let now = rule.now.as_ref().and_then(|now| now.iter().find(|now| now.limit == then.limit));
+            let tone = if rule.exceeded && then.retry_after_ms.is_some() { Tone::Bad } else { Tone::Normal };
+            let left = |limit: &LimitLine| {
+                format!("{} of {}", words::number(limit.remaining), words::number(limit.capacity))
+            };
+            let resets =
+                or_dash(now.and_then(|now| now.reset_after_ms).filter(|ms| *ms > 0).map(words::span));
+            sheet.line(tone, [name.clone(), then.limit.clone(), left(then), or_dash(now.map(left)), resets]);
         }
-        for key in &entry.keys {
-            writeln!(out, "key of {}: {}", words::plain(&key.rule), words::plain(&key.key))?;
-        }
+    }
+    if !sheet.is_empty() {
+        write!(out, "\n{sheet}")?;
+    }
+    if !decision.complete {
+        writeln!(out, "the token had no room for all rules")?;
     }
     Ok(())
 }

@@ -155,8 +155,8 @@ fn put_begun(begun: &Begun, out: &mut dyn Write) -> io::Result<()> {
         begun.denied_by.as_deref().map_or_else(String::new, |rule| format!(" by {}", words::plain(rule)));
     if begun.allowed {
         writeln!(out, "allowed{}", asked(&begun.advice))?;
-    } else if begun.origin.as_deref() == Some("barred") {
-        writeln!(out, "barred")?;
+    } else if begun.origin.as_deref() == Some("blocked") {
+        writeln!(out, "blocked")?;
     } else {
         writeln!(out, "denied{by}{}", asked(&begun.advice))?;
     }

@@ -1,4 +1,4 @@
-//! `tollgate peek`: the counters of one key.
+//! `tollgate peek`: the counters of one key, at one rule or at all.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -11,29 +11,29 @@ use tollgate_redis::{CounterPart, NameMeaning};
 use super::table::{Sheet, Tone, or_dash};
 use super::{Format, Session, check, words};
 use crate::client::Path;
-use crate::client::wire::Counters;
+use crate::client::wire::{Counters, KeyEverywhere};
 use crate::printable;
 
 /// A key whose counters are shown.
 #[derive(Args, Clone, Debug)]
 #[command(
     after_help = EXAMPLES,
-    override_usage = "tollgate peek [OPTIONS] <RULE> <KEY>\n       tollgate peek [OPTIONS] --redis-key <NAME>"
+    override_usage = "tollgate peek [OPTIONS] [RULE] <KEY>\n       tollgate peek [OPTIONS] --redis-key <NAME>"
 )]
 pub struct Peek {
-    /// The rule
-    #[arg(required_unless_present = "redis_key", requires = "key")]
-    rule: Option<String>,
-    /// The key; the rule's own name for a rule without key
-    key: Option<String>,
+    /// The rule, if not all rules that it can be a key of; then the key. The key of a rule without key is
+    /// the rule's own name
+    #[arg(value_name = "KEY", required_unless_present = "redis_key", num_args = 1..=2)]
+    about: Vec<String>,
     /// Explain a key in Redis by its name, and show its counts
-    #[arg(long, value_name = "NAME", conflicts_with = "rule")]
+    #[arg(long, value_name = "NAME", conflicts_with = "about")]
     redis_key: Option<String>,
 }
 
 const EXAMPLES: &str = "\
 Examples:
   tollgate peek sender user@example.com
+  tollgate peek user@example.com         (at every rule)
   tollgate peek global global
   tollgate peek login ada,10.0.0.1       (a key of two fields)
   tollgate peek --redis-key 'tollgate:{login:ada,10.0.0.1}'
@@ -42,12 +42,16 @@ Nothing is charged. Exit codes: 0 shown, 2 an error.";
 
 impl Peek {
     pub(super) fn run(&self, session: &mut Session<'_>) -> anyhow::Result<ExitCode> {
-        match (&self.rule, &self.key, &self.redis_key) {
-            (Some(rule), Some(key), None) => {
+        match (self.about.as_slice(), &self.redis_key) {
+            ([rule, key], None) => {
                 let answer = session.client.get(&Path::new(&["counters", rule, key]))?;
                 session.show(&answer, put)?;
             }
-            (_, _, name) => explain(name.as_deref().unwrap_or_default(), session)?,
+            ([key], None) => {
+                let answer = session.client.get(&Path::new(&["keys", key]))?;
+                session.show(&answer, put_all)?;
+            }
+            (_, name) => explain(name.as_deref().unwrap_or_default(), session)?,
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -117,9 +121,30 @@ fn kept(part: &CounterPart) -> String {
     }
 }
 
+/// Prints the counters of a key at every rule.
+fn put_all(key: &KeyEverywhere, out: &mut dyn Write) -> io::Result<()> {
+    if key.rules.is_empty() {
+        return writeln!(out, "no rule has keys like this");
+    }
+    for (index, counters) in key.rules.iter().enumerate() {
+        if index > 0 {
+            writeln!(out)?;
+        }
+        put(counters, out)?;
+    }
+    match key.left_out {
+        0 => Ok(()),
+        more => writeln!(out, "\n{more} more rules are left out"),
+    }
+}
+
 /// Prints the counters of a key.
 pub(super) fn put(counters: &Counters, out: &mut dyn Write) -> io::Result<()> {
-    let own = if counters.overridden { ", which has limits of its own" } else { "" };
+    let own = match &counters.override_ends {
+        Some(end) => format!(", which has limits of its own for another {}", words::span(end.after_ms)),
+        None if counters.overridden => ", which has limits of its own".to_owned(),
+        None => String::new(),
+    };
     writeln!(out, "{} {}{own}", words::plain(&counters.rule), words::plain(&counters.key))?;
     if counters.limits.is_empty() {
         return writeln!(out, "unlimited");

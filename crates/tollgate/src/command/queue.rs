@@ -247,18 +247,18 @@ fn put(detail: &MessageDetail, out: &mut dyn Write) -> io::Result<()> {
 /// The lanes as a table.
 pub(crate) fn lanes_in_words(lanes: &[Lane]) -> Sheet {
     let mut sheet =
-        Sheet::unfolded(&["tenant", "domain", ">waiting", ">in flight", "sleeps until", "because"]);
+        Sheet::unfolded(&["tenant", "domain", ">waiting", ">in flight", "oldest", "sleeps until", "because"]);
     for lane in lanes {
         let because = match (&lane.cause, &lane.reason) {
             _ if lane.held => "an operator paused it".to_owned(),
             (Some(cause), Some(reason)) => format!("{cause}: {reason}"),
-            _ => "-".to_owned(),
+            _ => or_dash(lane.last_error.as_ref().map(|error| format!("last error: {error}"))),
         };
         let [waiting, in_flight] = [lane.waiting, lane.in_flight].map(words::number);
-        let until = or_dash(lane.sleeps_until.clone());
+        let [oldest, until] = [&lane.oldest, &lane.sleeps_until].map(|time| or_dash(time.clone()));
         sheet.line(
             Tone::Normal,
-            [lane.tenant.clone(), lane.domain.clone(), waiting, in_flight, until, because],
+            [lane.tenant.clone(), lane.domain.clone(), waiting, in_flight, oldest, until, because],
         );
     }
     sheet

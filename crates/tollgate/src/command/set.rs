@@ -4,9 +4,10 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::json;
+use tollgate_core::Span;
 
 use super::limits::limit;
-use super::{Session, peek, words};
+use super::{Session, duration, peek, words};
 use crate::client::Path;
 use crate::client::wire::Removed;
 
@@ -21,6 +22,9 @@ pub struct Set {
     /// The limits of this key, instead of the rule's
     #[arg(value_name = "LIMIT", required_unless_present = "unset", conflicts_with = "unset", value_parser = limit)]
     limits: Vec<String>,
+    /// How long they last; by default until they are removed
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration, conflicts_with = "unset")]
+    lasts: Option<Span>,
     /// Remove the override, so that the rule's limits apply again
     #[arg(long)]
     unset: bool,
@@ -29,12 +33,14 @@ pub struct Set {
 const EXAMPLES: &str = "\
 Examples:
   tollgate set sender user@example.com 2000/hour 20000/day
+  tollgate set sender user@example.com 200/min --for 1d
   tollgate set orders /checkout,10.0.0.1 '10/s burst 50'
   tollgate set domain example.com unlimited
   tollgate set sender user@example.com --unset
 
-An override takes effect at once. It overrides the configuration file until it is removed. The store keeps
-it across restarts, unless it is `memory`. Exit codes: 0 set or removed, 2 an error.";
+An override takes effect at once. It overrides the configuration file until it is removed, or for the time
+that --for says; what was counted stays counted. The store keeps it across restarts, unless it is `memory`.
+Exit codes: 0 set or removed, 2 an error.";
 
 impl Set {
     pub(super) fn run(&self, session: &mut Session<'_>) -> anyhow::Result<ExitCode> {
@@ -42,7 +48,11 @@ impl Set {
             return self.remove(session);
         }
         let path = Path::new(&["counters", &self.rule, &self.key]);
-        let answer = session.client.put(&path, &json!({ "limits": self.limits }))?;
+        let mut body = json!({ "limits": self.limits });
+        if let Some(lasts) = self.lasts {
+            body["for"] = lasts.to_string().into();
+        }
+        let answer = session.client.put(&path, &body)?;
         session.show(&answer, peek::put)?;
         Ok(ExitCode::SUCCESS)
     }

@@ -325,7 +325,11 @@ impl<'de> MapAccess<'de> for Entries<'_> {
             let empty = matches!(entry.node.value, Value::Null) && entry_after(self.all, entry).is_some();
             if empty && mistake.at.as_ref().is_none_or(|at| *at == path) {
                 mistake.message.push_str("; are its settings the lines below, to be indented further?");
-            } else if self.path.keys().count() == 1 && env_typos::is_section(&entry.key) {
+            } else if self.path.keys().count() == 1
+                && env_typos::is_section(&entry.key)
+                // Deeper inside, the entry is not one of the section of that name.
+                && mistake.at.as_ref().is_none_or(|at| at.keys().count() <= 3)
+            {
                 mistake.suspect(Some(&format!("the section `{}`, to be indented less", entry.key)));
             }
             mistake.at(|| path)

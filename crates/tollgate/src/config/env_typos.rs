@@ -21,7 +21,7 @@ const PREFIX: &str = "TOLLGATE_";
 const NAMED: [&str; 4] = ["RULES", "POLICIES", "FIELDS", "GUARDS"];
 
 /// All other sections.
-const SECTIONS: [&str; 14] = [
+const SECTIONS: [&str; 15] = [
     "ENABLED",
     "LISTEN",
     "KEYS",
@@ -30,6 +30,7 @@ const SECTIONS: [&str; 14] = [
     "DRAIN",
     "CLIENTS",
     "ANSWERS",
+    "DENIALS",
     "GATEWAY",
     "POSTFIX",
     "RELAY",

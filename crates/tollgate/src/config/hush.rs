@@ -13,7 +13,12 @@ pub(super) fn hides(path: &Path) -> bool {
     let keys: Vec<&str> = path.keys().collect();
     matches!(
         *keys,
-        ["keys", ..] | ["clients", "api_keys" | "tokens", ..] | ["relay", "users" | "accounts", ..]
+        ["keys", ..]
+            | ["clients", "api_keys" | "tokens", ..]
+            | ["relay", "users" | "accounts", ..]
+            | ["databases"]
+            | ["databases", _]
+            | ["guards", _, "webhook", ..]
     ) || keys.last().is_some_and(|key| {
         ENDINGS.iter().any(|end| key.ends_with(end)) || matches!(*key, "token" | "secret" | "password")
     })

@@ -1,21 +1,20 @@
 //! The errors of a configuration: each with its position, the written value and the remedy.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
 use tollgate_core::grammar::GrammarError;
 
 use super::Warning;
-use super::tree::{Node, Path, Place, SyntaxError};
+use super::tree::{Node, Path, Place, Problems, SyntaxError};
 use crate::printable::{plain, plain_in_place};
 
 /// An invalid configuration. Its author's fault; nothing was started or changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
-    /// The errors in the order in which they were found; never empty.
-    pub problems: Vec<Problem>,
-    /// How many more were found; an endless list would not help.
-    pub more: usize,
+    /// What is wrong; never empty.
+    pub problems: Problems<Problem>,
 }
 
 /// One error.
@@ -34,14 +33,9 @@ pub struct Problem {
 /// The errors found so far in one tree.
 pub(super) struct Findings<'t> {
     tree: &'t Node,
-    problems: Vec<Problem>,
-    more: usize,
-    warnings: Vec<Warning>,
-    more_warnings: usize,
+    problems: Problems<Problem>,
+    warnings: Problems<Warning>,
 }
-
-/// How many errors are listed, and how many warnings.
-const MOST_LISTED: usize = 50;
 
 impl ConfigError {
     /// The error for a whole file.
@@ -59,7 +53,7 @@ impl Problem {
 
 impl<'t> Findings<'t> {
     pub(super) fn new(tree: &'t Node) -> Self {
-        Self { tree, problems: Vec::new(), more: 0, warnings: Vec::new(), more_warnings: 0 }
+        Self { tree, problems: Problems::default(), warnings: Problems::default() }
     }
 
     /// Reports an error in the value at `path`.
@@ -86,36 +80,33 @@ impl<'t> Findings<'t> {
 
     /// Warns about a value that is valid but may not be intended.
     pub(super) fn warn(&mut self, path: &Path, message: &str, remedy: &str) {
-        if self.warnings.len() < MOST_LISTED {
+        self.warnings.add(|| {
             let message = format!("{}: {path}: {message}", self.tree.place_at(path));
-            self.warnings.push(Warning { policy: None, message, remedy: remedy.to_owned() });
-        } else {
-            self.more_warnings += 1;
-        }
+            Warning { policy: None, message, remedy: remedy.to_owned() }
+        });
     }
 
     /// The warnings so far.
     pub(super) fn warnings(&mut self) -> Vec<Warning> {
-        if let (Some(last), 1..) = (self.warnings.last_mut(), self.more_warnings) {
-            last.message.push_str(&format!("; {} more values have such warnings", self.more_warnings));
+        let found = std::mem::take(&mut self.warnings);
+        let more = found.more();
+        let mut warnings: Vec<Warning> = found.into_iter().collect();
+        if let (Some(last), 1..) = (warnings.last_mut(), more) {
+            last.message.push_str(&format!("; {more} more values have such warnings"));
         }
-        std::mem::take(&mut self.warnings)
+        warnings
     }
 
     /// Finding a position takes time in proportion to the tree, so only listed errors get one.
     fn report(&mut self, problem: impl FnOnce(&Node) -> Problem) {
-        if self.problems.len() < MOST_LISTED {
-            self.problems.push(problem(self.tree));
-        } else {
-            self.more += 1;
-        }
+        self.problems.add(|| problem(self.tree));
     }
 
     /// Returns `made` if there is no error, otherwise all errors.
     pub(super) fn conclude<T>(self, made: Option<T>) -> Result<T, ConfigError> {
         match made {
             Some(made) if self.problems.is_empty() => Ok(made),
-            _ => Err(ConfigError { problems: self.problems, more: self.more }),
+            _ => Err(ConfigError { problems: self.problems }),
         }
     }
 }
@@ -143,13 +134,23 @@ pub(super) fn listed<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
     quoted.join(", ")
 }
 
-/// A user's text, shortened and on one line.
+/// A user's text, shortened and on one line. A login in an address is not shown.
 pub(super) fn shown(text: &str) -> String {
+    let text = &*without_login(text);
     let mut out: String = text.chars().take(64).flat_map(char::escape_debug).collect();
     if text.chars().nth(64).is_some() {
         out.push('…');
     }
     out
+}
+
+/// A text without the user and the password of an address, as in `redis://user:password@host`.
+fn without_login(text: &str) -> Cow<'_, str> {
+    let login = text.split_once("://").and_then(|(scheme, rest)| Some((scheme, rest.rsplit_once('@')?.1)));
+    match login {
+        Some((scheme, host)) => format!("{scheme}://***@{host}").into(),
+        None => text.into(),
+    }
 }
 
 impl From<SyntaxError> for ConfigError {
@@ -161,32 +162,19 @@ impl From<SyntaxError> for ConfigError {
 impl From<Vec<SyntaxError>> for ConfigError {
     fn from(errors: Vec<SyntaxError>) -> Self {
         let problem = |error: SyntaxError| Problem::new(error.place, String::new(), error.message);
-        errors.into_iter().map(problem).collect::<Vec<_>>().into()
+        Self { problems: errors.into_iter().map(problem).collect() }
     }
 }
 
 impl From<Problem> for ConfigError {
     fn from(problem: Problem) -> Self {
-        vec![problem].into()
-    }
-}
-
-impl From<Vec<Problem>> for ConfigError {
-    fn from(problems: Vec<Problem>) -> Self {
-        Self { problems, more: 0 }
+        Self { problems: [problem].into_iter().collect() }
     }
 }
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, problem) in self.problems.iter().enumerate() {
-            let newline = if index == 0 { "" } else { "\n" };
-            write!(f, "{newline}{problem}")?;
-        }
-        match self.more {
-            0 => Ok(()),
-            more => write!(f, "\nand {more} more"),
-        }
+        self.problems.fmt(f)
     }
 }
 

@@ -52,6 +52,8 @@ pub(super) struct Written {
     pub(super) drain: Option<String>,
     /// How the gateway and forward-auth identify clients.
     pub(super) clients: Option<clients::Clients>,
+    /// What denials over HTTP say about their decisions.
+    pub(super) denials: Option<Denials>,
     /// How the gateway and forward-auth answer.
     pub(super) answers: Option<clients::Answers>,
     /// The reverse proxy.
@@ -132,6 +134,17 @@ pub(super) enum Role {
     Check,
     Read,
     Admin,
+}
+
+/// What denials over HTTP say about their decisions.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a table, as in `{ token: true }`")]
+pub(super) struct Denials {
+    /// Whether the body of a denial has a sealed token of its decision, as `decision`; by default false.
+    pub(super) token: Option<bool>,
+    /// Instead of that, a link with the token in place of `{token}`, as `decision_url`.
+    #[schemars(example = &"https://ops.example.com/decisions/{token}")]
+    pub(super) link: Option<String>,
 }
 
 /// The log.

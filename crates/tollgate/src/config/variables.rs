@@ -10,7 +10,7 @@ use tollgate_core::policy::nearest;
 
 use super::ELSEWHERE;
 use super::problem::{ConfigError, Problem, hint, shown};
-use super::tree::{Entry, Node, Path, Place, Value, yaml};
+use super::tree::{Entry, Node, Path, Place, Problems, Value, yaml};
 
 const PREFIX: &str = "TOLLGATE__";
 
@@ -23,13 +23,13 @@ pub(super) fn apply(tree: &mut Node, environment: &HashMap<String, String>) -> R
     let mut variables: Vec<_> = environment.iter().filter(|(name, _)| name.starts_with(PREFIX)).collect();
     // In sorted order, a variable for a section comes before those for its parts.
     variables.sort();
-    let mut problems = Vec::new();
+    let mut problems = Problems::default();
     let mut earlier: HashMap<String, &String> = HashMap::new();
     for (name, text) in variables {
         let place = Place::Variable { name: name.as_str().into() };
         if let Some(other) = earlier.insert(name.to_lowercase(), name) {
             let message = format!("this is the same setting as {other}: keep one of them");
-            problems.push(Problem::new(place, String::new(), message));
+            problems.add(|| Problem::new(place, String::new(), message));
             continue;
         }
         match yaml::read_variable(text, &Arc::from(name.as_str()), ELSEWHERE) {
@@ -37,12 +37,12 @@ pub(super) fn apply(tree: &mut Node, environment: &HashMap<String, String>) -> R
             Ok(node) => {
                 let segments: Vec<&str> = name[PREFIX.len()..].split("__").collect();
                 if let Err((path, message)) = put(tree, &segments, node) {
-                    problems.push(Problem::new(place, path.to_string(), message));
+                    problems.add(|| Problem::new(place, path.to_string(), message));
                 }
             }
         }
     }
-    if problems.is_empty() { Ok(()) } else { Err(problems.into()) }
+    if problems.is_empty() { Ok(()) } else { Err(ConfigError { problems }) }
 }
 
 /// Puts a node at the path of the segments, and creates missing levels.

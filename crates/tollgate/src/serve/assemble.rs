@@ -73,8 +73,11 @@ pub(crate) async fn assemble(config: &Config) -> anyhow::Result<Assembly> {
         .context("cannot read run-time changes from the store")?;
     let databases = Databases::new(&config.databases).map_err(anyhow::Error::msg);
     let databases = Arc::new(databases.context("a database of `databases` cannot be used")?);
-    let engine = Arc::new(engine.counting_rows(Arc::clone(&databases) as Arc<dyn RowSource>));
-    registry.register_collector(Box::new(engine.row_meters().clone()));
+    let mut engine = engine.counting_rows(Arc::clone(&databases) as Arc<dyn RowSource>);
+    engine.nodes.set_name(&node_name(config));
+    let engine = Arc::new(engine);
+    engine.observer.set_denial_form(config.denials.clone());
+    registry.register_collector(Box::new(engine.rows.meters.clone()));
     let leases = Arc::new(Leases::new(Arc::clone(&engine), Arc::new(SteadyClock::new())));
     // In the main runtime, so that waiting calls do not depend on the gateway's threads.
     let runtime = tokio::runtime::Handle::current();
@@ -102,6 +105,13 @@ pub(crate) async fn assemble(config: &Config) -> anyhow::Result<Assembly> {
         registry.register_collector(Box::new(admissions.leases.meters()));
     }
     Ok(Assembly { admissions, databases, registry, flush: kept.flush, gateway, pacer, relay, postfix })
+}
+
+/// The name that other nodes show: the name of the machine, and the port of the API.
+fn node_name(config: &Config) -> String {
+    let machine = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let machine = Some(machine.trim()).filter(|name| !name.is_empty()).unwrap_or("localhost");
+    format!("{machine}:{}", config.listen.http.port())
 }
 
 fn start_gateway(settings: &Settings, admissions: &Admissions) -> anyhow::Result<Arc<Gateway>> {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::bail;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::sleep;
+use tollgate_doors::Live;
 use tollgate_engine::Pacer;
 use tollgate_gateway::Gateway;
 use tollgate_postfix::PolicyServer;
@@ -30,6 +31,8 @@ pub(crate) struct EndSignals {
 /// The parts that shut down, in their order.
 pub(crate) struct Ending {
     pub(crate) pacer: Pacer,
+    /// The streams of open pages.
+    pub(crate) live: Arc<Live>,
     pub(crate) server: Server,
     pub(crate) gateway: Option<Arc<Gateway>>,
     pub(crate) relay: Option<Arc<Relay>>,
@@ -58,13 +61,14 @@ impl EndSignals {
 impl Ending {
     /// Shuts everything down. Requests in flight have `drain`, unless another signal arrives.
     pub(crate) async fn run(self, drain: Duration, signals: &mut EndSignals) -> anyhow::Result<()> {
-        let Self { pacer, server, gateway, relay, postfix, tending, notifying, flush } = self;
+        let Self { pacer, live, server, gateway, relay, postfix, tending, notifying, flush } = self;
         tracing::info!(
             component = "server",
             "shutting down: connections are closed after their next answer; a second signal ends at once"
         );
         // First of all, since waiting requests must be finished too.
         pacer.end();
+        live.end();
         let in_order = async {
             let gateway_ends = async {
                 if let Some(gateway) = &gateway {

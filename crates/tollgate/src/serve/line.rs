@@ -48,7 +48,7 @@ const MOST_AHEAD: usize = 64 * 1024;
 
 /// How long, and how many bytes, are read after the last response.
 const LINGER_TIME: Duration = Duration::from_secs(5);
-const LINGER_BYTES: usize = 32 << 20;
+const LINGER_BYTES: usize = 128 << 20;
 /// How many of these are read before other connections get a turn.
 const LINGER_TURN: usize = 256 * 1024;
 

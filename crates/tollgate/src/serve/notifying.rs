@@ -61,7 +61,7 @@ impl Notifying {
     /// Notifies webhooks of an engine's notices.
     pub(crate) fn start(engine: &Engine, told: Arc<Told>, meters: WebhookMeters) -> Self {
         let (stop, stopped) = watch::channel(false);
-        let notices = engine.take_notices(MOST_WAITING);
+        let notices = engine.guards.take_notices(MOST_WAITING);
         let task = tokio::spawn(notify(notices, told, meters, stopped));
         Self { stop, task }
     }

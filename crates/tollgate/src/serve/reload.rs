@@ -69,6 +69,7 @@ impl InForce {
         let last = std::mem::replace(policies, config.policies.clone());
         self.forward_auth.replace(forward_auth(&config));
         self.told.replace(config.webhooks);
+        self.engine.observer.set_denial_form(config.denials.clone());
         if let Err(error) = self.databases.replace(&config.databases) {
             tracing::error!(component = "rows", %error, "the old databases stay in use");
         }

@@ -5,7 +5,7 @@
 //! several lines too, and durations for other durations. Addresses in a page, such as
 //! `http://127.0.0.1:8080`, are replaced by the real ones.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+#![allow(dead_code, clippy::unwrap_used, reason = "shared by several tests, each of which uses a part")]
 
 use std::path::Path;
 use std::process::Command;
@@ -83,7 +83,7 @@ pub(crate) fn run(step: &Step, places: &Places, directory: &Path) -> Result<(), 
 /// A directory with the examples, in which a page's commands run one after the other.
 pub(crate) fn directory() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
-    for name in ["examples", "examples/import"] {
+    for name in ["examples", "examples/import", "examples/logs"] {
         let copies = directory.path().join(name);
         std::fs::create_dir(&copies).unwrap();
         for entry in std::fs::read_dir(root().join(name)).unwrap() {

@@ -74,7 +74,7 @@ impl Stand {
             Verdict::Defer { .. } => "defer",
             Verdict::Wait { .. } => "wait",
         };
-        if decision.barred().is_some() {
+        if decision.blocked().is_some() {
             return "block".to_owned();
         }
         let rule = decision.named_rule().map_or("nothing", |rule| &*rule.name);

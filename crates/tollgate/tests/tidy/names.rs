@@ -33,6 +33,7 @@ const SHARED: [(&str, &str, &[&str]); 7] = [
         &[
             "Ban",
             "Bans",
+            "Changes",
             "Consumers",
             "Holds",
             "Policies",

@@ -24,6 +24,8 @@ pub struct Refusal<'d, 'a> {
     wait: Option<Span>,
     /// The rule that determines the wait, if it is another one, and its key as it may be shown.
     retry_by: Option<(Line<'d>, Cow<'d, str>)>,
+    /// The name of the member with the decision's token or link, and its value.
+    pub(super) token: Option<(&'static str, String)>,
 }
 
 /// The constant parts of one kind of refusal.
@@ -59,15 +61,16 @@ impl<'d, 'a> Refusal<'d, 'a> {
 
     /// Collects what to write about a decision that does not allow.
     pub fn new(engine: &Engine, decision: &'d Decision<'a>) -> Self {
-        let named = decision.denied_by().map(|line| (line, engine.shown_key(line.rule, line.key)));
+        let named = decision.denied_by().map(|line| (line, engine.observer.shown_key(line.rule, line.key)));
         let kind = match decision.origin {
             Origin::Outage(_) => &OUTAGE,
-            Origin::Barred => &BANNED,
+            Origin::Blocked => &BANNED,
             Origin::Store | Origin::Local(_) | Origin::Fixed => &EXCEEDED,
         };
         let binding = named.as_ref().and_then(|(line, _)| line.binding_written());
-        let retry_by = decision.retry_by().map(|line| (line, engine.shown_key(line.rule, line.key)));
-        Self { decision, kind, named, binding, wait: decision.wait(), retry_by }
+        let retry_by = decision.retry_by().map(|line| (line, engine.observer.shown_key(line.rule, line.key)));
+        let token = engine.observer.denial_token(decision);
+        Self { decision, kind, named, binding, wait: decision.wait(), retry_by, token }
     }
 
     /// The status: 429, 503 if an outage denies, or 403 if the blocklist does.
@@ -112,7 +115,7 @@ impl<'d, 'a> Refusal<'d, 'a> {
     /// Writes the default detail: which key exceeded which limit, and when to retry. The caller has written
     /// the opening quote.
     pub(super) fn add_default_detail(&self, json: &mut Json) {
-        if self.decision.barred().is_some() {
+        if self.decision.blocked().is_some() {
             return self.add_ban(json);
         }
         let Some((line, key)) = &self.named else { return json.add("rate limit exceeded") };
@@ -191,6 +194,12 @@ impl<'d, 'a> Refusal<'d, 'a> {
             json.text(&Moment(at).to_string());
         }
         self.write_code(json);
+        if let Some((member, value)) = &self.token {
+            json.piece(",");
+            json.text(member);
+            json.piece(":");
+            json.text(value);
+        }
     }
 
     /// Writes the code of the rule that denied, and its limit.
@@ -217,7 +226,7 @@ fn add_place(line: &Line<'_>, key: &str, json: &mut Json) {
 
 /// The reason for a blocklist entry, if it is public.
 fn public_reason<'d>(decision: &'d Decision<'_>) -> Option<&'d str> {
-    decision.barred().filter(|listing| listing.told).map(|listing| &*listing.reason)
+    decision.blocked().filter(|listing| listing.told).map(|listing| &*listing.reason)
 }
 
 /// Writes how a decision was reached, as members of a JSON object.

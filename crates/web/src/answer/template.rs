@@ -23,6 +23,7 @@ pub(super) enum Blank {
     Key,
     Policy,
     CorrelationId,
+    Decision,
     Status,
     Title,
     Type,
@@ -30,7 +31,7 @@ pub(super) enum Blank {
 }
 
 /// All placeholders by name.
-const BLANKS: [(&str, Blank); 15] = [
+const BLANKS: [(&str, Blank); 16] = [
     ("retry_after", Blank::RetryAfter),
     ("limit", Blank::Limit),
     ("number", Blank::Number),
@@ -42,6 +43,7 @@ const BLANKS: [(&str, Blank); 15] = [
     ("key", Blank::Key),
     ("policy", Blank::Policy),
     ("correlation_id", Blank::CorrelationId),
+    ("decision", Blank::Decision),
     ("status", Blank::Status),
     ("title", Blank::Title),
     ("type", Blank::Type),

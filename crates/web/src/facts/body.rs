@@ -140,6 +140,18 @@ impl Body {
         account::member(query, name)
     }
 
+    /// Whether some parser could find a member of this name.
+    pub(super) fn may_have(&self, name: &str) -> Result<bool, Wrong> {
+        Ok(match self.kind {
+            BodyKind::Form => account::check_absent(utf8(&self.bytes)?, &Names::of_form(name)).is_err(),
+            BodyKind::Json => match self.find(name) {
+                Ok(found) => found != Found::Nothing,
+                Err(Wrong::Unclear(_)) => true,
+                Err(wrong) => return Err(wrong),
+            },
+        })
+    }
+
     /// Finds the value at a path in JSON.
     fn find(&self, path: &str) -> Result<Found, Wrong> {
         // Some services parse a body as a form whatever the content type says.

@@ -67,7 +67,7 @@ pub(crate) struct Refused {
     verdict: String,
     /// The policy that decided.
     policy: String,
-    /// `store`; without it `local` by the counters of this node, or `outage` by none; `barred` by the
+    /// `store`; without it `local` by the counters of this node, or `outage` by none; `blocked` by the
     /// blocklist.
     origin: String,
     /// Why it was decided without the store: `timeout`, `unreachable`, `open`, `full`, `forbidden` or
@@ -98,6 +98,12 @@ pub(crate) struct Refused {
     /// The number of its binding limit, as configured; absent if nothing was counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     limit: Option<u64>,
+    /// The token of the decision, if `denials.token` is set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    decision: Option<String>,
+    /// A link to the decision, if `denials.link` is set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    decision_url: Option<String>,
     /// The readings of every rule that applied.
     rules: Vec<RuleShown>,
 }

@@ -184,6 +184,11 @@ pub(super) struct LaneShown {
     cause: Option<&'static str>,
     /// The rule and the key, or what the server said.
     reason: Option<String>,
+    /// When the oldest message was accepted, among those that come next (RFC 3339); null if none waits.
+    #[schemars(with = "Option<String>")]
+    oldest: Option<Moment>,
+    /// Why an attempt last failed for now; null if none did since the lane was empty.
+    last_error: Option<String>,
 }
 
 /// A limit that defers a message.
@@ -359,6 +364,8 @@ impl LaneShown {
             sleeps_until: sleep.map(|sleep| Moment(sleep.until)),
             cause: sleep.map(|sleep| sleep.cause.name()),
             reason: sleep.map(|sleep| sleep.reason.clone()),
+            oldest: lane.oldest.map(Moment),
+            last_error: lane.last_error.as_deref().map(Into::into),
         }
     }
 }

@@ -42,11 +42,12 @@ fn address(member: &str, text: &str) -> Result<Address, Problem> {
 
 /// Reads a message as far as its header goes, and the envelope from the query or else from the header.
 pub(super) async fn read_head(ask: &Ask, body: &mut Body) -> Result<(Vec<u8>, Envelope), Problem> {
-    let mut head = Vec::new();
-    while !ends_header(&head) {
+    let (mut head, mut scanned) = (Vec::new(), 0);
+    while !ends_header(&head, scanned) {
+        scanned = head.len();
         let Some(piece) = incoming::next(body).await? else { break };
         head.extend_from_slice(&piece);
-        if head.len() > HeaderRewriter::MOST_BYTES && !ends_header(&head) {
+        if head.len() > HeaderRewriter::MOST_BYTES && !ends_header(&head, scanned) {
             let most = HeaderRewriter::MOST_BYTES;
             return Err(Problem::bad_request(format!(
                 "the header of the message is longer than {most} bytes"
@@ -79,7 +80,9 @@ pub(super) async fn read_head(ask: &Ask, body: &mut Body) -> Result<(Vec<u8>, En
     Ok((head, envelope))
 }
 
-/// Whether the line between header and body has come.
-fn ends_header(head: &[u8]) -> bool {
-    head.starts_with(b"\r\n") || head.windows(4).any(|bytes| bytes == b"\r\n\r\n")
+/// Whether the line between header and body has come. It had not within the first `scanned` bytes, which are not read
+/// again: a message may come byte by byte.
+fn ends_header(head: &[u8], scanned: usize) -> bool {
+    let from = scanned.saturating_sub(3);
+    head.starts_with(b"\r\n") || head[from..].windows(4).any(|bytes| bytes == b"\r\n\r\n")
 }

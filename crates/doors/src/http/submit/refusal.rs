@@ -43,7 +43,7 @@ pub(super) fn answer(refused: &NotAccepted) -> Answered {
         RefusalReason::Limited(limited) => return Ok(exceeded(refused, limited)),
         RefusalReason::Blocked { .. } => Problem::forbidden("the client is on the blocklist".to_owned()),
         RefusalReason::SenderNotAllowed { .. } => Problem::forbidden(detail),
-        RefusalReason::Outage | RefusalReason::Full | RefusalReason::Failed => {
+        RefusalReason::Outage | RefusalReason::NoMemory | RefusalReason::Full | RefusalReason::Failed => {
             Problem::unavailable(format!("{detail}: try again later"))
         }
         RefusalReason::Misconfigured => Problem::misconfigured(detail),

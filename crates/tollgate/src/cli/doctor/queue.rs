@@ -5,6 +5,7 @@ use std::path::Path;
 
 use rustix::fs::statvfs;
 use tollgate_redis::inspect::Finding;
+use tollgate_relay::queue::disk::{Content, Directory};
 
 use crate::config::{RelayConfig, memory};
 
@@ -25,25 +26,33 @@ pub(super) fn examine(relay: &RelayConfig) -> Vec<Finding> {
             Finding::problem("queue", format!("{shown} is not a directory: the server does not start"));
         return vec![problem.remedy("name another directory in `relay.queue.dir`")];
     }
-    let mut findings = vec![lock(directory), writable(directory)];
+    let mut findings = vec![content(directory), writable(directory)];
     findings.extend(space(directory, relay.settings.queue.min_free));
     findings.extend(set_aside(directory));
     findings
 }
 
-/// Whether a server uses the queue.
-fn lock(directory: &Path) -> Finding {
+/// What the directory holds, and whether a server uses it.
+fn content(directory: &Path) -> Finding {
     let shown = directory.display();
-    match File::open(directory.join("lock")) {
-        Ok(file) if file.try_lock_shared().is_err() => {
-            Finding::fine("queue", format!("a process uses {shown}, as a running server does"))
-        }
-        Ok(_) => Finding::fine("queue", format!("no process uses {shown}")),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+    match Directory::inspect(directory) {
+        Ok(Content::Nothing) => {
             Finding::note("queue", format!("{shown} is no queue yet: the server makes it one"))
         }
-        Err(error) => Finding::problem("queue", format!("{shown} cannot be read: {error}"))
-            .remedy("let the user of the server read and write it"),
+        Ok(Content::QueueWithoutDatabase) => Finding::warning(
+            "queue",
+            format!("the database in {shown} is missing or empty: mail that waited in it is lost"),
+        )
+        .remedy("stop the server and restore `queue.redb` from a copy, if there is one"),
+        Ok(Content::Queue) => match File::open(directory.join("lock")).map(|file| file.try_lock_shared()) {
+            Ok(Err(_)) => Finding::fine("queue", format!("a process uses {shown}, as a running server does")),
+            _ => Finding::fine("queue", format!("no process uses {shown}")),
+        },
+        Err(error) => {
+            Finding::problem("queue", format!("the server does not start: {error}")).remedy(format!(
+                "name another directory in `relay.queue.dir`, or let the server's user read and write {shown}"
+            ))
+        }
     }
 }
 

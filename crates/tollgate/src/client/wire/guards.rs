@@ -31,7 +31,7 @@ pub struct Guard {
 pub struct Begun {
     /// Whether it is allowed.
     pub allowed: bool,
-    /// How it was reached: `barred` by the blocklist, or otherwise.
+    /// How it was reached: `blocked` by the blocklist, or otherwise.
     pub origin: Option<String>,
     /// The rule that denied.
     pub denied_by: Option<String>,

@@ -198,4 +198,8 @@ pub struct Lane {
     pub cause: Option<String>,
     /// The rule, or what the server said.
     pub reason: Option<String>,
+    /// When the oldest message was accepted, among those that come next.
+    pub oldest: Option<String>,
+    /// Why an attempt last failed for now.
+    pub last_error: Option<String>,
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::AddAssign;
 
 use super::sampler::Sample;
-use crate::client::wire::{Busy, Total};
+use crate::client::wire::{Busy, Top, Total};
 
 /// The growth of every policy between two samples.
 pub(super) struct Rates {
@@ -29,6 +29,20 @@ pub(super) struct Pace {
 }
 
 impl Pace {
+    /// Adds the decisions with one outcome.
+    fn add(&mut self, outcome: &str, rate: f64, count: u64) {
+        match outcome {
+            "allow" => self.allow += rate,
+            "deny" => self.deny += rate,
+            "wait" => self.wait += rate,
+            "defer" => self.defer += rate,
+            _ => self.observe += rate,
+        }
+        if matches!(outcome, "allow" | "deny" | "wait" | "defer") {
+            self.total += count;
+        }
+    }
+
     /// Decisions a second.
     pub(super) fn decisions(&self) -> f64 {
         self.allow + self.refused()
@@ -37,6 +51,21 @@ impl Pace {
     /// Denied, waiting or deferred, a second.
     pub(super) fn refused(&self) -> f64 {
         self.deny + self.wait + self.defer
+    }
+}
+
+impl Rates {
+    /// The rates of these policies, without keys.
+    fn of(policies: BTreeMap<&str, Pace>) -> Self {
+        let mut all = Pace::default();
+        for pace in policies.values() {
+            all += *pace;
+        }
+        let mut policies: Vec<_> = policies.into_iter().map(|(name, pace)| (name.to_owned(), pace)).collect();
+        policies.sort_by(|(_, a), (_, b)| {
+            b.decisions().total_cmp(&a.decisions()).then_with(|| b.total.cmp(&a.total))
+        });
+        Self { all, policies, keys: Vec::new() }
     }
 }
 
@@ -51,11 +80,26 @@ impl AddAssign for Pace {
     }
 }
 
-/// How fast the totals grew from one sample to the other.
+/// How fast the totals grew from one sample to the other. Nodes report less often than samples are taken, so
+/// the rates of all nodes are those that the nodes have measured.
 pub(super) fn between(before: &Sample, after: &Sample) -> Rates {
+    if after.top.nodes.is_some() {
+        return measured(&after.top);
+    }
     let seconds = after.at.saturating_duration_since(before.at).as_secs_f64();
     let keys = seen(&before.top.busiest, &after.top.busiest);
     Rates { keys, ..growth(&before.top.totals, &after.top.totals, seconds) }
+}
+
+/// The rates that nodes have measured.
+fn measured(top: &Top) -> Rates {
+    let mut policies: BTreeMap<&str, Pace> = BTreeMap::new();
+    for Total { policy, outcome, count, per_second } in &top.totals {
+        policies.entry(policy).or_default().add(outcome, per_second.unwrap_or_default(), *count);
+    }
+    let busiest = top.busiest.iter();
+    let keys = busiest.map(|busy| (busy.rule.clone(), busy.key.clone(), busy.seen)).collect();
+    Rates { keys, ..Rates::of(policies) }
 }
 
 /// How often each key was seen between two samples.
@@ -82,27 +126,9 @@ fn growth(before: &[Total], after: &[Total], seconds: f64) -> Rates {
         // If a total shrank, the server was restarted.
         let grown = if count >= earlier { count - earlier } else { count };
         let rate = if seconds > 0.0 { grown as f64 / seconds } else { 0.0 };
-        let pace = policies.entry(policy).or_default();
-        match outcome {
-            "allow" => pace.allow += rate,
-            "deny" => pace.deny += rate,
-            "wait" => pace.wait += rate,
-            "defer" => pace.defer += rate,
-            _ => pace.observe += rate,
-        }
-        if matches!(outcome, "allow" | "deny" | "wait" | "defer") {
-            pace.total += count;
-        }
+        policies.entry(policy).or_default().add(outcome, rate, count);
     }
-    let mut all = Pace::default();
-    for pace in policies.values() {
-        all += *pace;
-    }
-    let mut policies: Vec<_> = policies.into_iter().map(|(name, pace)| (name.to_owned(), pace)).collect();
-    policies.sort_by(|(_, a), (_, b)| {
-        b.decisions().total_cmp(&a.decisions()).then_with(|| b.total.cmp(&a.total))
-    });
-    Rates { all, policies, keys: Vec::new() }
+    Rates::of(policies)
 }
 
 fn by_outcome(totals: &[Total]) -> BTreeMap<(&str, &str), u64> {
@@ -118,7 +144,7 @@ mod tests {
     use super::*;
 
     fn total(policy: &str, outcome: &str, count: u64) -> Total {
-        Total { policy: policy.to_owned(), outcome: outcome.to_owned(), count }
+        Total { policy: policy.to_owned(), outcome: outcome.to_owned(), count, per_second: None }
     }
 
     #[test]

@@ -24,17 +24,12 @@ pub(super) struct Sampler {
 /// How many lanes are shown.
 const MOST_LANES: usize = 20;
 
-/// The path of the totals.
-pub(super) fn path(limit: usize) -> Path {
-    Path::new(&["top"]).at_most(limit)
-}
-
 impl Sampler {
     /// Starts to ask.
-    pub(super) fn start(client: Client, interval: Duration, limit: usize) -> Self {
+    pub(super) fn start(client: Client, interval: Duration, path: Path) -> Self {
         let (sender, samples) = mpsc::sync_channel(1);
         let (stop, stopped) = mpsc::channel();
-        thread::spawn(move || ask(&client, &path(limit), interval, &sender, &stopped));
+        thread::spawn(move || ask(&client, &path, interval, &sender, &stopped));
         Self { samples, _stop: stop }
     }
 

@@ -15,8 +15,9 @@ use crossterm::terminal::{
 use crossterm::{execute, queue};
 use tollgate_core::Span;
 
+use super::rates;
 use super::sampler::{Sample, Sampler};
-use super::{rates, view};
+use super::view::View;
 use crate::command::words;
 
 /// How long a key press may take to be noticed.
@@ -24,17 +25,18 @@ const GLANCE: Duration = Duration::from_millis(100);
 
 /// Shows every sample until the user quits. Only the first one may fail: later faults are shown, and the
 /// server is asked again.
-pub(super) fn watch(server: &str, interval: Span, samples: &Sampler) -> anyhow::Result<()> {
+pub(super) fn watch(view: &View<'_>, interval: Span, samples: &Sampler) -> anyhow::Result<()> {
     let mut before = samples.next()?;
     let ended = end_signals()?;
     let mut screen = Screen::enter()?;
     let footer = format!("every {interval}; q ends");
-    let mut page = page(server, &before, &before);
+    let page_of = |before: &Sample, after: &Sample| view.page(&rates::between(before, after), after);
+    let mut page = page_of(&before, &before);
     screen.draw(&page, &footer)?;
     while !ended.load(Ordering::Relaxed) {
         match samples.arrived() {
             Some(Ok(sample)) => {
-                page = self::page(server, &before, &sample);
+                page = page_of(&before, &sample);
                 before = sample;
                 screen.draw(&page, &footer)?;
             }
@@ -50,10 +52,6 @@ pub(super) fn watch(server: &str, interval: Span, samples: &Sampler) -> anyhow::
         }
     }
     Ok(())
-}
-
-fn page(server: &str, before: &Sample, after: &Sample) -> String {
-    view::page(server, &rates::between(before, after), &after.top, &after.lanes)
 }
 
 fn ends(key: KeyEvent) -> bool {

@@ -6,8 +6,6 @@ use std::collections::BTreeMap;
 use http_body_util::Full;
 use hyper::Request;
 use hyper::body::Bytes;
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use tokio::time::timeout;
 use tollgate_core::Timestamp;
@@ -15,7 +13,7 @@ use tollgate_engine::Notice;
 use tollgate_web::words::Moment;
 
 use super::signature;
-use crate::client::{dial, fault_in_words, tls};
+use crate::client::{dial, exchange, fault_in_words, tls};
 use crate::config::{BodyBlank, BodyTemplate, Webhook};
 
 /// The body for a webhook, the same at every try.
@@ -76,7 +74,7 @@ impl Body<'_> {
 
 /// Posts a message once. A 2xx acknowledges it; otherwise the error says why not.
 pub(super) async fn post(webhook: &Webhook, message: &Message, now: Timestamp) -> Result<(), String> {
-    match timeout(webhook.timeout, exchange(webhook, message, now)).await {
+    match timeout(webhook.timeout, send(webhook, message, now)).await {
         Ok(Ok(status)) if (200..300).contains(&status) => Ok(()),
         Ok(Ok(status)) => Err(format!("status {status}")),
         Ok(Err(error)) => Err(error),
@@ -84,23 +82,12 @@ pub(super) async fn post(webhook: &Webhook, message: &Message, now: Timestamp) -
     }
 }
 
-async fn exchange(webhook: &Webhook, message: &Message, now: Timestamp) -> Result<u16, String> {
+async fn send(webhook: &Webhook, message: &Message, now: Timestamp) -> Result<u16, String> {
     let tls = if webhook.is_encrypted() { Some(tls()?) } else { None };
     let stream = dial(webhook.host(), webhook.port(), tls.as_ref()).await;
     let stream = stream.map_err(|error| fault_in_words(&error))?;
-    let (mut sender, connection) =
-        http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
-    let asked = sender.send_request(request(webhook, message, now));
-    tokio::pin!(asked);
-    // Both are driven here, so that dropping one drops the other.
-    tokio::select! {
-        response = &mut asked => response.map(|response| response.status().as_u16()),
-        ended = connection => match ended {
-            Ok(()) => asked.await.map(|response| response.status().as_u16()),
-            Err(error) => Err(error),
-        },
-    }
-    .map_err(|error| error.to_string())
+    let status = exchange(stream, request(webhook, message, now), async |response| Ok(response.status()));
+    status.await.map(|status| status.as_u16()).map_err(|error| error.to_string())
 }
 
 fn request(webhook: &Webhook, message: &Message, now: Timestamp) -> Request<Full<Bytes>> {

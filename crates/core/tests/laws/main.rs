@@ -1,0 +1,35 @@
+//! Laws of the core, over random traces. One program, because linking many takes longer than running them.
+
+mod adoption;
+mod all_or_nothing;
+mod banning;
+mod bucket;
+mod calendar;
+mod clock_jumps;
+mod codes;
+mod counting;
+mod derived;
+mod fates;
+mod grammar_exceed;
+mod grammar_foreign;
+mod grammar_mistakes;
+mod grammar_round_trip;
+mod holds;
+mod idle;
+mod keys;
+mod kinds;
+mod ladder;
+mod lines;
+mod lists;
+mod mistakes;
+mod nets;
+mod outage;
+mod readings;
+mod refunds;
+mod retry;
+mod rows;
+mod sliding;
+mod support;
+mod verdicts;
+mod versioned_map;
+mod window;

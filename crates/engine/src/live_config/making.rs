@@ -1,0 +1,181 @@
+//! Policies created at run time, and the routes that use them. Before one that exists is changed, this
+//! node reads what other nodes have changed.
+
+use std::sync::Arc;
+
+use tollgate_core::versioned_map::Edit;
+
+use super::{ChangeFault, Configured, LiveConfig};
+use crate::runtime_config::{CONSUMER, DynamicPolicy, PolicySpec, RuntimeConfig, Subject};
+
+/// How often a change is retried because another caller was faster.
+const TRIES: usize = 4;
+
+/// A policy before and after a change.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// The policy before.
+    pub before: Arc<DynamicPolicy>,
+    /// The policy after.
+    pub after: Arc<DynamicPolicy>,
+}
+
+impl LiveConfig {
+    /// Creates a policy with a rule of the same name. The policy consists of that rule and the consumer rule.
+    pub async fn make_policy(&self, spec: PolicySpec) -> Result<Arc<DynamicPolicy>, ChangeFault> {
+        let _alone = self.changing.lock().await;
+        let name = Arc::clone(&spec.name);
+        let made = Arc::new(DynamicPolicy::new(spec, self.counters.stamp().await?));
+        for _ in 0..TRIES {
+            self.check_new(&made)?;
+            // Overrides for a former rule of this name must not apply to the new one.
+            self.forget_overrides(&name).await?;
+            if self.swap(Subject::Policy(&name), Some(made.written())).await? {
+                return Ok(made);
+            }
+        }
+        Err(ChangeFault::Contended { name: name.to_string() })
+    }
+
+    /// Replaces everything of a created policy except its name. If `expected` has tags, the policy must have
+    /// one of them.
+    pub async fn change_policy(
+        &self,
+        spec: PolicySpec,
+        expected: Option<&[String]>,
+    ) -> Result<Change, ChangeFault> {
+        let _alone = self.changing.lock().await;
+        self.records.refresh(self).await?;
+        let now = self.counters.stamp().await?;
+        for _ in 0..TRIES {
+            let before = self.made(&spec.name, expected)?;
+            let after = Arc::new(before.changed(spec.clone(), now));
+            self.check_fit(&self.configured.lock(), &after)?;
+            if self.swap(Subject::Policy(&spec.name), Some(after.written())).await? {
+                return Ok(Change { before, after });
+            }
+        }
+        Err(ChangeFault::Contended { name: spec.name.to_string() })
+    }
+
+    /// Deletes a created policy and the overrides of its rule, unless a route uses it: by assignment, or by
+    /// the configuration. Returns the deleted policy.
+    pub async fn delete_policy(
+        &self,
+        name: &str,
+        expected: Option<&[String]>,
+        configured_routes: &[String],
+    ) -> Result<Arc<DynamicPolicy>, ChangeFault> {
+        let _alone = self.changing.lock().await;
+        self.records.refresh(self).await?;
+        for _ in 0..TRIES {
+            let made = self.made(name, expected)?;
+            let routes = self.routes_of(name, configured_routes);
+            if !routes.is_empty() {
+                return Err(ChangeFault::InUse { name: name.to_owned(), routes });
+            }
+            if self.swap(Subject::Policy(name), None).await? {
+                self.forget_overrides(name).await?;
+                return Ok(made);
+            }
+        }
+        Err(ChangeFault::Contended { name: name.to_owned() })
+    }
+
+    /// Assigns a policy to a route. Returns the policy assigned before.
+    pub async fn assign_route(&self, route: &str, policy: &str) -> Result<Option<Arc<str>>, ChangeFault> {
+        let _alone = self.changing.lock().await;
+        self.records.refresh(self).await?;
+        for _ in 0..TRIES {
+            let policy = {
+                let pinned = self.in_force.load();
+                Arc::clone(&pinned.policies.find(policy).map_err(ChangeFault::NoPolicy)?.name)
+            };
+            let routes = Arc::clone(&self.configured.lock().runtime.routes);
+            let before = routes.get(route).cloned();
+            if before.is_none() && routes.len() >= RuntimeConfig::MOST_ROUTES {
+                let most = RuntimeConfig::MOST_ROUTES;
+                return Err(ChangeFault::TooMany { most, what: "routes with a policy" });
+            }
+            if self.swap(Subject::Route(route), Some(policy.as_bytes())).await? {
+                return Ok(before);
+            }
+        }
+        Err(ChangeFault::Contended { name: route.to_owned() })
+    }
+
+    /// Removes the assignment of a route: the configuration applies again. Returns what was assigned.
+    pub async fn unassign_route(&self, route: &str) -> Result<Option<Arc<str>>, ChangeFault> {
+        let _alone = self.changing.lock().await;
+        for _ in 0..TRIES {
+            let before = self.configured.lock().runtime.routes.get(route).cloned();
+            if self.swap(Subject::Route(route), None).await? {
+                return Ok(before);
+            }
+        }
+        Err(ChangeFault::Contended { name: route.to_owned() })
+    }
+
+    /// A created policy, if it is in the expected state.
+    fn made(&self, name: &str, expected: Option<&[String]>) -> Result<Arc<DynamicPolicy>, ChangeFault> {
+        let made = self.configured.lock().runtime.made.get(name).cloned();
+        let made = made.ok_or_else(|| ChangeFault::Unknown { name: name.to_owned() })?;
+        if expected.is_some_and(|expected| !expected.contains(&made.tag())) {
+            return Err(ChangeFault::Changed { name: name.to_owned() });
+        }
+        Ok(made)
+    }
+
+    /// Whether there is room for another policy, under this name.
+    fn check_new(&self, made: &DynamicPolicy) -> Result<(), ChangeFault> {
+        let configured = self.configured.lock();
+        let known = &configured.runtime.made;
+        if known.contains_key(&made.spec.name) {
+            return Err(ChangeFault::Taken { name: made.spec.name.to_string() });
+        }
+        self.check_fit(&configured, made)?;
+        if known.len() >= RuntimeConfig::MOST_MADE {
+            return Err(ChangeFault::TooMany {
+                most: RuntimeConfig::MOST_MADE,
+                what: "policies made over the API",
+            });
+        }
+        Ok(())
+    }
+
+    /// Whether a policy is compatible with the configuration and with the consumer overrides.
+    fn check_fit(&self, configured: &Configured, made: &DynamicPolicy) -> Result<(), ChangeFault> {
+        let pinned = self.in_force.load();
+        let consumer = pinned.policies.rule(CONSUMER).expect("there always is a rule of consumers");
+        match made.misfit(&configured.base, consumer) {
+            Some(misfit) => Err(ChangeFault::of(misfit, &made.spec.name)),
+            None => Ok(()),
+        }
+    }
+
+    /// The routes that use a policy, sorted.
+    fn routes_of(&self, policy: &str, configured: &[String]) -> Vec<String> {
+        let assigned = Arc::clone(&self.configured.lock().runtime.routes);
+        let told = assigned.iter().filter(|(_, told)| ***told == *policy).map(|(route, _)| route.to_string());
+        let mut routes: Vec<String> = told.chain(configured.iter().cloned()).collect();
+        routes.sort();
+        routes.dedup();
+        routes
+    }
+
+    /// Removes the overrides of a rule that does not exist.
+    async fn forget_overrides(&self, rule: &str) -> Result<(), ChangeFault> {
+        if self.configured.lock().base.rule(rule).is_some() {
+            return Ok(());
+        }
+        let edits: Vec<Edit> = {
+            let configured = self.configured.lock();
+            let record = |key| Subject::Override { rule, key }.record();
+            configured.runtime.overrides.keys_of(rule).map(record).map(Edit::remove).collect()
+        };
+        if !edits.is_empty() {
+            self.records.change(self, &edits).await?;
+        }
+        Ok(())
+    }
+}

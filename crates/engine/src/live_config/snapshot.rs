@@ -1,0 +1,153 @@
+//! One consistent set of policies: what the configuration says, with everything set at run time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hashbrown::{HashMap, HashSet};
+use tollgate_core::{Attempt, Charges, Decision, Policies, Policy, Ticket};
+
+use crate::engine::Fault;
+use crate::meter::{Meters, PolicyMeter};
+use crate::runtime_config::{Assignments, DynamicPolicies, LeftOut, Merged, RuntimeConfig, Subject};
+
+/// One consistent set of policies. Pin it, decide with it, let it go.
+pub struct Snapshot {
+    /// The policies, with everything set at run time.
+    pub policies: Policies,
+    /// Decides while the store cannot be used, if that can happen.
+    pub(crate) local: Option<Policies>,
+    /// No other set has this number.
+    pub(crate) number: u64,
+    pub(crate) meters: Vec<PolicyMeter>,
+    /// What was set at run time, whether it is in force or not.
+    runtime: Arc<RuntimePages>,
+    /// Stands in for every policy while limits are switched off: it charges nothing.
+    off: Policy,
+}
+
+/// The policies and routes of the run-time configuration. It is kept when only limits of single keys change.
+struct RuntimePages {
+    /// How many of the policies are configured: they come first.
+    configured: usize,
+    built_in_consumer: bool,
+    made: Arc<DynamicPolicies>,
+    assigned: Arc<Assignments>,
+    /// The policies of routes, by their index.
+    routes: HashMap<Arc<str>, usize>,
+    /// The created policies that are not in force.
+    left_out: HashSet<Arc<str>>,
+}
+
+impl Snapshot {
+    /// The policies in force, and those left out.
+    pub(super) fn new(
+        merged: Merged,
+        local: Option<Policies>,
+        runtime: &RuntimeConfig,
+        meters: &Meters,
+    ) -> (Self, LeftOut) {
+        let Merged { policies, configured, built_in_consumer, routes, left_out } = merged;
+        let policy = |record: &String| match Subject::of(record) {
+            Some(Subject::Policy(name)) => Some(name.into()),
+            _ => None,
+        };
+        let pages = RuntimePages {
+            configured,
+            built_in_consumer,
+            made: Arc::clone(&runtime.made),
+            assigned: Arc::clone(&runtime.routes),
+            routes,
+            left_out: left_out.0.keys().filter_map(policy).collect(),
+        };
+        (Self::with_pages(policies, local, Arc::new(pages), meters), left_out)
+    }
+
+    /// The same snapshot, with policies that differ only in the limits of single keys.
+    pub(super) fn with_policies(&self, policies: Policies, local: Option<Policies>, meters: &Meters) -> Self {
+        Self::with_pages(policies, local, Arc::clone(&self.runtime), meters)
+    }
+
+    fn with_pages(
+        policies: Policies,
+        local: Option<Policies>,
+        runtime: Arc<RuntimePages>,
+        meters: &Meters,
+    ) -> Self {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let meters = meters.of(&policies, runtime.configured);
+        let off = Policy::new("off".into(), Vec::new(), true);
+        Self { policies, local, number, meters, runtime, off }
+    }
+
+    /// The policy assigned to a route at run time.
+    #[inline]
+    pub fn policy_of_route(&self, route: &str) -> Option<&Policy> {
+        let routes = &self.runtime.routes;
+        if routes.is_empty() {
+            return None;
+        }
+        self.policies.at(*routes.get(route)?)
+    }
+
+    /// The policies created at run time, including those that are not in force.
+    pub fn made(&self) -> &DynamicPolicies {
+        &self.runtime.made
+    }
+
+    /// The policies assigned to routes at run time, by route. An assignment whose policy does not exist is
+    /// not in force.
+    pub fn assigned(&self) -> &Assignments {
+        &self.runtime.assigned
+    }
+
+    /// Whether a created policy is in force. It is not while the configuration has something of its name, or
+    /// something that it clashes with.
+    pub fn holds(&self, made: &str) -> bool {
+        !self.runtime.left_out.contains(made)
+    }
+
+    /// Whether the consumer rule is the built-in one, because none is configured.
+    pub fn has_built_in_consumer(&self) -> bool {
+        self.runtime.built_in_consumer
+    }
+
+    /// Whether a policy is configured.
+    pub fn is_configured(&self, policy: &Policy) -> bool {
+        policy.number() < self.runtime.configured
+    }
+
+    /// Begins a decision: finds the policy and computes the charges.
+    #[inline]
+    pub(crate) fn open<'a>(
+        &'a self,
+        attempt: &Attempt<'a>,
+        ticket: Ticket,
+        decision: &mut Decision<'a>,
+    ) -> Result<(), Fault> {
+        if !self.policies.enabled {
+            return self.open_unlimited(attempt, ticket, decision);
+        }
+        let policy = self.policies.find(attempt.policy).map_err(Fault::Mistake)?;
+        decision.open(policy, ticket, attempt.cost, attempt.id);
+        policy.charge_listed(attempt, self.policies.roster(), &mut decision.charges).map_err(Fault::Mistake)
+    }
+
+    /// Begins a decision while limits are switched off. The attempt is still checked, so that mistakes show
+    /// before limits are switched on.
+    #[cold]
+    fn open_unlimited<'a>(
+        &'a self,
+        attempt: &Attempt<'a>,
+        ticket: Ticket,
+        decision: &mut Decision<'a>,
+    ) -> Result<(), Fault> {
+        if self.policies.iter().next().is_some() {
+            let policy = self.policies.find(attempt.policy).map_err(Fault::Mistake)?;
+            let mut charges = Charges::new(ticket, attempt.cost, attempt.id);
+            policy.charge_listed(attempt, self.policies.roster(), &mut charges).map_err(Fault::Mistake)?;
+        }
+        decision.open(&self.off, ticket, attempt.cost, attempt.id);
+        Ok(())
+    }
+}

@@ -1,0 +1,136 @@
+//! Over a store that has to be saved, no entry applies that a crash could undo. Entries become known in the
+//! order in which they are saved, whichever caller learns first that they are.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod support;
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
+
+use futures_lite::future::{block_on, poll_once};
+use support::{START, decide, policies, rule};
+use tollgate_core::store::Answer;
+use tollgate_core::versioned_map::{Changes, Edit, Namespace};
+use tollgate_core::{Author, Clock, Records, Stance, Store};
+use tollgate_engine::{Engine, ListFault, Parts, Wish};
+use tollgate_store::{ManualClock, MemoryStore};
+
+/// Records that are saved when a test says so.
+struct SlowDisk {
+    inner: MemoryStore,
+    entered: AtomicU64,
+    saved: Arc<AtomicU64>,
+}
+
+impl SlowDisk {
+    /// Is ready once this many changes are saved.
+    fn when_saved<'a, T: Send + Unpin + 'a>(&self, number: u64, done: Answer<'a, T>) -> Answer<'a, T> {
+        let saved = Arc::clone(&self.saved);
+        Answer::Later(Box::pin(async move {
+            let is_saved = || saved.load(Ordering::SeqCst) >= number;
+            poll_fn(|_| if is_saved() { Poll::Ready(()) } else { Poll::Pending }).await;
+            done.await
+        }))
+    }
+}
+
+impl Records for SlowDisk {
+    fn change<'a>(&'a self, space: Namespace, edits: &'a [Edit]) -> Answer<'a, Vec<bool>> {
+        let done = self.inner.change(space, edits);
+        self.when_saved(self.entered.fetch_add(1, Ordering::SeqCst) + 1, done)
+    }
+
+    fn changes(&self, space: Namespace, since: Option<u64>) -> Answer<'_, Changes> {
+        let done = self.inner.changes(space, since);
+        self.when_saved(self.entered.load(Ordering::SeqCst), done)
+    }
+
+    fn secret(&self) -> Answer<'_, [u8; 32]> {
+        Records::secret(&self.inner)
+    }
+}
+
+struct Stand {
+    engine: Engine,
+    saved: Arc<AtomicU64>,
+}
+
+impl Stand {
+    fn new() -> Self {
+        let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(START));
+        let saved = Arc::new(AtomicU64::new(0));
+        let inner = MemoryStore::new(Arc::clone(&clock), 1_000);
+        let parts = Parts {
+            store: Arc::new(MemoryStore::new(clock, 1_000)) as Arc<dyn Store>,
+            records: Arc::new(SlowDisk { inner, entered: AtomicU64::new(0), saved: Arc::clone(&saved) }),
+            fallback: None,
+        };
+        let rules = policies(vec![rule::rejecting("ip", &["ip"], &["1000/hour"])], &[("api", &["ip"])]);
+        Self { engine: block_on(Engine::start(rules, parts)).unwrap(), saved }
+    }
+
+    async fn block(&self, ip: &str) -> Result<(), ListFault> {
+        let wish = Wish {
+            target: self.engine.lists.target(ip).unwrap(),
+            stance: Stance::Block,
+            lasts: None,
+            reason: "spam".into(),
+            told: false,
+            author: Author::Key("ops".into()),
+        };
+        self.engine.lists.put(vec![wish]).await.map(drop)
+    }
+
+    async fn unblock(&self, ip: &str) -> Result<(), ListFault> {
+        self.engine.lists.remove(&self.engine.lists.target(ip).unwrap()).await.map(drop)
+    }
+
+    fn save_upto(&self, number: u64) {
+        self.saved.store(number, Ordering::SeqCst);
+    }
+
+    fn blocks(&self, ip: &str) -> bool {
+        decide(&self.engine, &self.engine.pin(), "api", &[("ip", ip)]).unwrap().blocked().is_some()
+    }
+}
+
+#[test]
+fn an_entry_holds_once_it_is_saved_and_not_before() {
+    let stand = Stand::new();
+    let mut set = pin!(stand.block("192.0.2.1"));
+    assert_eq!(block_on(poll_once(&mut set)), None);
+    assert!(!stand.blocks("192.0.2.1"));
+    stand.save_upto(1);
+    assert_eq!(block_on(poll_once(&mut set)), Some(Ok(())));
+    assert!(stand.blocks("192.0.2.1"));
+}
+
+#[test]
+fn an_entry_holds_though_whoever_set_it_does_not_wait() {
+    let stand = Stand::new();
+    {
+        let mut set = pin!(stand.block("192.0.2.1"));
+        assert_eq!(block_on(poll_once(&mut set)), None);
+    }
+    assert!(!stand.blocks("192.0.2.1"), "it is not saved yet");
+    stand.save_upto(1);
+    block_on(stand.engine.tend());
+    assert!(stand.blocks("192.0.2.1"));
+}
+
+#[test]
+fn what_was_set_and_removed_stays_removed_whoever_hears_first() {
+    let stand = Stand::new();
+    let mut set = pin!(stand.block("192.0.2.1"));
+    assert_eq!(block_on(poll_once(&mut set)), None);
+    let mut removed = pin!(stand.unblock("192.0.2.1"));
+    assert_eq!(block_on(poll_once(&mut removed)), None);
+    stand.save_upto(2);
+    assert_eq!(block_on(poll_once(&mut removed)), Some(Ok(())));
+    assert_eq!(block_on(poll_once(&mut set)), Some(Ok(())));
+    assert!(!stand.blocks("192.0.2.1"));
+}

@@ -1,0 +1,70 @@
+//! Bounds the memory of all messages that are on their way in, whatever door they come through.
+//!
+//! A message is in memory until its header is complete, and then piece by piece. Buffers grow by doubling, so it takes
+//! about twice as much as has come of it, up to a bound.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How many bytes all messages may take together.
+pub(super) const MOST_IN_TOTAL: u64 = 256 << 20;
+/// How many bytes one message takes at most: its header, and what is gathered before it is written.
+const MOST_OF_ONE: u64 = 512 << 10;
+
+/// The memory that all messages take.
+#[derive(Debug, Default)]
+pub(super) struct Memory(AtomicU64);
+
+/// The memory that one message takes. Given back when it is dropped.
+#[derive(Debug)]
+pub(super) struct Room {
+    memory: Arc<Memory>,
+    bytes: u64,
+}
+
+/// All messages together take too much memory.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct NoRoom;
+
+impl Room {
+    /// The room of a message of which nothing has come.
+    pub(super) fn new(memory: &Arc<Memory>) -> Self {
+        Self { memory: Arc::clone(memory), bytes: 0 }
+    }
+
+    /// Makes room for a message of which this many bytes have come.
+    pub(super) fn grow_to(&mut self, come: u64) -> Result<(), NoRoom> {
+        let more = come.saturating_mul(2).min(MOST_OF_ONE).saturating_sub(self.bytes);
+        let before = self.memory.0.fetch_add(more, Ordering::Relaxed);
+        self.bytes += more;
+        if more > 0 && before + more > MOST_IN_TOTAL { Err(NoRoom) } else { Ok(()) }
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.memory.0.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_messages_share_the_memory_and_give_it_back() {
+        let memory = Arc::default();
+        let grown = |come: u64| {
+            let mut room = Room::new(&memory);
+            room.grow_to(come).map(|()| room)
+        };
+        let mut rooms: Vec<Room> =
+            (0..MOST_IN_TOTAL / MOST_OF_ONE).map(|_| grown(1 << 30).unwrap()).collect();
+        assert_eq!(grown(1).unwrap_err(), NoRoom);
+        rooms[0].grow_to(1 << 31).expect("it takes no more than before");
+        rooms.pop();
+        let mut small = grown(1).expect("there is room again");
+        assert_eq!(small.grow_to(MOST_OF_ONE + 1), Ok(()));
+        assert_eq!(grown(1).unwrap_err(), NoRoom);
+    }
+}

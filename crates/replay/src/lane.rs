@@ -1,0 +1,423 @@
+//! One configuration under replay: a real engine, a store in memory, and a clock that jumps from attempt to attempt.
+//!
+//! Before each attempt everything that is due by then is done at its own time: requests end and release what they
+//! hold, attempts that wait are decided again, and the engine's periodic work runs, four times a second as in a server.
+//! Nothing sleeps.
+
+mod turns;
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+use futures_lite::future::block_on;
+use smallvec::SmallVec;
+use tollgate_core::{
+    Attempt, Clock, Decision, Policies, Records, Span, Store, StoreError, Timestamp, Verdict,
+};
+use tollgate_engine::admit::Holds;
+use tollgate_engine::{Admission, Admissions, Admit, Engine, Leases, Parts, Taken, Terms};
+use tollgate_store::{ManualClock, MemoryStore};
+use tollgate_web::Statuses;
+
+use crate::choose::{Choice, Choosing, SlotValues, Wishes};
+use crate::order::Entry;
+use crate::waiting::WaitRoom;
+
+/// One configuration under replay.
+pub struct Lane {
+    clock: Arc<ManualClock>,
+    admissions: Admissions,
+    policies: Policies,
+    choosing: Arc<Choosing>,
+    /// For each policy, its fields and their slots.
+    fields: Vec<FieldSlots>,
+    slots: Vec<Arc<str>>,
+    tend_at: Option<Timestamp>,
+    /// How often the periodic work has found nothing to do.
+    idle: u32,
+    ends: BinaryHeap<Reverse<End>>,
+    waiting: WaitRoom,
+}
+
+type Fields<'f> = SmallVec<[(&'f str, &'f str); 8]>;
+type FieldSlots = Vec<(Arc<str>, Slotted)>;
+
+/// Where the value of a field is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Slotted {
+    Slot(usize),
+    Route,
+}
+
+/// One attempt, as all lanes see it.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment<'m> {
+    /// Its number.
+    pub number: u64,
+    /// Its line.
+    pub entry: &'m Entry<'m>,
+    /// The values of its fields, by slot.
+    pub values: SlotValues<'m>,
+}
+
+/// What became of an attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Allowed, after this wait.
+    Allowed(Span),
+    /// Told to come back later.
+    Deferred(Box<Named>),
+    /// Denied.
+    Denied(Box<Named>),
+    /// Its route has no policy.
+    Unlimited,
+    /// It has no route.
+    Unrouted,
+    /// The server would refuse it as a mistake.
+    Invalid(Box<str>),
+}
+
+/// The rule that a decision names, and its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// The rule; `blocklist` for an entry of the blocklist.
+    pub rule: Arc<str>,
+    /// The key.
+    pub key: Box<str>,
+}
+
+/// What a lane reports.
+pub enum Report<'r> {
+    /// What became of an attempt.
+    Fate(&'r Moment<'r>, &'r Fate),
+    /// A rule that only observes would have denied an attempt.
+    Observed(&'r Moment<'r>, &'r Named),
+}
+
+/// Hears the reports of a lane.
+pub type Hear<'h> = &'h mut dyn FnMut(Report<'_>);
+
+/// The end of a request that holds something, or whose status decides what counts.
+struct End {
+    at: Timestamp,
+    number: u64,
+    status: u16,
+    taken: Taken,
+}
+
+/// What `admit` sees of a decision.
+struct Seen {
+    verdict: Verdict,
+    named: Option<Box<Named>>,
+    observed: Option<Vec<Named>>,
+}
+
+/// How often a server does its periodic work.
+const EVERY: Span = Span::from_millis(250);
+/// How many rounds the engine needs at most to count the denials that it has noted.
+const ROUNDS: u32 = 40;
+/// How many requests may be in flight at once; beyond, one ends when it begins.
+const MOST_ENDS: usize = Leases::MOST;
+const BLOCKLIST: &str = "blocklist";
+
+impl Lane {
+    /// Replays these policies, with room for `max_keys` keys.
+    pub fn new(
+        policies: Policies,
+        max_keys: usize,
+        choosing: Arc<Choosing>,
+        wishes: &Wishes,
+    ) -> Result<Self, StoreError> {
+        let clock = Arc::new(ManualClock::default());
+        let store = Arc::new(MemoryStore::new(Arc::clone(&clock) as Arc<dyn Clock>, max_keys));
+        let records = Arc::clone(&store) as Arc<dyn Records>;
+        let parts = Parts { store: store as Arc<dyn Store>, records, fallback: None };
+        let engine = Arc::new(block_on(Engine::start(policies.clone(), parts))?);
+        let leases = Arc::new(Leases::new(Arc::clone(&engine), Arc::clone(&clock) as Arc<dyn Clock>));
+        let admissions = Admissions { engine, pacer: None, leases };
+        let slots = wishes.list.iter().map(|wish| Arc::clone(&wish.field)).collect();
+        let mut lane = Self {
+            clock,
+            admissions,
+            policies,
+            choosing,
+            fields: Vec::new(),
+            slots,
+            tend_at: None,
+            idle: 0,
+            ends: BinaryHeap::new(),
+            waiting: WaitRoom::default(),
+        };
+        lane.place_fields();
+        Ok(lane)
+    }
+
+    /// Finds the slots of each policy's fields, and of the fields that the lists need.
+    fn place_fields(&mut self) {
+        let wanted = self.admissions.engine.lists.wanted();
+        let listed = wanted.as_deref().map_or(&[][..], |wanted| wanted);
+        let slots = &self.slots;
+        let place = |field: &str| match field {
+            "route" => Some(Slotted::Route),
+            field => slots.iter().position(|slot| **slot == *field).map(Slotted::Slot),
+        };
+        self.fields = self
+            .policies
+            .iter()
+            .map(|policy| {
+                let derived = |field: &str| policy.derived().any(|(name, _)| name == field);
+                let own = policy.fields().filter(|field| !derived(field));
+                let beside = listed.iter().map(|field| &**field);
+                let beside = beside.filter(|field| !policy.fields().any(|known| known == *field));
+                own.chain(beside).filter_map(|field| Some((field.into(), place(field)?))).collect()
+            })
+            .collect();
+    }
+
+    /// Decides an attempt, after everything that is due before it.
+    #[inline]
+    pub fn attempt(&mut self, moment: &Moment<'_>, hear: Hear<'_>) {
+        self.advance(moment.entry.at, hear);
+        let choosing = Arc::clone(&self.choosing);
+        match choosing.choose(moment.values) {
+            Choice::Policy(policy, route) => self.arrive(policy, route, moment, hear),
+            Choice::Unlimited => hear(Report::Fate(moment, &self.pass_unlimited(moment))),
+            Choice::Unrouted => hear(Report::Fate(moment, &Fate::Unrouted)),
+        }
+    }
+
+    fn arrive(&mut self, policy: &str, route: Option<&str>, moment: &Moment<'_>, hear: Hear<'_>) {
+        let Some(found) = self.policies.named(policy) else {
+            let fate = Fate::Invalid(format!("there is no policy `{policy}`").into());
+            return hear(Report::Fate(moment, &fate));
+        };
+        if !found.lets_wait() {
+            let decided = self.decide(policy, route, moment, hear);
+            return hear(Report::Fate(moment, &self.settle(decided, moment, Span::ZERO)));
+        }
+        self.arrive_or_wait(policy, route, moment, hear);
+    }
+
+    /// The fate of a request without a policy: the blocklist holds for it too.
+    fn pass_unlimited(&self, moment: &Moment<'_>) -> Fate {
+        let engine = &self.admissions.engine;
+        let Some(wanted) = engine.lists.wanted() else { return Fate::Unlimited };
+        let place = |field: &Arc<str>| self.slots.iter().position(|slot| slot == field);
+        let value = |field| moment.values[place(field)?];
+        let fields: Fields<'_> = wanted.iter().filter_map(|field| Some((&**field, value(field)?))).collect();
+        match engine.blocks(&fields) {
+            Some(blocked) => {
+                let key = blocked.note("").target.to_string().into();
+                Fate::Denied(Box::new(Named { rule: BLOCKLIST.into(), key }))
+            }
+            None => Fate::Unlimited,
+        }
+    }
+
+    /// Decides an attempt now.
+    #[inline]
+    fn decide(
+        &mut self,
+        policy: &str,
+        route: Option<&str>,
+        moment: &Moment<'_>,
+        hear: Hear<'_>,
+    ) -> Result<(Seen, Taken), Box<str>> {
+        let number = self.policies.named(policy).expect("the policy was found").number();
+        let fields = self.fields_of(number, route, moment);
+        let pinned = self.admissions.pin();
+        let attempt = Attempt { policy, fields: &fields, cost: 1, id: None };
+        let terms = Terms { holds: Holds::ByTaken, ..Terms::default() };
+        let admitted = match pinned.admit(&attempt, terms, see) {
+            Admit::Ready(Some(admitted)) => admitted,
+            later => block_on(later),
+        };
+        let Admission { seen, taken, .. } = admitted.map_err(|error| error.to_string().into_boxed_str())?;
+        if let Some(observed) = &seen.observed {
+            observed.iter().for_each(|named| hear(Report::Observed(moment, named)));
+        }
+        Ok((seen, taken))
+    }
+
+    /// The fields of an attempt by a policy.
+    #[inline]
+    fn fields_of<'f>(&'f self, policy: usize, route: Option<&'f str>, moment: &Moment<'f>) -> Fields<'f> {
+        let mut fields = Fields::new();
+        for (field, slot) in &self.fields[policy] {
+            let value = match slot {
+                Slotted::Slot(slot) => moment.values[*slot],
+                Slotted::Route => route.or_else(|| self.logged_route(moment)),
+            };
+            fields.extend(value.map(|value| (&**field, value)));
+        }
+        fields
+    }
+
+    /// The route that the log itself names, if it does.
+    fn logged_route<'m>(&self, moment: &Moment<'m>) -> Option<&'m str> {
+        let place = self.slots.iter().position(|slot| &**slot == "route")?;
+        moment.values[place]
+    }
+
+    /// The fate of a decided attempt. What it took is kept until its request ends.
+    #[inline]
+    fn settle(
+        &mut self,
+        decided: Result<(Seen, Taken), Box<str>>,
+        moment: &Moment<'_>,
+        waited: Span,
+    ) -> Fate {
+        let (seen, taken) = match decided {
+            Ok(decided) => decided,
+            Err(reason) => return Fate::Invalid(reason),
+        };
+        match (seen.verdict, seen.named) {
+            (Verdict::Allow, _) => {
+                self.hold(taken, moment, waited);
+                Fate::Allowed(waited)
+            }
+            (Verdict::Defer(_), Some(named)) => {
+                self.idle = 0;
+                Fate::Deferred(named)
+            }
+            (_, named) => {
+                self.idle = 0;
+                let unnamed = || Box::new(Named { rule: BLOCKLIST.into(), key: "".into() });
+                Fate::Denied(named.unwrap_or_else(unnamed))
+            }
+        }
+    }
+
+    /// Keeps what a request took until it ends.
+    #[inline]
+    fn hold(&mut self, mut taken: Taken, moment: &Moment<'_>, waited: Span) {
+        if taken.is_settled() {
+            return;
+        }
+        let Entry { at, duration, status, .. } = *moment.entry;
+        if duration == Span::ZERO || self.ends.len() >= MOST_ENDS {
+            drop(taken.settle(Statuses::class_of(status)));
+            return;
+        }
+        let at = at + waited + duration;
+        self.ends.push(Reverse(End { at, number: moment.number, status, taken }));
+    }
+
+    /// Does everything that is due by `to`, and moves the clock there.
+    #[inline]
+    fn advance(&mut self, to: Timestamp, hear: Hear<'_>) {
+        if self.tend_at.is_none_or(|at| at <= to) || !self.ends.is_empty() || !self.waiting.is_empty() {
+            self.catch_up(to, hear);
+        }
+        self.clock.set(to);
+    }
+
+    #[cold]
+    fn catch_up(&mut self, to: Timestamp, hear: Hear<'_>) {
+        let mut tend_at = *self.tend_at.get_or_insert(to);
+        loop {
+            let end = self.ends.peek().map(|Reverse(end)| end.at);
+            let turn = self.waiting.next();
+            let due = [Some(tend_at), end, turn].into_iter().flatten().min().unwrap_or(tend_at);
+            if due > to {
+                break;
+            }
+            self.clock.set(due);
+            if end == Some(due) {
+                self.end_one();
+            } else if turn == Some(due) {
+                self.give_turn(due, hear);
+            } else {
+                block_on(self.admissions.engine.tend());
+                if !self.ends.is_empty() {
+                    block_on(self.admissions.leases.tend());
+                }
+                self.place_listed_fields();
+                self.idle = self.idle.saturating_add(1);
+                tend_at = tend_at + self.until_next(tend_at, to);
+            }
+        }
+        self.tend_at = Some(tend_at);
+    }
+
+    /// The time to the next periodic work. While nothing happens, none is needed until just before the next attempt.
+    fn until_next(&self, now: Timestamp, to: Timestamp) -> Span {
+        let gap = to.since(now).as_micros() / EVERY.as_micros();
+        let quiet = self.idle > ROUNDS && self.ends.is_empty() && self.waiting.is_empty();
+        Span::from_micros(EVERY.as_micros() * if quiet { gap.max(1) } else { 1 })
+    }
+
+    /// A ban may need a field that no rule of the policy uses.
+    fn place_listed_fields(&mut self) {
+        if self.idle == 0 && self.policies.rules().iter().any(|rule| rule.ban.is_some()) {
+            self.place_fields();
+        }
+    }
+
+    fn end_one(&mut self) {
+        if let Some(Reverse(mut end)) = self.ends.pop() {
+            drop(end.taken.settle(Statuses::class_of(end.status)));
+        }
+    }
+
+    /// Decides everything that still waits.
+    pub fn finish(&mut self, hear: Hear<'_>) {
+        while let Some(due) = self.waiting.next() {
+            self.catch_up(due, hear);
+        }
+    }
+}
+
+/// What a replay needs of a decision.
+fn see(engine: &Engine, decision: &Decision<'_>) -> Seen {
+    let verdict = decision.verdict;
+    let named = (!decision.allowed()).then(|| Box::new(named(engine, decision)));
+    let observed = decision.blocked().is_none() && decision.policy().observes();
+    let observed = if observed { observed_by(engine, decision) } else { None };
+    Seen { verdict, named, observed }
+}
+
+#[cold]
+fn named(engine: &Engine, decision: &Decision<'_>) -> Named {
+    if let Some(listing) = decision.blocked() {
+        return Named { rule: BLOCKLIST.into(), key: listing.target.to_string().into() };
+    }
+    match decision.denied_by() {
+        Some(line) => {
+            let key = engine.observer.shown_key(line.rule, line.key).into();
+            Named { rule: Arc::clone(&line.rule.name), key }
+        }
+        None => Named { rule: BLOCKLIST.into(), key: "".into() },
+    }
+}
+
+fn observed_by(engine: &Engine, decision: &Decision<'_>) -> Option<Vec<Named>> {
+    let exceeded = decision.lines().filter(|line| line.rule.observes() && line.exceeded());
+    let named = exceeded.map(|line| Named {
+        rule: Arc::clone(&line.rule.name),
+        key: engine.observer.shown_key(line.rule, line.key).into(),
+    });
+    let named: Vec<Named> = named.collect();
+    (!named.is_empty()).then_some(named)
+}
+
+impl PartialEq for End {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for End {}
+
+impl PartialOrd for End {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for End {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.at, self.number).cmp(&(other.at, other.number))
+    }
+}

@@ -1,0 +1,254 @@
+//! The formats of logs: what each is called, how its lines look, and when its times were taken.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::IpAddr;
+
+use super::pattern::{BadPattern, Pattern};
+use super::stamp::Stamps;
+use super::{Columns, Splitter, json, postfix};
+
+/// The format of a log.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Format {
+    /// Lines of a pattern.
+    Pattern {
+        /// What it is called.
+        name: &'static str,
+        /// The pattern.
+        pattern: Pattern,
+    },
+    /// Lines of JSON, whose columns are found in a sample.
+    Json {
+        /// What it is called.
+        name: &'static str,
+        /// The columns that the sample has.
+        columns: BTreeSet<String>,
+    },
+    /// Postfix's mail log.
+    Postfix,
+}
+
+/// When the time of a line was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// When the request began.
+    AtStart,
+    /// When it had ended.
+    AtEnd,
+}
+
+/// Why there is no format. The operator's fault.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoFormat {
+    /// No known format has lines like these.
+    Unknown,
+    /// The pattern cannot be used.
+    Pattern(BadPattern),
+}
+
+/// The formats by name. The first that fits is recognised, so the more exact ones come first.
+const PATTERNS: [(&str, &str); 6] = [
+    (
+        "alb",
+        r#"$type $time $elb $remote_addr $target $request_processing_time $target_processing_time $response_processing_time $status $target_status_code $received_bytes $sent_bytes "$request" "$http_user_agent" $ssl_cipher $ssl_protocol $target_group_arn "$trace_id" "$domain_name" "$chosen_cert_arn" $matched_rule_priority $request_creation_time "#,
+    ),
+    (
+        "envoy",
+        r#"[$start_time] "$request" $status $response_flags $bytes_received $bytes_sent $duration_ms $upstream_service_time "$x_forwarded_for" "$http_user_agent" "$request_id" "$host" "$upstream_host""#,
+    ),
+    (
+        "envoy",
+        r#"[$start_time] "$request" $status $response_flags $response_code_details $connection_termination_details "$upstream_transport_failure_reason" $bytes_received $bytes_sent $duration_ms $upstream_service_time "$x_forwarded_for" "$http_user_agent" "$request_id" "$host" "$upstream_host""#,
+    ),
+    (
+        "combined",
+        r#"$remote_addr $ident $remote_user [$time_local] "$request" $status $body_bytes_sent "$http_referer" "$http_user_agent""#,
+    ),
+    (
+        "vhost",
+        r#"$host $remote_addr $ident $remote_user [$time_local] "$request" $status $body_bytes_sent "$http_referer" "$http_user_agent""#,
+    ),
+    ("common", r#"$remote_addr $ident $remote_user [$time_local] "$request" $status $body_bytes_sent"#),
+];
+
+/// The columns that can hold the time, the likeliest first.
+pub const TIMES: [&str; 13] = [
+    "request_creation_time",
+    "start_time",
+    "time_local",
+    "time_iso8601",
+    "msec",
+    "time",
+    "timestamp",
+    "@timestamp",
+    "ts",
+    "date",
+    "datetime",
+    "StartUTC",
+    "startTime",
+];
+
+/// The columns that can hold the duration, with how many microseconds one unit of it has.
+pub const DURATIONS: [(&str, f64); 10] = [
+    ("request_time", 1e6),
+    ("request_time_ms", 1e3),
+    ("request_time_us", 1.0),
+    ("duration_ms", 1e3),
+    ("duration_us", 1.0),
+    ("delay", 1e6),
+    ("latency_ms", 1e3),
+    ("response_time_ms", 1e3),
+    ("elapsed_ms", 1e3),
+    ("took_ms", 1e3),
+];
+
+/// How many lines of a sample are looked at.
+const SAMPLED: usize = 1_000;
+
+impl Format {
+    /// The names that `--format` accepts.
+    pub const NAMES: [&str; 8] = ["combined", "common", "vhost", "json", "caddy", "envoy", "alb", "postfix"];
+
+    /// The format of this name, or a pattern, for lines like these.
+    pub fn named(name: &str, sample: &[u8]) -> Result<Self, NoFormat> {
+        match name {
+            "postfix" => Ok(Self::Postfix),
+            "json" | "caddy" => Ok(Self::json(sample, if name == "json" { "json" } else { "caddy" })),
+            name if Self::NAMES.contains(&name) => {
+                let fits = patterns().filter(|format| format.name() == name);
+                let best = fits.max_by_key(|format| format.readable(sample));
+                Ok(best.expect("every other name is a pattern's"))
+            }
+            text if text.contains(['$', '%']) => Pattern::parse(text)
+                .map(|pattern| Self::Pattern { name: "pattern", pattern })
+                .map_err(NoFormat::Pattern),
+            _ => Err(NoFormat::Unknown),
+        }
+    }
+
+    /// Recognises the format of these lines: the first that at least half of them have, or else the one that most of
+    /// them have.
+    pub fn detect(sample: &[u8]) -> Result<Self, NoFormat> {
+        let lines = lines(sample).count();
+        let mut best: Option<(usize, Self)> = None;
+        let caddy = Self::json(sample, "caddy");
+        let is_caddy = caddy.columns().any(|column| column == "request.uri");
+        let json = if is_caddy { caddy } else { Self::json(sample, "json") };
+        for format in patterns().chain([Self::Postfix, json]) {
+            let readable = format.readable(sample);
+            if readable > 0 && readable * 2 >= lines {
+                return Ok(format);
+            }
+            if readable > best.as_ref().map_or(0, |(most, _)| *most) {
+                best = Some((readable, format));
+            }
+        }
+        best.map(|(_, format)| format).ok_or(NoFormat::Unknown)
+    }
+
+    fn json(sample: &[u8], name: &'static str) -> Self {
+        let mut columns = BTreeSet::new();
+        for line in lines(sample) {
+            json::paths(line, &mut columns);
+        }
+        Self::Json { name, columns }
+    }
+
+    /// How many of these lines have a time in the right place.
+    fn readable(&self, sample: &[u8]) -> usize {
+        let names: Vec<Box<str>> = self.columns().map(Into::into).collect();
+        let Some(time) = self.place_of_time(&names) else { return 0 };
+        // Without this check, a line with a host before the address would pass for one without.
+        let address = names.iter().position(|name| &**name == "remote_addr");
+        let mut splitter = Splitter::new(self, &names);
+        let mut stamps = Stamps::new(tollgate_core::Timestamp::from_micros(u64::MAX / 2), None);
+        let readable = |line: &&[u8]| match splitter.split(line) {
+            Ok(Some(columns)) => {
+                let addressed = address.is_none_or(|place| columns.value(place).is_some_and(is_address));
+                addressed && is_time(columns, time, &mut stamps)
+            }
+            // Lines about a message are read even if none of them is an attempt.
+            Ok(None) => line.windows(8).any(|window| window == b"postfix/"),
+            Err(_) => false,
+        };
+        lines(sample).filter(readable).count()
+    }
+
+    /// The place of the time among these columns.
+    pub fn place_of_time(&self, columns: &[Box<str>]) -> Option<usize> {
+        TIMES.iter().find_map(|name| columns.iter().position(|column| **column == **name))
+    }
+
+    /// What it is called.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Pattern { name, .. } | Self::Json { name, .. } => name,
+            Self::Postfix => "postfix",
+        }
+    }
+
+    /// The names of its columns.
+    pub fn columns(&self) -> Box<dyn Iterator<Item = &str> + '_> {
+        match self {
+            Self::Pattern { pattern, .. } => Box::new(pattern.names()),
+            Self::Json { columns, .. } => Box::new(columns.iter().map(String::as_str)),
+            Self::Postfix => Box::new(postfix::COLUMNS.into_iter()),
+        }
+    }
+
+    /// When the time in this column was taken, by the column's name.
+    pub fn taken(column: &str) -> Taken {
+        if column.contains("start") || column.contains("Start") || column.contains("creation") {
+            Taken::AtStart
+        } else {
+            Taken::AtEnd
+        }
+    }
+}
+
+fn patterns() -> impl Iterator<Item = Format> {
+    PATTERNS.into_iter().map(|(name, text)| Format::Pattern {
+        name,
+        pattern: Pattern::parse(text).expect("the patterns of known formats are right"),
+    })
+}
+
+fn lines(sample: &[u8]) -> impl Iterator<Item = &[u8]> {
+    sample
+        .split(|byte| *byte == b'\n')
+        .map(<[u8]>::trim_ascii_end)
+        .filter(|line| !line.is_empty())
+        .take(SAMPLED)
+}
+
+fn is_address(value: &[u8]) -> bool {
+    std::str::from_utf8(value).is_ok_and(|text| address_of(text).parse::<IpAddr>().is_ok())
+}
+
+/// The address of an endpoint: `192.0.2.7:4711` and `[2001:db8::1]:4711` without their ports.
+pub(crate) fn address_of(text: &str) -> &str {
+    let Some((before, _)) = text.rsplit_once(':') else { return text };
+    if text.parse::<IpAddr>().is_ok() {
+        return text;
+    }
+    before.strip_prefix('[').and_then(|inner| inner.strip_suffix(']')).unwrap_or(before)
+}
+
+fn is_time(columns: Columns<'_>, place: usize, stamps: &mut Stamps) -> bool {
+    columns.value(place).is_some_and(|text| stamps.read(text).is_some())
+}
+
+impl fmt::Display for NoFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown => {
+                let names = Format::NAMES.join(", ");
+                write!(f, "choose one of {names}, or give the `log_format` of nginx as it is configured")
+            }
+            Self::Pattern(bad) => bad.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for NoFormat {}

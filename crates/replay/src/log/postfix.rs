@@ -1,0 +1,187 @@
+//! Postfix's mail log: lines about one message are joined by its queue id.
+//!
+//! Each recipient of a message is one attempt, read from the first line that reports a delivery to it (`to=<…>`).
+//! `delay=` says how long the message was in the queue by then, so the attempt was made that much earlier. A later
+//! delivery attempt to the same recipient is the same attempt. A recipient that Postfix refused (`NOQUEUE: reject`) is
+//! an attempt with the status 450 or 550 that the client was sent.
+//!
+//! What is known of messages is bounded: beyond [`MOST_MESSAGES`] the oldest message is forgotten.
+
+use std::collections::VecDeque;
+
+use hashbrown::HashMap;
+use memchr::memmem;
+
+use super::Row;
+use crate::hash;
+
+/// The columns of a mail log, in the order of their places.
+pub const COLUMNS: [&str; 10] =
+    ["time", "ip", "user", "sender", "recipient", "size", "delay", "status", "queue_id", "client_name"];
+
+const TIME: usize = 0;
+const IP: usize = 1;
+const USER: usize = 2;
+const SENDER: usize = 3;
+const RECIPIENT: usize = 4;
+const SIZE: usize = 5;
+const DELAY: usize = 6;
+const STATUS: usize = 7;
+const QUEUE_ID: usize = 8;
+const CLIENT_NAME: usize = 9;
+
+/// The most messages that are known at once.
+const MOST_MESSAGES: usize = 100_000;
+/// The most recipients of one message that are told apart.
+const MOST_RECIPIENTS: usize = 1_000;
+
+/// What a line says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// It reports an attempt, which is in the row.
+    Attempt,
+    /// It is about something else.
+    Nothing,
+    /// It is no line of a mail log.
+    Unreadable,
+}
+
+/// The messages whose lines are not all read yet.
+#[derive(Default)]
+pub struct Joined {
+    messages: HashMap<Box<[u8]>, Mail>,
+    /// Queue ids, oldest first.
+    order: VecDeque<Box<[u8]>>,
+}
+
+#[derive(Default)]
+struct Mail {
+    ip: Box<[u8]>,
+    name: Box<[u8]>,
+    user: Box<[u8]>,
+    sender: Box<[u8]>,
+    size: Box<[u8]>,
+    recipients: Vec<u64>,
+}
+
+impl Joined {
+    /// Reads a line.
+    pub fn read(&mut self, line: &[u8], row: &mut Row) -> Said {
+        row.clear(COLUMNS.len());
+        let Some((time, service, text)) = split(line) else { return Said::Unreadable };
+        if !service.contains(&b'/') {
+            return Said::Nothing;
+        }
+        if let Some(rejected) = text.strip_prefix(b"NOQUEUE: reject: RCPT from ") {
+            return read_rejection(rejected, time, row);
+        }
+        let Some(end) = memchr::memchr(b':', text) else { return Said::Nothing };
+        let (id, text) = (&text[..end], text[end + 1..].trim_ascii_start());
+        if !is_queue_id(id) {
+            return Said::Nothing;
+        }
+        if text.starts_with(b"client=") {
+            self.arrived(id, text);
+        } else if text.starts_with(b"from=<") {
+            let mail = self.mail(id);
+            mail.sender = value(text, b"from=<", b">").into();
+            mail.size = value(text, b"size=", b",").into();
+        } else if text.starts_with(b"to=<") {
+            return self.delivered(id, text, time, row);
+        } else if text == b"removed" {
+            self.messages.remove(id);
+        }
+        Said::Nothing
+    }
+
+    /// `client=name[address], sasl_method=…, sasl_username=…`.
+    fn arrived(&mut self, id: &[u8], text: &[u8]) {
+        // Queue ids come again: a new message must not have the recipients of an old one.
+        self.messages.remove(id);
+        let mail = self.mail(id);
+        mail.name = value(text, b"client=", b"[").into();
+        mail.ip = value(text, b"[", b"]").into();
+        mail.user = value(text, b"sasl_username=", b",").into();
+    }
+
+    /// `to=<recipient>, relay=…, delay=1.2, …, status=sent (…)`.
+    fn delivered(&mut self, id: &[u8], text: &[u8], time: &[u8], row: &mut Row) -> Said {
+        let mail = self.mail(id);
+        let recipient = value(text, b"to=<", b">");
+        let hash = hash(recipient);
+        if mail.recipients.contains(&hash) {
+            return Said::Nothing;
+        }
+        if mail.recipients.len() < MOST_RECIPIENTS {
+            mail.recipients.push(hash);
+        }
+        let known = [(IP, &mail.ip), (USER, &mail.user), (SENDER, &mail.sender), (SIZE, &mail.size)];
+        for (place, value) in known {
+            row.put_known(place, value);
+        }
+        row.put_known(CLIENT_NAME, &mail.name);
+        row.put_known(RECIPIENT, recipient);
+        row.put_known(DELAY, value(text, b", delay=", b","));
+        row.put(QUEUE_ID, id);
+        row.put(TIME, time);
+        Said::Attempt
+    }
+
+    fn mail(&mut self, id: &[u8]) -> &mut Mail {
+        if !self.messages.contains_key(id) {
+            self.make_room();
+            self.order.push_back(id.into());
+            self.messages.insert(id.into(), Mail::default());
+        }
+        self.messages.get_mut(id).expect("it was inserted")
+    }
+
+    fn make_room(&mut self) {
+        while self.messages.len() >= MOST_MESSAGES || self.order.len() >= 2 * MOST_MESSAGES {
+            let Some(oldest) = self.order.pop_front() else { return };
+            self.messages.remove(&oldest);
+        }
+    }
+}
+
+/// `name[address]: 450 4.7.1 <…>: …; from=<sender> to=<recipient> proto=ESMTP helo=<…>`.
+fn read_rejection(text: &[u8], time: &[u8], row: &mut Row) -> Said {
+    let after = memmem::find(text, b"]: ").map_or(&b""[..], |at| &text[at + 3..]);
+    row.put(TIME, time);
+    row.put_known(CLIENT_NAME, value(text, b"", b"["));
+    row.put_known(IP, value(text, b"[", b"]"));
+    row.put_known(SENDER, value(after, b"from=<", b">"));
+    row.put_known(RECIPIENT, value(after, b" to=<", b">"));
+    row.put_known(STATUS, after.get(..3).unwrap_or_default());
+    row.put_known(USER, value(after, b"sasl_username=<", b">"));
+    Said::Attempt
+}
+
+/// The time, the service and the text of a line of syslog: `Nov 17 09:08:55 mx postfix/smtpd[123]: …`, or with a time
+/// as in RFC 3339.
+fn split(line: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    let time = if line.first()?.is_ascii_digit() {
+        memchr::memchr(b' ', line)?
+    } else {
+        let day = line.get(3..)?.iter().take_while(|byte| **byte == b' ').count() + 3;
+        let digits = line[day..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+        day + digits + 9
+    };
+    let (time, rest) = line.split_at_checked(time)?;
+    let rest = rest.strip_prefix(b" ")?;
+    let rest = &rest[memchr::memchr(b' ', rest)? + 1..];
+    let at = memmem::find(rest, b": ")?;
+    Some((time, &rest[..at], &rest[at + 2..]))
+}
+
+/// Short ids are hexadecimal; long ones have letters and digits.
+fn is_queue_id(id: &[u8]) -> bool {
+    (6..=20).contains(&id.len()) && id.iter().all(u8::is_ascii_alphanumeric)
+}
+
+/// The value between two texts, or up to the end; empty if it is not there.
+fn value<'t>(text: &'t [u8], before: &[u8], end: &[u8]) -> &'t [u8] {
+    let Some(at) = memmem::find(text, before) else { return b"" };
+    let rest = &text[at + before.len()..];
+    &rest[..memmem::find(rest, end).unwrap_or(rest.len())]
+}

@@ -1,0 +1,378 @@
+//! Puts lines in order of time, within a bound, and spreads them over their seconds.
+//!
+//! Lines are collected by the second of their time. A second is complete once every log is a bound beyond it. Then the
+//! lines of that second whose times are whole seconds are spread over it evenly, in the order in which they were read.
+//! Where a time was taken at the end of a request, its duration is subtracted, and the lines are ordered once more.
+//!
+//! A line that comes later than the bound allows is replayed at the earliest moment that is still open. The number of
+//! lines that wait is bounded too; beyond it the earliest second is closed early.
+
+use std::collections::BTreeMap;
+
+use tollgate_core::{Span, Timestamp};
+
+const SECOND: u64 = 1_000_000;
+
+/// Lines that wait for earlier ones.
+pub struct Order {
+    /// By the time in the log.
+    logged: Seconds,
+    /// By the time at which the request began; `None` if that is the same.
+    begun: Option<Seconds>,
+    /// How far lines may be out of order, in seconds.
+    bound: u64,
+    most: usize,
+    /// How many lines came too late.
+    pub late: u64,
+}
+
+/// One line, ready to be decided.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'b> {
+    /// When its request began.
+    pub at: Timestamp,
+    /// How long it took.
+    pub duration: Span,
+    /// The status of the response; 0 if that is unknown.
+    pub status: u16,
+    /// The hash of the client's user agent; 0 if that is unknown.
+    pub agent: u64,
+    text: &'b str,
+    lengths: &'b [u16],
+}
+
+/// What is known of a line beside the values of its fields.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Head {
+    /// In microseconds.
+    pub(crate) at: u64,
+    /// Whether the time is in whole seconds.
+    pub(crate) whole: bool,
+    /// In microseconds.
+    pub(crate) duration: u64,
+    pub(crate) status: u16,
+    pub(crate) agent: u64,
+}
+
+/// Lines by their seconds.
+#[derive(Default)]
+struct Seconds {
+    open: BTreeMap<u64, Bucket>,
+    /// The bucket that was used last, which is not among the others.
+    current: Option<(u64, Bucket)>,
+    spare: Vec<Bucket>,
+    /// Everything before this second is closed.
+    closed: u64,
+    held: usize,
+}
+
+/// The lines of one second.
+#[derive(Default)]
+struct Bucket {
+    lines: Vec<(Head, u32)>,
+    text: String,
+    /// The length of each value of each line; [`ABSENT`] if the line lacks it.
+    lengths: Vec<u16>,
+}
+
+/// Instead of the length of a value that a line lacks.
+pub(crate) const ABSENT: u16 = u16::MAX;
+
+/// The texts and lengths of one line's values.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Values {
+    pub(crate) text: String,
+    pub(crate) lengths: Vec<u16>,
+}
+
+impl Order {
+    /// Orders lines that are out of order by at most this much, with room for `most` of them. `shifted` if the times
+    /// were taken at the end of requests whose durations are known.
+    pub fn new(bound: Span, most: usize, shifted: Shift) -> Self {
+        let begun = (shifted == Shift::ByDuration).then(Seconds::default);
+        let bound = bound.as_micros().div_ceil(SECOND);
+        Self { logged: Seconds::default(), begun, bound, most, late: 0 }
+    }
+
+    /// Adds a line.
+    #[inline]
+    pub(crate) fn push(&mut self, mut head: Head, values: &Values) {
+        if head.at / SECOND < self.logged.closed {
+            head.at = self.logged.closed * SECOND;
+            self.late += 1;
+        }
+        self.logged.push(head, &values.text, &values.lengths);
+    }
+
+    /// Whether times are those of the ends of requests.
+    pub(crate) fn shifts(&self) -> bool {
+        self.begun.is_some()
+    }
+
+    /// How many lines wait.
+    pub fn len(&self) -> usize {
+        self.logged.held + self.begun.as_ref().map_or(0, |begun| begun.held)
+    }
+
+    /// Whether no line waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Hands over every line that no other can precede any more, given that all logs have come to `reached`, in
+    /// microseconds.
+    pub(crate) fn release(&mut self, reached: u64, each: &mut dyn FnMut(&Entry<'_>)) {
+        self.close((reached / SECOND).saturating_sub(self.bound), each);
+        while self.len() > self.most {
+            let Some(first) = self.first() else { return };
+            self.close(first + 1, each);
+            if let Some(begun) = &mut self.begun {
+                begun.close(first + 1, &mut |bucket| bucket.hand_over(each));
+            }
+        }
+    }
+
+    /// Hands over all lines.
+    pub(crate) fn finish(&mut self, each: &mut dyn FnMut(&Entry<'_>)) {
+        self.close(u64::MAX, each);
+        if let Some(begun) = &mut self.begun {
+            begun.close(u64::MAX, &mut |bucket| bucket.hand_over(each));
+        }
+    }
+
+    fn first(&self) -> Option<u64> {
+        let begun = self.begun.as_ref().and_then(Seconds::first);
+        self.logged.first().into_iter().chain(begun).min()
+    }
+
+    fn close(&mut self, until: u64, each: &mut dyn FnMut(&Entry<'_>)) {
+        let Self { logged, begun, bound, late, .. } = self;
+        let Some(begun) = begun else {
+            return logged.close(until, &mut |bucket| {
+                bucket.spread();
+                bucket.hand_over(each);
+            });
+        };
+        logged.close(until, &mut |bucket| {
+            bucket.spread();
+            let closed = begun.closed * SECOND;
+            for (index, (head, _)) in bucket.lines.iter().enumerate() {
+                let start = head.at.saturating_sub(head.duration);
+                *late += u64::from(start < closed);
+                let shifted = Head { at: start.max(closed), whole: false, ..*head };
+                let (text, lengths) = bucket.values(index);
+                begun.push(shifted, text, lengths);
+            }
+        });
+        begun.close(until.saturating_sub(*bound), &mut |bucket| {
+            bucket.sort();
+            bucket.hand_over(each);
+        });
+    }
+}
+
+/// Whether times are shifted by durations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shift {
+    /// A time is the moment at which a request began.
+    None,
+    /// A time is the moment at which a request ended.
+    ByDuration,
+}
+
+impl Seconds {
+    #[inline]
+    fn push(&mut self, head: Head, text: &str, lengths: &[u16]) {
+        let second = head.at / SECOND;
+        if !matches!(&self.current, Some((current, _)) if *current == second) {
+            self.turn_to(second);
+        }
+        let (_, bucket) = self.current.as_mut().expect("a bucket was chosen");
+        let from = u32::try_from(bucket.text.len()).expect("the lines of one second are below 4 GiB");
+        bucket.lines.push((head, from));
+        bucket.text.push_str(text);
+        bucket.lengths.extend_from_slice(lengths);
+        self.held += 1;
+    }
+
+    fn turn_to(&mut self, second: u64) {
+        let next = self.open.remove(&second).or_else(|| self.spare.pop()).unwrap_or_default();
+        if let Some((before, bucket)) = self.current.replace((second, next)) {
+            self.open.insert(before, bucket);
+        }
+    }
+
+    fn first(&self) -> Option<u64> {
+        let current = self.current.as_ref().map(|(second, _)| *second);
+        self.open.keys().next().copied().into_iter().chain(current).min()
+    }
+
+    /// Takes out every second before `until`, in order.
+    fn close(&mut self, until: u64, each: &mut dyn FnMut(&mut Bucket)) {
+        if until <= self.closed {
+            return;
+        }
+        self.closed = until;
+        if let Some((second, bucket)) = self.current.take_if(|(second, _)| *second < until) {
+            self.open.insert(second, bucket);
+        }
+        while let Some(entry) = self.open.first_entry() {
+            if *entry.key() >= until {
+                break;
+            }
+            let mut bucket = entry.remove();
+            self.held -= bucket.lines.len();
+            each(&mut bucket);
+            bucket.clear();
+            if self.spare.len() < 16 {
+                self.spare.push(bucket);
+            }
+        }
+    }
+}
+
+impl Bucket {
+    /// Spreads the lines whose times are whole seconds evenly over their second. All lines end in order.
+    fn spread(&mut self) {
+        let whole = self.lines.iter().filter(|(head, _)| head.whole).count() as u64;
+        let spread = self.lines.iter_mut().filter(|(head, _)| head.whole);
+        for ((head, _), index) in spread.zip(0..) {
+            head.at += SECOND * index / whole;
+        }
+        self.sort();
+    }
+
+    fn sort(&mut self) {
+        if self.lines.is_sorted_by_key(|(head, _)| head.at) {
+            return;
+        }
+        let width = self.lengths.len() / self.lines.len().max(1);
+        let mut order: Vec<usize> = (0..self.lines.len()).collect();
+        order.sort_by_key(|index| self.lines[*index].0.at);
+        self.lines = order.iter().map(|index| self.lines[*index]).collect();
+        self.lengths =
+            order.iter().flat_map(|index| self.lengths[index * width..][..width].to_vec()).collect();
+    }
+
+    fn values(&self, index: usize) -> (&str, &[u16]) {
+        let width = self.lengths.len() / self.lines.len().max(1);
+        let lengths = &self.lengths[index * width..][..width];
+        let from = self.lines[index].1 as usize;
+        let length: usize = lengths.iter().filter(|length| **length != ABSENT).map(|l| usize::from(*l)).sum();
+        (&self.text[from..from + length], lengths)
+    }
+
+    fn hand_over(&self, each: &mut dyn FnMut(&Entry<'_>)) {
+        let width = self.lengths.len() / self.lines.len().max(1);
+        for (index, (head, from)) in self.lines.iter().enumerate() {
+            each(&Entry {
+                at: Timestamp::from_micros(head.at),
+                duration: Span::from_micros(head.duration),
+                status: head.status,
+                agent: head.agent,
+                text: &self.text[*from as usize..],
+                lengths: &self.lengths[index * width..][..width],
+            });
+        }
+    }
+
+    fn clear(&mut self) {
+        self.lines.clear();
+        self.text.clear();
+        self.lengths.clear();
+    }
+}
+
+impl<'b> Entry<'b> {
+    /// A line without values.
+    pub(crate) fn bare(at: Timestamp, duration: Span, status: u16, agent: u64) -> Self {
+        Self { at, duration, status, agent, text: "", lengths: &[] }
+    }
+
+    /// The values of the line's fields, in the order of the layout.
+    #[inline]
+    pub(crate) fn values(&self) -> impl Iterator<Item = Option<&'b str>> {
+        let (text, mut at) = (self.text, 0);
+        self.lengths.iter().map(move |length| {
+            (*length != ABSENT).then(|| {
+                let from = at;
+                at += usize::from(*length);
+                &text[from..at]
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(at: u64, whole: bool, duration: u64, name: &str) -> (Head, Values) {
+        let lengths = vec![u16::try_from(name.len()).expect("a short name")];
+        let values = Values { text: name.to_owned(), lengths };
+        (Head { at, whole, duration, status: 200, agent: 0 }, values)
+    }
+
+    fn ordered(order: &mut Order, lines: &[(Head, Values)]) -> Vec<(u64, String)> {
+        let mut seen = Vec::new();
+        let mut each = |entry: &Entry<'_>| {
+            let name = entry.values().next().flatten().unwrap_or("").to_owned();
+            seen.push((entry.at.as_micros(), name));
+        };
+        let mut reached = 0;
+        for (head, values) in lines {
+            order.push(*head, values);
+            reached = reached.max(head.at);
+            order.release(reached, &mut each);
+        }
+        order.finish(&mut each);
+        seen
+    }
+
+    fn pairs(seen: &[(u64, String)]) -> Vec<(u64, &str)> {
+        seen.iter().map(|(at, name)| (*at, &**name)).collect()
+    }
+
+    #[test]
+    fn whole_seconds_are_spread_evenly_over_their_second() {
+        let mut order = Order::new(Span::from_secs(5), 1_000, Shift::None);
+        let lines: Vec<_> = ["a", "b", "c", "d"].iter().map(|name| line(7_000_000, true, 0, name)).collect();
+        let seen = ordered(&mut order, &lines);
+        assert_eq!(pairs(&seen), [(7_000_000, "a"), (7_250_000, "b"), (7_500_000, "c"), (7_750_000, "d")]);
+    }
+
+    #[test]
+    fn lines_out_of_order_within_the_bound_are_put_in_order() {
+        let mut order = Order::new(Span::from_secs(5), 1_000, Shift::None);
+        let lines = [(3, "b"), (9, "d"), (1, "a"), (5, "c")];
+        let lines = lines.map(|(second, name)| line(second * SECOND, false, 0, name));
+        // 9 closes everything before 4, so 1 comes too late and is replayed at 4.
+        let seen = ordered(&mut order, &lines);
+        assert_eq!(
+            pairs(&seen),
+            [(3 * SECOND, "b"), (4 * SECOND, "a"), (5 * SECOND, "c"), (9 * SECOND, "d")]
+        );
+        assert_eq!(order.late, 1);
+    }
+
+    #[test]
+    fn a_time_at_the_end_is_shifted_by_the_duration() {
+        let mut order = Order::new(Span::from_secs(30), 1_000, Shift::ByDuration);
+        let lines = [line(10_000_000, false, 0, "quick"), line(11_000_000, false, 9_500_000, "slow")];
+        let seen = ordered(&mut order, &lines);
+        assert_eq!(pairs(&seen), [(1_500_000, "slow"), (10_000_000, "quick")]);
+    }
+
+    #[test]
+    fn the_lines_that_wait_are_bounded() {
+        let mut order = Order::new(Span::from_secs(1_000), 10, Shift::ByDuration);
+        let mut most = 0;
+        for second in 0..500 {
+            let (head, values) = line(second * SECOND, true, 500_000, "x");
+            order.push(head, &values);
+            order.release(second * SECOND, &mut |_| {});
+            most = most.max(order.len());
+        }
+        assert!(most <= 11, "{most}");
+    }
+}

@@ -1,0 +1,230 @@
+//! A whole replay: one configuration, perhaps with its curve, and perhaps another one to compare it with.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use smallvec::SmallVec;
+use tollgate_core::{Policies, StoreError};
+
+use crate::choose::{Choosing, Wishes};
+use crate::curve::{Curve, NoCurve, Point};
+use crate::feed::{Account, Feed, FeedError};
+use crate::lane::{Fate, Lane, Moment, Named, Report};
+use crate::order::Entry;
+use crate::tally::{ClientSlots, Tally};
+use crate::top::{Occurrence, Top, TopKey};
+
+/// One configuration to replay.
+#[derive(Clone)]
+pub struct Setup {
+    /// Its policies.
+    pub policies: Policies,
+    /// The most keys in memory.
+    pub max_keys: usize,
+    /// How the policy of an attempt is chosen.
+    pub choosing: Arc<Choosing>,
+}
+
+/// A replay that is being run.
+pub struct Replay {
+    main: Lane,
+    tally: Tally,
+    curve: Option<Curve>,
+    against: Option<Against>,
+    number: u64,
+}
+
+/// What a replay found.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What was read.
+    pub account: Account,
+    /// What became of the attempts.
+    pub tally: Tally,
+    /// The curve of a rule.
+    pub curve: Option<(Arc<str>, Vec<Point>)>,
+    /// The difference from another configuration.
+    pub difference: Option<Difference>,
+}
+
+/// The difference between two configurations on the same attempts.
+#[derive(Clone, Debug)]
+pub struct Difference {
+    /// Attempts that the other configuration denies.
+    pub denied_before: u64,
+    /// Attempts that only this configuration denies.
+    pub newly_denied: u64,
+    /// Attempts that only the other one denies.
+    pub newly_allowed: u64,
+    /// The keys of the newly denied, by rule and key of this configuration.
+    pub denied_keys: Top,
+    /// The keys of the newly allowed, by rule and key of the other one.
+    pub allowed_keys: Top,
+}
+
+/// The other configuration.
+struct Against {
+    lane: Lane,
+    difference: Difference,
+    /// Attempts that only one of both has decided yet, since they wait in the other.
+    open: HashMap<u64, Option<Named>>,
+}
+
+/// The most keys of a difference that are counted one by one.
+const MOST_KEYS: usize = 10_000;
+
+impl Replay {
+    /// Prepares a replay.
+    pub fn new(setup: Setup, wishes: &Wishes) -> Result<Self, StoreError> {
+        let tally = Tally::new(client_slots(wishes));
+        let main = Lane::new(setup.policies, setup.max_keys, setup.choosing, wishes)?;
+        Ok(Self { main, tally, curve: None, against: None, number: 0 })
+    }
+
+    /// The same replay with the curve of a rule of these policies.
+    pub fn with_curve(mut self, setup: &Setup, rule: &str, wishes: &Wishes) -> Result<Self, NoCurve> {
+        let Setup { policies, max_keys, choosing } = setup;
+        self.curve = Some(Curve::new(policies, rule, *max_keys, choosing, wishes, client_slots(wishes))?);
+        Ok(self)
+    }
+
+    /// The same replay, compared with another configuration.
+    pub fn against(mut self, other: Setup, wishes: &Wishes) -> Result<Self, StoreError> {
+        let lane = Lane::new(other.policies, other.max_keys, other.choosing, wishes)?;
+        let difference = Difference {
+            denied_before: 0,
+            newly_denied: 0,
+            newly_allowed: 0,
+            denied_keys: Top::new(MOST_KEYS),
+            allowed_keys: Top::new(MOST_KEYS),
+        };
+        self.against = Some(Against { lane, difference, open: HashMap::new() });
+        Ok(self)
+    }
+
+    /// Replays logs. `each` hears what became of every attempt, in addition.
+    pub fn run(mut self, feed: &mut Feed, each: &mut dyn FnMut(&Report<'_>)) -> Result<Outcome, FeedError> {
+        feed.run(&mut |entry| self.attempt(entry, each))?;
+        self.finish(each);
+        let Self { tally, curve, against, .. } = self;
+        let curve = curve.map(|curve| (Arc::clone(&curve.rule), curve.points(&tally)));
+        let difference = against.map(|against| against.difference);
+        Ok(Outcome { account: feed.account.clone(), tally, curve, difference })
+    }
+
+    #[inline]
+    fn attempt(&mut self, entry: &Entry<'_>, each: &mut dyn FnMut(&Report<'_>)) {
+        let values: SmallVec<[Option<&str>; 12]> = entry.values().collect();
+        let moment = Moment { number: self.number, entry, values: &values };
+        self.number += 1;
+        let Self { main, tally, against, curve, .. } = self;
+        main.attempt(&moment, &mut |report| {
+            if let Some(against) = against {
+                against.hear(&report, Side::This);
+            }
+            each(&report);
+            tally.hear(report);
+        });
+        if let Some(curve) = curve {
+            curve.attempt(&moment);
+        }
+        if let Some(against) = against {
+            against.attempt(&moment);
+        }
+    }
+
+    fn finish(&mut self, each: &mut dyn FnMut(&Report<'_>)) {
+        let Self { main, tally, against, curve, .. } = self;
+        main.finish(&mut |report| {
+            if let Some(against) = against {
+                against.hear(&report, Side::This);
+            }
+            each(&report);
+            tally.hear(report);
+        });
+        if let Some(curve) = curve {
+            curve.finish();
+        }
+        if let Some(against) = against {
+            against.finish();
+        }
+    }
+}
+
+/// Which configuration decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    This,
+    Other,
+}
+
+impl Against {
+    fn attempt(&mut self, moment: &Moment<'_>) {
+        let Self { lane, difference, open } = self;
+        lane.attempt(moment, &mut |report| note(difference, open, &report, Side::Other));
+    }
+
+    fn finish(&mut self) {
+        let Self { lane, difference, open } = self;
+        lane.finish(&mut |report| note(difference, open, &report, Side::Other));
+    }
+
+    fn hear(&mut self, report: &Report<'_>, side: Side) {
+        note(&mut self.difference, &mut self.open, report, side);
+    }
+}
+
+/// Compares the fates of an attempt, once both are known.
+fn note(
+    difference: &mut Difference,
+    open: &mut HashMap<u64, Option<Named>>,
+    report: &Report<'_>,
+    side: Side,
+) {
+    let Report::Fate(moment, fate) = report else { return };
+    let denied = match fate {
+        Fate::Denied(named) => Some(&**named),
+        _ => None,
+    };
+    if side == Side::Other {
+        difference.denied_before += u64::from(denied.is_some());
+    }
+    let Some(first) = open.remove(&moment.number) else {
+        open.insert(moment.number, denied.cloned());
+        return;
+    };
+    let (this, other) = match side {
+        Side::This => (denied, first.as_ref()),
+        Side::Other => (first.as_ref(), denied),
+    };
+    let entry = moment.entry;
+    let seen = Occurrence { at: entry.at, status: entry.status, agent: entry.agent, user: 0 };
+    match (this, other) {
+        (Some(named), None) => {
+            difference.newly_denied += 1;
+            difference.denied_keys.note(&joined(named), seen);
+        }
+        (None, Some(named)) => {
+            difference.newly_allowed += 1;
+            difference.allowed_keys.note(&joined(named), seen);
+        }
+        (Some(_), Some(_)) | (None, None) => {}
+    }
+}
+
+/// A rule and a key in one text. Names of rules contain no line feed.
+fn joined(named: &Named) -> String {
+    format!("{}\n{}", named.rule, named.key)
+}
+
+/// The rule and the key of an entry of a difference.
+pub fn rule_and_key(entry: &TopKey) -> (&str, &str) {
+    entry.key.split_once('\n').unwrap_or(("", &entry.key))
+}
+
+/// Where the client and the user of an attempt are. Without an address, the user or the sender stands for the client.
+fn client_slots(wishes: &Wishes) -> ClientSlots {
+    let user = wishes.place("user");
+    let address = wishes.place("ip").or_else(|| wishes.place("client_ip"));
+    ClientSlots { client: [address, user, wishes.place("sender")], user }
+}

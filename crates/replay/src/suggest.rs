@@ -1,0 +1,250 @@
+//! Suggests limits: how much each client asks for at its busiest, and which numbers would affect few clients.
+//!
+//! For each client and period, the peak is an upper bound of its requests in any window of that length: the most in
+//! five consecutive quarters of the period. A limit that is no lower never denies the client, whether it is a window, a
+//! sliding window, or a bucket of that size.
+//!
+//! Memory is bounded: when there are more clients than places, every second one is forgotten, chosen by the hash of its
+//! key, and only clients of the remaining half are counted from then on. What remains is a fair sample of all clients,
+//! each of which was counted from its first request on.
+
+use hashbrown::HashMap;
+use tollgate_core::Timestamp;
+
+use crate::choose::Wishes;
+use crate::feed::{Account, Feed, FeedError};
+use crate::hash;
+
+/// The peaks of clients.
+pub struct Peaks {
+    clients: HashMap<u64, Client>,
+    /// A client is counted if its hash has no bit of this.
+    mask: u64,
+    most: usize,
+    requests: u64,
+    without: u64,
+    /// The first and the last request.
+    span: Option<(Timestamp, Timestamp)>,
+    slots: Vec<usize>,
+}
+
+/// What a suggestion is made of.
+#[derive(Clone, Debug)]
+pub struct Suggestion {
+    /// What was read.
+    pub account: Account,
+    /// Requests of known clients.
+    pub requests: u64,
+    /// Requests whose client is unknown.
+    pub without: u64,
+    /// How many clients were counted.
+    pub clients: u64,
+    /// Which share of all clients that is: one of so many.
+    pub one_of: u64,
+    /// For each period, what its clients ask for.
+    pub periods: Vec<PeriodPeaks>,
+}
+
+/// What clients ask for in one period at most.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeriodPeaks {
+    /// How limits write the period.
+    pub period: &'static str,
+    /// Half of the clients never ask for more.
+    pub p50: u64,
+    /// 95 % of the clients never ask for more.
+    pub p95: u64,
+    /// 99 % of the clients never ask for more.
+    pub p99: u64,
+    /// No client asks for more.
+    pub max: u64,
+    /// The number for a limit that affects at most the given share of clients.
+    pub limit: u64,
+    /// How many clients ask for more than that.
+    pub above: u64,
+    /// Whether the log is at least as long as the period. If not, its figures say nothing of a whole period.
+    pub covered: bool,
+}
+
+/// The counts of one client.
+#[derive(Clone, Copy, Default)]
+struct Client {
+    periods: [Slots; PERIODS.len()],
+}
+
+/// The last five quarters of a period, and the most that they ever had together.
+#[derive(Clone, Copy, Default)]
+struct Slots {
+    /// The number of the newest quarter since the epoch.
+    newest: u64,
+    counts: [u32; QUARTERS],
+    peak: u32,
+}
+
+/// The periods, with the length of a quarter in microseconds.
+const PERIODS: [(&str, u64); 3] = [("s", 250_000), ("min", 15_000_000), ("hour", 900_000_000)];
+/// Any window of a period's length is inside of this many of its quarters.
+const QUARTERS: usize = 5;
+/// The most clients, of about 120 bytes each.
+const MOST_CLIENTS: usize = 500_000;
+
+impl Peaks {
+    /// Counts clients by these fields.
+    pub fn new(by: &[String], wishes: &mut Wishes) -> Self {
+        let need = || Some("--by".to_owned());
+        let slots = by.iter().map(|field| wishes.add(field, need())).collect();
+        let (clients, span) = (HashMap::new(), None);
+        Self { clients, mask: 0, most: MOST_CLIENTS, requests: 0, without: 0, span, slots }
+    }
+
+    /// Reads logs. `share` is the share of clients that a limit may affect, from 0 to 1.
+    pub fn run(mut self, feed: &mut Feed, share: f64) -> Result<Suggestion, FeedError> {
+        let mut key = Vec::new();
+        feed.run(&mut |entry| {
+            let values: smallvec::SmallVec<[Option<&str>; 8]> = entry.values().collect();
+            key.clear();
+            for slot in &self.slots {
+                let Some(value) = values[*slot] else {
+                    self.without += 1;
+                    return;
+                };
+                key.extend_from_slice(value.as_bytes());
+                key.push(0);
+            }
+            self.requests += 1;
+            self.span = Some(self.span.map_or((entry.at, entry.at), |(first, _)| (first, entry.at)));
+            self.note(hash(&key), entry.at);
+        })?;
+        let periods = (0..PERIODS.len()).map(|index| self.period(index, share)).collect();
+        let Self { requests, without, clients, mask, .. } = self;
+        let (clients, one_of) = (clients.len() as u64, mask + 1);
+        Ok(Suggestion { account: feed.account.clone(), requests, without, clients, one_of, periods })
+    }
+
+    fn note(&mut self, client: u64, at: Timestamp) {
+        if client & self.mask != 0 {
+            return;
+        }
+        let counts = self.clients.entry(client).or_default();
+        for (slots, (_, quarter)) in counts.periods.iter_mut().zip(PERIODS) {
+            slots.count(at.as_micros() / quarter);
+        }
+        while self.clients.len() > self.most {
+            self.mask = self.mask * 2 + 1;
+            let mask = self.mask;
+            self.clients.retain(|client, _| client & mask == 0);
+        }
+    }
+
+    fn period(&self, index: usize, share: f64) -> PeriodPeaks {
+        let mut peaks: Vec<u64> =
+            self.clients.values().map(|client| u64::from(client.periods[index].peak)).collect();
+        peaks.sort_unstable();
+        let limit = round_up(at_share(&peaks, share));
+        let above = peaks.len() - peaks.partition_point(|peak| *peak <= limit);
+        let (name, quarter) = PERIODS[index];
+        let length = self.span.map_or(0, |(first, last)| last.since(first).as_micros());
+        PeriodPeaks {
+            period: name,
+            p50: at_share(&peaks, 0.5),
+            p95: at_share(&peaks, 0.05),
+            p99: at_share(&peaks, 0.01),
+            max: at_share(&peaks, 0.0),
+            limit,
+            above: above as u64,
+            covered: length >= 4 * quarter,
+        }
+    }
+}
+
+/// The least number that at most this share of the peaks exceeds.
+fn at_share(sorted: &[u64], share: f64) -> u64 {
+    let above = (sorted.len() as f64 * share).floor() as usize;
+    let place = sorted.len().saturating_sub(1 + above.min(sorted.len().saturating_sub(1)));
+    sorted.get(place).copied().unwrap_or(0)
+}
+
+/// The next number with two digits that matter: 1,234 becomes 1,300.
+fn round_up(number: u64) -> u64 {
+    let mut unit = 1;
+    while number / unit >= 100 {
+        unit *= 10;
+    }
+    number.div_ceil(unit) * unit
+}
+
+impl Slots {
+    fn count(&mut self, quarter: u64) {
+        let passed = quarter.saturating_sub(self.newest);
+        if passed >= QUARTERS as u64 {
+            self.counts = [0; QUARTERS];
+        } else {
+            for step in 1..=passed {
+                self.counts[((self.newest + step) % QUARTERS as u64) as usize] = 0;
+            }
+        }
+        self.newest += passed;
+        let place = &mut self.counts[(self.newest % QUARTERS as u64) as usize];
+        *place = place.saturating_add(1);
+        self.peak = self.peak.max(self.counts.iter().sum());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::from_micros(millis * 1_000)
+    }
+
+    fn peaks(most: usize) -> Peaks {
+        let clients = HashMap::new();
+        Peaks { clients, mask: 0, most, requests: 0, without: 0, span: None, slots: Vec::new() }
+    }
+
+    #[test]
+    fn a_peak_is_no_less_than_any_window() {
+        let mut counted = peaks(10);
+        // Four requests within a second across its boundary, then silence, then one.
+        for millis in [900, 950, 1_000, 1_800, 60_000] {
+            counted.note(7, at(millis));
+        }
+        let client = &counted.clients[&7];
+        assert_eq!(client.periods[0].peak, 4);
+        assert_eq!(client.periods[1].peak, 5);
+    }
+
+    #[test]
+    fn a_limit_affects_at_most_the_share_that_was_given() {
+        let mut counted = peaks(1_000);
+        for client in 0..100 {
+            for request in 0..=client {
+                counted.note(hash(&[client as u8]), at(request));
+            }
+        }
+        let second = counted.period(0, 0.05);
+        assert_eq!((second.p50, second.p95, second.max), (50, 95, 100));
+        assert_eq!((second.limit, second.above), (95, 5));
+    }
+
+    #[test]
+    fn many_clients_become_a_fair_sample() {
+        let mut counted = peaks(1_000);
+        for client in 0..20_000_u64 {
+            for request in 0..=client % 10 {
+                counted.note(hash(&client.to_le_bytes()), at(request));
+            }
+        }
+        assert!(counted.clients.len() <= 1_000 && counted.clients.len() > 300, "{}", counted.clients.len());
+        assert!(counted.mask >= 15);
+        let second = counted.period(0, 0.0);
+        assert_eq!(second.max, 10);
+        assert!((4..=6).contains(&second.p50), "{second:?}");
+    }
+
+    #[test]
+    fn numbers_are_rounded_up() {
+        assert_eq!([0, 7, 99, 101, 1_234, 98_765].map(round_up), [0, 7, 99, 110, 1_300, 99_000]);
+    }
+}

@@ -1,0 +1,252 @@
+//! Counts decisions in bounded memory.
+
+use std::sync::Arc;
+
+use tollgate_core::{Span, Timestamp};
+
+use crate::distinct::Distinct;
+use crate::hash;
+use crate::lane::{Fate, Moment, Named, Report};
+use crate::timeline::Timeline;
+use crate::top::{Occurrence, Top, TopKey};
+
+/// What became of all attempts.
+#[derive(Clone, Debug)]
+pub struct Tally {
+    /// Attempts that a policy decided.
+    pub attempts: u64,
+    /// Allowed, some of them after a wait.
+    pub allowed: u64,
+    /// Allowed after a wait.
+    pub delayed: u64,
+    /// The longest wait.
+    pub longest_wait: Span,
+    /// Told to come back later.
+    pub deferred: u64,
+    /// Denied.
+    pub denied: u64,
+    /// Requests whose route has no policy.
+    pub unlimited: u64,
+    /// Requests without a route.
+    pub unrouted: u64,
+    /// Attempts that the server would refuse as a mistake.
+    pub invalid: u64,
+    /// The first mistakes.
+    pub mistakes: Vec<String>,
+    /// All clients.
+    pub clients: Distinct,
+    /// The clients that were denied at least once.
+    pub denied_clients: Distinct,
+    /// The rules that denied, delayed, deferred or would have, in the order in which they did first.
+    pub rules: Vec<RuleTally>,
+    /// Allowed and denied attempts over time.
+    pub timeline: Timeline,
+    slots: ClientSlots,
+}
+
+/// The decisions that name one rule.
+#[derive(Clone, Debug)]
+pub struct RuleTally {
+    /// The rule.
+    pub rule: Arc<str>,
+    /// Attempts that it denied.
+    pub denied: Effect,
+    /// Attempts that it deferred.
+    pub deferred: Effect,
+    /// Attempts that it would have denied, but only observes.
+    pub observed: Effect,
+    /// The clients that it denied.
+    pub clients: Distinct,
+}
+
+/// What a rule did to attempts, in one of its ways.
+#[derive(Clone, Debug)]
+pub struct Effect {
+    /// How many attempts.
+    pub count: u64,
+    /// When first.
+    pub first: Option<Timestamp>,
+    /// The keys concerned.
+    pub keys: Top,
+}
+
+/// The ways in which a rule affects attempts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// It denies them.
+    Denied,
+    /// It defers them.
+    Deferred,
+    /// It would deny them, but only observes.
+    Observed,
+}
+
+/// Where the client and the user of an attempt are.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ClientSlots {
+    /// The address, or whatever else stands for a client: the first of these that an attempt has.
+    pub client: [Option<usize>; 3],
+    /// The user.
+    pub user: Option<usize>,
+}
+
+/// The most keys of a rule whose denials are counted one by one.
+const MOST_KEYS: usize = 10_000;
+/// How many mistakes are shown.
+const SHOWN: usize = 5;
+
+impl Tally {
+    /// Nothing yet.
+    pub fn new(slots: ClientSlots) -> Self {
+        Self {
+            attempts: 0,
+            allowed: 0,
+            delayed: 0,
+            longest_wait: Span::ZERO,
+            deferred: 0,
+            denied: 0,
+            unlimited: 0,
+            unrouted: 0,
+            invalid: 0,
+            mistakes: Vec::new(),
+            clients: Distinct::default(),
+            denied_clients: Distinct::default(),
+            rules: Vec::new(),
+            timeline: Timeline::default(),
+            slots,
+        }
+    }
+
+    /// Counts what a lane reports.
+    #[inline]
+    pub fn hear(&mut self, report: Report<'_>) {
+        match report {
+            Report::Fate(moment, fate) => self.count(moment, fate),
+            Report::Observed(moment, named) => {
+                self.note(moment, named, Way::Observed);
+            }
+        }
+    }
+
+    #[inline]
+    fn count(&mut self, moment: &Moment<'_>, fate: &Fate) {
+        match fate {
+            Fate::Unlimited => self.unlimited += 1,
+            Fate::Unrouted => self.unrouted += 1,
+            Fate::Invalid(reason) => self.mistake(reason),
+            Fate::Allowed(waited) => {
+                self.allowed += 1;
+                self.delayed += u64::from(*waited > Span::ZERO);
+                self.longest_wait = self.longest_wait.max(*waited);
+                self.attempt(moment, false);
+            }
+            Fate::Deferred(named) => {
+                self.deferred += 1;
+                self.note(moment, named, Way::Deferred);
+                self.attempt(moment, false);
+            }
+            Fate::Denied(named) => {
+                self.denied += 1;
+                let client = self.attempt(moment, true);
+                let rule = self.note(moment, named, Way::Denied);
+                if client != 0 {
+                    rule.clients.note(client);
+                    self.denied_clients.note(client);
+                }
+            }
+        }
+    }
+
+    /// Counts an attempt that a policy decided. Returns the hash of its client; 0 if that is unknown.
+    #[inline]
+    fn attempt(&mut self, moment: &Moment<'_>, denied: bool) -> u64 {
+        self.attempts += 1;
+        self.timeline.count(moment.entry.at, denied);
+        let mut slots = self.slots.client.iter().flatten();
+        let client = slots.find_map(|slot| moment.values[*slot]);
+        let client = client.map_or(0, |client| hash(client.as_bytes()).max(1));
+        if client != 0 {
+            self.clients.note(client);
+        }
+        client
+    }
+
+    #[cold]
+    fn note(&mut self, moment: &Moment<'_>, named: &Named, way: Way) -> &mut RuleTally {
+        let place = self.rules.iter().position(|rule| rule.rule == named.rule).unwrap_or_else(|| {
+            self.rules.push(RuleTally::new(&named.rule));
+            self.rules.len() - 1
+        });
+        let user = self.slots.user.and_then(|slot| moment.values[slot]);
+        let user = user.map_or(0, |user| hash(user.as_bytes()).max(1));
+        let rule = &mut self.rules[place];
+        let effect = match way {
+            Way::Denied => &mut rule.denied,
+            Way::Deferred => &mut rule.deferred,
+            Way::Observed => &mut rule.observed,
+        };
+        let at = moment.entry.at;
+        effect.count += 1;
+        effect.first = Some(effect.first.map_or(at, |first| first.min(at)));
+        let (status, agent) = (moment.entry.status, moment.entry.agent);
+        effect.keys.note(&named.key, Occurrence { at, status, agent, user });
+        rule
+    }
+
+    #[cold]
+    fn mistake(&mut self, reason: &str) {
+        self.invalid += 1;
+        if self.mistakes.len() < SHOWN && !self.mistakes.iter().any(|known| known == reason) {
+            self.mistakes.push(reason.to_owned());
+        }
+    }
+
+    /// The keys of all rules that were affected in this way, most frequent first.
+    pub fn top_keys(&self, way: Way, most: usize) -> Vec<(Arc<str>, TopKey)> {
+        let of_rule = |rule: &RuleTally| {
+            let name = Arc::clone(&rule.rule);
+            rule.effect(way).keys.ranked(most).into_iter().map(move |key| (Arc::clone(&name), key))
+        };
+        let mut keys: Vec<_> = self.rules.iter().flat_map(of_rule).collect();
+        keys.sort_by(|(_, a), (_, b)| b.count.cmp(&a.count).then(a.first.cmp(&b.first)));
+        keys.truncate(most);
+        keys
+    }
+
+    /// The tally of a rule.
+    pub fn rule(&self, name: &str) -> Option<&RuleTally> {
+        self.rules.iter().find(|rule| *rule.rule == *name)
+    }
+
+    /// The share of attempts that were denied, from 0 to 1.
+    pub fn denied_share(&self) -> f64 {
+        if self.attempts == 0 { 0.0 } else { self.denied as f64 / self.attempts as f64 }
+    }
+
+    /// The first denial.
+    pub fn first_denial(&self) -> Option<Timestamp> {
+        self.rules.iter().filter_map(|rule| rule.denied.first).min()
+    }
+}
+
+impl RuleTally {
+    fn new(rule: &Arc<str>) -> Self {
+        let [denied, deferred, observed] =
+            std::array::from_fn(|_| Effect { count: 0, first: None, keys: Top::new(MOST_KEYS) });
+        Self { rule: Arc::clone(rule), denied, deferred, observed, clients: Distinct::default() }
+    }
+
+    /// What it did in one way.
+    pub fn effect(&self, way: Way) -> &Effect {
+        match way {
+            Way::Denied => &self.denied,
+            Way::Deferred => &self.deferred,
+            Way::Observed => &self.observed,
+        }
+    }
+
+    /// When it affected an attempt first.
+    pub fn first(&self) -> Option<Timestamp> {
+        [&self.denied, &self.deferred, &self.observed].iter().filter_map(|effect| effect.first).min()
+    }
+}

@@ -1,0 +1,103 @@
+//! Opens logs: files, compressed files, and standard input. A bar shows the progress, on a terminal only.
+
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader, Cursor, Read};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use flate2::read::MultiGzDecoder;
+use indicatif::{ProgressBar, ProgressStyle};
+use ruzstd::decoding::StreamingDecoder;
+
+use super::LogReaders;
+use crate::printable::plain;
+
+/// Logs that are open.
+pub(in crate::cli) struct Opened {
+    pub(in crate::cli) logs: LogReaders,
+    pub(in crate::cli) names: Vec<String>,
+    /// The bar. It hides itself if standard error is not a terminal.
+    pub(in crate::cli) bar: ProgressBar,
+}
+
+const GZIP: &[u8] = &[0x1f, 0x8b];
+const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
+
+/// Opens all logs.
+pub(in crate::cli) fn open_all(paths: &[PathBuf]) -> anyhow::Result<Opened> {
+    let sizes = paths.iter().filter_map(|path| Some(path.metadata().ok()?.len()));
+    let template = "{wide_bar} {percent:>3}%  {bytes_per_sec}  {eta}";
+    let style = ProgressStyle::with_template(template).expect("the template is fixed");
+    let bar = ProgressBar::new(sizes.sum()).with_style(style);
+    let mut opened = Opened { logs: Vec::new(), names: Vec::new(), bar: bar.clone() };
+    for path in paths {
+        let name = plain(&path.display().to_string());
+        let reader = open(path, &bar).with_context(|| format!("{name}: cannot be opened"))?;
+        opened.names.push(name.clone());
+        opened.logs.push((name, reader));
+    }
+    Ok(opened)
+}
+
+fn open(path: &Path, bar: &ProgressBar) -> anyhow::Result<Box<dyn Read>> {
+    if path == Path::new("-") {
+        return decompressed(bar.wrap_read(io::stdin()));
+    }
+    let file = File::open(path)?;
+    if file.metadata()?.is_dir() {
+        bail!("it is a directory: name the files in it");
+    }
+    decompressed(bar.wrap_read(file))
+}
+
+/// The plain text, whichever way its first bytes say that it is compressed.
+fn decompressed(mut reader: impl Read + 'static) -> anyhow::Result<Box<dyn Read>> {
+    let mut magic = Vec::new();
+    reader.by_ref().take(4).read_to_end(&mut magic)?;
+    let is_gzip = magic.starts_with(GZIP);
+    let is_zstd = magic.starts_with(ZSTD);
+    let whole = Cursor::new(magic).chain(reader);
+    Ok(if is_gzip {
+        Box::new(MultiGzDecoder::new(BufReader::with_capacity(1 << 16, whole)))
+    } else if is_zstd {
+        Box::new(Frames { reader: Some(Frame::Between(BufReader::with_capacity(1 << 16, whole))) })
+    } else {
+        Box::new(whole)
+    })
+}
+
+/// The frames of a zstd file, one after the other.
+struct Frames<R: Read> {
+    /// `None` after an error.
+    reader: Option<Frame<R>>,
+}
+
+enum Frame<R: Read> {
+    Between(BufReader<R>),
+    Inside(Box<StreamingDecoder<BufReader<R>, ruzstd::decoding::FrameDecoder>>),
+}
+
+impl<R: Read> Read for Frames<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.reader.take() {
+                None => return Ok(0),
+                Some(Frame::Between(mut reader)) => {
+                    if reader.fill_buf()?.is_empty() {
+                        return Ok(0);
+                    }
+                    let decoder = StreamingDecoder::new(reader).map_err(io::Error::other)?;
+                    self.reader = Some(Frame::Inside(Box::new(decoder)));
+                }
+                Some(Frame::Inside(mut decoder)) => {
+                    let read = decoder.read(into)?;
+                    if read > 0 || into.is_empty() {
+                        self.reader = Some(Frame::Inside(decoder));
+                        return Ok(read);
+                    }
+                    self.reader = Some(Frame::Between(decoder.into_inner()));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! The directory of the relay's queue: the server uses its own or an empty one, and touches nothing else. `doctor` says
+//! the same beforehand.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod mail;
+mod program;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use mail::{home, submit};
+use program::{Home, Signal, text};
+
+/// Every path below a directory, and the content of files.
+fn contents(directory: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
+    let mut all = BTreeMap::new();
+    for path in fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()) {
+        let kind = fs::symlink_metadata(&path).unwrap();
+        if kind.is_dir() {
+            all.extend(contents(&path));
+        }
+        all.insert(path.clone(), kind.is_file().then(|| fs::read(&path).unwrap()));
+    }
+    all
+}
+
+fn doctor(home: &Home) -> (String, Option<i32>) {
+    let output = home.program().args(["doctor", "tollgate.yaml"]).output().unwrap();
+    (format!("{}{}", text(&output.stdout), text(&output.stderr)), output.status.code())
+}
+
+/// A queue that was used, with one message that waits.
+fn used() -> Home {
+    // Nothing listens there, so the message stays.
+    let home = home(9, "store: memory", "");
+    let server = home.start();
+    submit(server.relays[0], "waits", &["a@one.example"]);
+    assert!(!server.end_by(Signal::TERM).log.contains("missing or empty"));
+    home
+}
+
+#[test]
+fn what_is_not_a_queue_is_refused_and_left_as_it_is() {
+    let queue = |home: &Home| home.path("queue");
+    type Prepare = fn(&Path);
+    let cases: [(&str, Prepare); 7] = [
+        ("is not a directory", |queue| fs::write(queue, "Dear diary").unwrap()),
+        ("is not empty, and not a mail queue", |queue| {
+            fs::create_dir_all(queue.join("texts")).unwrap();
+            fs::write(queue.join("texts").join("0".repeat(32)), "Dear diary").unwrap();
+        }),
+        ("was not written by tollgate", |queue| {
+            fs::create_dir(queue).unwrap();
+            fs::write(queue.join("lock"), "Dear diary").unwrap();
+        }),
+        ("is not a regular file", |queue| {
+            fs::create_dir(queue).unwrap();
+            rustix::fs::mkfifoat(rustix::fs::CWD, queue.join("lock"), rustix::fs::Mode::RWXU).unwrap();
+        }),
+        ("is not a regular file", |queue| {
+            fs::rename(queue.join("queue.redb"), queue.join("moved")).unwrap();
+            std::os::unix::fs::symlink("moved", queue.join("queue.redb")).unwrap();
+        }),
+        ("is not a regular file", |queue| {
+            fs::remove_file(queue.join("queue.redb")).unwrap();
+            rustix::fs::mkfifoat(rustix::fs::CWD, queue.join("queue.redb"), rustix::fs::Mode::RWXU).unwrap();
+        }),
+        ("is not the database of a queue", |queue| {
+            fs::write(queue.join("queue.redb"), "Dear diary").unwrap();
+        }),
+    ];
+    for (number, (what, prepare)) in cases.into_iter().enumerate() {
+        let home = if number < 4 { home(9, "store: memory", "") } else { used() };
+        prepare(&queue(&home));
+        let before = contents(home.directory());
+        let refused = home.refused();
+        let said = text(&refused.stderr);
+        assert_eq!((refused.status.code(), said.contains(what)), (Some(2), true), "{what}: {said}");
+        let (found, code) = doctor(&home);
+        assert!(code == Some(2) && found.contains(what), "{what}: {found}");
+        assert_eq!(contents(home.directory()), before, "{what}: something was changed");
+    }
+}
+
+#[test]
+fn a_database_that_is_gone_is_logged_as_an_error() {
+    for empties in [true, false] {
+        let home = used();
+        let database = home.path("queue").join("queue.redb");
+        let (found, code) = doctor(&home);
+        assert!(code == Some(0) && found.contains("no process uses"), "{found}");
+        if empties {
+            fs::write(&database, "").unwrap()
+        } else {
+            fs::remove_file(&database).unwrap()
+        }
+        let (found, code) = doctor(&home);
+        assert!(code == Some(1) && found.contains("is missing or empty"), "{found}");
+        let log = home.start().stop();
+        let line = log.lines().find(|line| line.contains("the queue's database is missing or empty"));
+        assert!(line.is_some_and(|line| line.contains("\"level\":\"error\"")), "{log}");
+        assert!(!home.start().stop().contains("missing or empty"), "it is told once");
+    }
+}

@@ -1,0 +1,335 @@
+//! `tollgate replay` and `tollgate suggest` as a program: what they print, write and return.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+const CONFIG: &str = "store: memory
+rules:
+  client: { by: ip, limits: 2/min }
+policies: { api: [client] }
+";
+
+/// A busy client, an office with many browsers, and quiet ones; in whole seconds.
+fn log() -> String {
+    let line = |second: u64, ip: &str, agent: &str| {
+        format!(
+            "{ip} - - [17/Nov/2026:09:00:{second:02} +0000] \"GET /a HTTP/1.1\" 200 12 \"-\" \"{agent}\"\n"
+        )
+    };
+    let mut log = String::new();
+    for second in 0..60 {
+        log += &line(second, "203.0.113.9", "bot");
+        if second % 6 == 0 {
+            log += &line(second, "198.51.100.1", &format!("browser {second}"));
+            log += &line(second, &format!("192.0.2.{second}"), "browser");
+        }
+    }
+    log + "not a line\n"
+}
+
+fn home() -> tempfile::TempDir {
+    let home = tempfile::tempdir().unwrap();
+    std::fs::write(home.path().join("new.yaml"), CONFIG).unwrap();
+    std::fs::write(home.path().join("old.yaml"), CONFIG.replace("2/min", "10/min")).unwrap();
+    std::fs::write(home.path().join("access.log"), log()).unwrap();
+    home
+}
+
+fn run(home: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+    command.args(arguments).current_dir(home).env_clear().stdin(Stdio::null()).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn replayed(home: &Path, arguments: &[&str]) -> Value {
+    let arguments: Vec<&str> =
+        ["replay", "--json", "--config", "new.yaml"].into_iter().chain(arguments.iter().copied()).collect();
+    let output = run(home, &arguments);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn refused(home: &Path, arguments: &[&str]) -> String {
+    let output = run(home, arguments);
+    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(2), ""), "{arguments:?}");
+    text(&output.stderr)
+}
+
+#[test]
+fn the_summary_tells_who_would_be_denied_and_how_much() {
+    let home = home();
+    let output = run(home.path(), &["replay", "--config", "new.yaml", "access.log"]);
+    let printed = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    for line in [
+        "access.log (combined): 81 lines, 1 unreadable",
+        "  access.log:81: it does not have the format: not a line",
+        "denied 66 of 80 attempts (82.5 %), first at 2026-11-17T09:00:02Z",
+        "denied 2 of 12 clients (16.7 %) at least once",
+        "note: The log has whole seconds.",
+    ] {
+        assert!(printed.contains(line), "{line:?} is not in\n{printed}");
+    }
+    assert_eq!(text(&output.stderr), "", "there is no progress bar without a terminal");
+}
+
+#[test]
+fn the_json_has_stable_members() {
+    let home = home();
+    let report = replayed(home.path(), &["access.log"]);
+    let counts =
+        ["lines", "unreadable", "attempts", "allowed", "denied"].map(|name| report[name].as_u64().unwrap());
+    assert_eq!(counts, [81, 1, 80, 14, 66]);
+    assert_eq!(report["rules"][0]["rule"], json!("client"));
+    assert_eq!(report["rules"][0]["denied"], json!(66));
+    let keys: Vec<_> = report["keys"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|key| (key["key"].as_str().unwrap(), key["denied"].as_u64().unwrap()))
+        .collect();
+    assert_eq!(keys, [("203.0.113.9", 58), ("198.51.100.1", 8)]);
+    assert_eq!(report["keys"][0]["first"], json!("2026-11-17T09:00:02Z"));
+    assert!(report["keys"][1]["agents"].as_u64().unwrap() >= 6, "an office: {}", report["keys"][1]);
+    assert_eq!(report["clients"], json!({ "all": 12, "denied": 2, "exact": true }));
+}
+
+#[test]
+fn a_limit_on_denials_decides_the_exit_code() {
+    let home = home();
+    let code = |most: &str| {
+        let output =
+            run(home.path(), &["replay", "--config", "new.yaml", "--fail-if-denied", most, "access.log"]);
+        output.status.code()
+    };
+    assert_eq!(
+        (code("0.1%"), code("82.5%"), code("82.4%"), code("100%")),
+        (Some(1), Some(0), Some(1), Some(0))
+    );
+    assert_eq!(code("1"), Some(2), "a share is in per cent");
+}
+
+#[test]
+fn compressed_logs_and_standard_input_are_the_same_log() {
+    let home = home();
+    let plain = replayed(home.path(), &["access.log"]);
+    let gzip = |bytes: &[u8]| {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    };
+    let zstd =
+        |bytes: &[u8]| ruzstd::encoding::compress_to_vec(bytes, ruzstd::encoding::CompressionLevel::Fastest);
+    // Several members or frames in one file are one text.
+    let log = log();
+    let (first, second) = log.as_bytes().split_at(log.len() / 2);
+    std::fs::write(home.path().join("access.log.1"), [gzip(first), gzip(second)].concat()).unwrap();
+    std::fs::write(home.path().join("access.log.2"), [zstd(first), zstd(second)].concat()).unwrap();
+    for name in ["access.log.1", "access.log.2"] {
+        let mut report = replayed(home.path(), &[name]);
+        for sample in report["unreadable_lines"].as_array_mut().unwrap() {
+            sample["log"] = json!("access.log");
+        }
+        report["logs"] = json!(["access.log"]);
+        assert_eq!(report, plain, "{name}");
+    }
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+    command.args(["replay", "--json", "--config", "new.yaml", "-"]).current_dir(home.path()).env_clear();
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(log.as_bytes()).unwrap();
+    let report: Value = serde_json::from_slice(&child.wait_with_output().unwrap().stdout).unwrap();
+    assert_eq!((&report["denied"], &report["keys"]), (&plain["denied"], &plain["keys"]));
+}
+
+#[test]
+fn a_damaged_archive_is_an_error() {
+    let home = home();
+    let mut bytes = vec![0x28, 0xb5, 0x2f, 0xfd];
+    bytes.extend_from_slice(b"damaged beyond repair");
+    std::fs::write(home.path().join("bad.zst"), &bytes).unwrap();
+    std::fs::write(home.path().join("bad.gz"), [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0, 9, 9, 9, 9]).unwrap();
+    for name in ["bad.zst", "bad.gz"] {
+        let error = refused(home.path(), &["replay", "--config", "new.yaml", name]);
+        assert!(error.contains(&format!("{name}: cannot be read")), "{error}");
+    }
+    let error = refused(home.path(), &["replay", "--config", "new.yaml", "."]);
+    assert!(error.contains("it is a directory"), "{error}");
+    let error = refused(home.path(), &["replay", "--config", "new.yaml", "missing.log"]);
+    assert!(error.contains("missing.log: cannot be opened"), "{error}");
+}
+
+#[test]
+fn two_configurations_are_compared() {
+    let home = home();
+    let report = replayed(home.path(), &["--against", "old.yaml", "--curve", "client", "access.log"]);
+    let difference = &report["difference"];
+    assert_eq!(difference["newly_denied"], json!(16));
+    assert_eq!((&difference["denied_before"], &difference["newly_allowed"]), (&json!(50), &json!(0)));
+    let denied: Vec<_> = report["curve"]["points"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|point| (&point["times"], &point["denied"], &point["clients"]))
+        .collect();
+    assert_eq!(
+        denied,
+        [
+            (&json!(0.5), &json!(68), &json!(2)),
+            (&json!(1.0), &json!(66), &json!(2)),
+            (&json!(2.0), &json!(62), &json!(2)),
+            (&json!(4.0), &json!(54), &json!(2)),
+        ]
+    );
+}
+
+#[test]
+fn the_gateways_routes_choose_the_policy() {
+    let home = home();
+    let config = "store: memory
+rules:
+  client: { by: ip, limits: 2/min }
+  page: { by: [route, path], limits: 1/min }
+policies: { api: [client], pages: [page] }
+gateway:
+  listen: 127.0.0.1:0
+  upstreams: { shop: 127.0.0.1:9 }
+  routes:
+    api: { path: /api/*, policy: api, upstream: shop }
+    pages: { path: /pages/*, method: GET, policy: pages, upstream: shop }
+    free: { path: /free, upstream: shop }
+";
+    std::fs::write(home.path().join("new.yaml"), config).unwrap();
+    let line = |target: &str| {
+        format!("192.0.2.7 - - [17/Nov/2026:09:00:00 +0000] \"GET {target} HTTP/1.1\" 200 12 \"-\" \"x\"\n")
+    };
+    let targets =
+        ["/api/a", "/api/b", "/api/c?x=1", "/pages/a", "/pages/%61", "/free", "/nowhere", "/pages/../api/d"];
+    std::fs::write(home.path().join("routed.log"), targets.map(line).concat()).unwrap();
+    let report = replayed(home.path(), &["routed.log"]);
+    let counts =
+        ["attempts", "allowed", "denied", "unlimited", "unrouted"].map(|name| report[name].as_u64().unwrap());
+    assert_eq!(counts, [6, 3, 3, 1, 1], "{report}");
+    let keys: Vec<_> =
+        report["keys"].as_array().unwrap().iter().map(|key| key["key"].as_str().unwrap()).collect();
+    assert_eq!(keys, ["192.0.2.7", "pages,/pages/a"]);
+}
+
+#[test]
+fn what_is_missing_is_named_in_the_error() {
+    let home = home();
+    std::fs::write(home.path().join("user.yaml"), CONFIG.replace("by: ip", "by: account")).unwrap();
+    let error = refused(home.path(), &["replay", "--config", "user.yaml", "access.log"]);
+    assert!(error.contains("rule `client` of policy `api` needs the field `account`"), "{error}");
+    assert!(error.contains("--map account=COLUMN"), "{error}");
+    let output = run(
+        home.path(),
+        &["replay", "--config", "user.yaml", "--map", "account=http_user_agent", "access.log"],
+    );
+    assert_eq!(output.status.code(), Some(0));
+    let error = refused(home.path(), &["replay", "--config", "new.yaml", "--policy", "apy", "access.log"]);
+    assert!(error.contains("there is no policy `apy`; did you mean `api`?"), "{error}");
+    let error = refused(home.path(), &["replay", "access.log"]);
+    assert!(error.contains("choose one with --policy: api, login"), "the starter has two: {error}");
+    let error = refused(home.path(), &["replay", "--config", "new.yaml", "--curve", "clent", "access.log"]);
+    assert!(error.contains("--curve clent: there is no rule `clent`"), "{error}");
+    let error =
+        refused(home.path(), &["replay", "--config", "new.yaml", "--format", "combned", "access.log"]);
+    assert!(error.contains("the format is not known: choose one of combined"), "{error}");
+}
+
+#[test]
+fn the_report_is_one_file_that_loads_nothing() {
+    let home = home();
+    let hostile = "<script>alert(1)</script>&\"'";
+    let line = format!(
+        "203.0.113.9 - - [17/Nov/2026:09:00:00 +0000] \"GET / HTTP/1.1\" 200 12 \"-\" \"x\" {hostile}\n"
+    );
+    let bad = format!("{hostile}\n");
+    std::fs::write(home.path().join("hostile.log"), line.repeat(9) + &bad).unwrap();
+    let arguments =
+        ["--report", "out.html", "--curve", "client", "--against", "old.yaml", "access.log", "hostile.log"];
+    replayed(home.path(), &arguments);
+    let page = std::fs::read_to_string(home.path().join("out.html")).unwrap();
+    for outside in ["http://", "https://", "<script", "src=", "href=", "url(", "@import"] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+    assert!(page.contains("&lt;script&gt;alert(1)&lt;/script&gt;"));
+    for part in [
+        "Denials over time",
+        "Rules",
+        "Keys",
+        "Impact curve",
+        "Difference",
+        "Possible false positives",
+        "<svg",
+        "prefers-color-scheme: dark",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
+    well_formed(&page);
+}
+
+/// Every tag is closed in order, except those that HTML closes itself.
+fn well_formed(page: &str) {
+    let mut open: Vec<&str> = Vec::new();
+    for tag in page.split('<').skip(1) {
+        let tag = tag.split('>').next().unwrap();
+        let name = tag.trim_start_matches('/').split([' ', '/']).next().unwrap();
+        if tag.starts_with('!') || tag.ends_with('/') || ["meta", "tr", "td", "th", "li"].contains(&name) {
+            continue;
+        }
+        if tag.starts_with('/') {
+            assert_eq!(open.pop(), Some(name), "</{name}>");
+        } else {
+            open.push(name);
+        }
+    }
+    assert_eq!(open, Vec::<&str>::new());
+}
+
+#[test]
+fn suggested_limits_affect_no_more_clients_than_was_asked_for() {
+    let home = home();
+    let mut log = String::new();
+    for client in 0..200_u32 {
+        for request in 0..=client {
+            let at = 60 * u64::from(request % 7) + u64::from(request % 60);
+            log += &format!(
+                "10.0.{}.{} - - [17/Nov/2026:09:{:02}:{:02} +0000] \"GET / HTTP/1.1\" 200 1 \"-\" \"x\"\n",
+                client / 250,
+                client % 250,
+                at / 60,
+                at % 60
+            );
+        }
+    }
+    std::fs::write(home.path().join("many.log"), log).unwrap();
+    let output = run(home.path(), &["suggest", "--by", "ip", "--share", "5%", "--reorder", "1h", "many.log"]);
+    let printed = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(printed.contains("20,100 requests of 200 clients, by ip"), "{printed}");
+    std::fs::write(home.path().join("suggested.yaml"), &printed).unwrap();
+    let checked = run(home.path(), &["check-config", "suggested.yaml"]);
+    assert_eq!(checked.status.code(), Some(0), "{}", text(&checked.stderr));
+    let limits: Vec<&str> = printed.lines().filter_map(|line| line.trim().strip_prefix("- ")).collect();
+    assert_eq!(limits.len(), 2, "{printed}");
+    assert!(printed.contains("The log is shorter than one hour"), "{printed}");
+    for limit in limits {
+        let limit = limit.split("  #").next().unwrap();
+        let config = format!(
+            "store: memory\nrules: {{ client: {{ by: ip, limits: {limit} }} }}\npolicies: {{ api: [client] }}\n"
+        );
+        std::fs::write(home.path().join("new.yaml"), config).unwrap();
+        let report = replayed(home.path(), &["--reorder", "1h", "many.log"]);
+        let denied = report["clients"]["denied"].as_u64().unwrap();
+        assert!(denied <= 10, "{limit} denies {denied} of 200 clients");
+    }
+}
