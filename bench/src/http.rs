@@ -1,6 +1,8 @@
 //! `POST /api/v1/check` over loopback, beside a bare axum handler that reads and answers the same
 //! JSON.
 
+pub mod peer;
+
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,9 +12,10 @@ use axum::routing::post;
 use axum::{Json, Router};
 use prometheus_client::registry::Registry;
 use serde::{Deserialize, Serialize};
-use tollgate_doors::{HttpParts, router};
+use tollgate_core::Clock;
+use tollgate_doors::{HttpParts, Live, router};
 use tollgate_engine::{Admissions, Leases, Pacer, PacerOptions};
-use tollgate_store::SteadyClock;
+use tollgate_store::{SteadyClock, SystemClock};
 
 use crate::contenders::engine;
 use crate::rounds::{line, measure};
@@ -47,14 +50,19 @@ pub fn run() {
 pub async fn serve() -> SocketAddr {
     let engine = Arc::new(engine());
     let leases = Leases::new(Arc::clone(&engine), Arc::new(SteadyClock::new()));
+    let pacer = Pacer::new(Arc::clone(&engine), PacerOptions::default());
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let live = Live::new(Arc::clone(&engine), pacer.clone(), None, Arc::clone(&clock));
     let parts = HttpParts {
-        pacer: Pacer::new(Arc::clone(&engine), PacerOptions::default()),
+        pacer,
         admissions: Admissions { engine, pacer: None, leases: Arc::new(leases) },
         keys: Arc::default(),
         reload: Arc::new(|| Ok(())),
         routes: Arc::new(Vec::new),
         forward_auth: Arc::default(),
         relay: None,
+        live: Arc::new(live),
+        clock,
         registry: Registry::default(),
     };
     listen(router(parts)).await

@@ -76,7 +76,7 @@ fn decisions(asked: &[Vec<String>; 3], entries: &[Vec<String>; 3]) {
 
 fn look(lists: &Lists, field: &str, asked: &[String]) -> usize {
     let now = || Timestamp::from_micros(1);
-    asked.iter().map(|value| black_box(lists.bar(&[(field, value)], now).is_some())).count()
+    asked.iter().map(|value| black_box(lists.block(&[(field, value)], now).is_some())).count()
 }
 
 fn listing(target: &str, kinds: &Kinds) -> Listing {

@@ -1,7 +1,7 @@
 //! tollgate beside its peers: every figure is a ratio of two things measured in turn, in one run.
 //!
-//! `cargo run --release --manifest-path bench/Cargo.toml` prints the whole table; a word on the
-//! command line prints one section of it.
+//! `cargo run --release --manifest-path bench/Cargo.toml` prints the whole table; words on
+//! the command line print sections of it.
 
 mod contenders;
 mod decide;
@@ -20,6 +20,7 @@ mod policy;
 mod postgres;
 mod python;
 mod relay;
+mod replay;
 mod rounds;
 mod shared;
 mod threads;
@@ -38,8 +39,7 @@ fn main() {
     {
         return nodes::be_one(settings);
     }
-    let only = arguments.first();
-    let sections: [(&str, fn()); 15] = [
+    let sections: &[(&str, fn())] = &[
         ("decide", decide::run),
         ("ladder", ladder::run),
         ("lists", lists::run),
@@ -48,19 +48,26 @@ fn main() {
         ("memory", memory::run),
         ("flush", flush::run),
         ("http", http::run),
+        ("http-peer", http::peer::run),
         ("python", python::run),
         ("redis", shared::run),
         ("postgres", postgres::run),
         ("pacer", pacer::run),
         ("policy", policy::run),
-        ("gateway", gateway::run),
+        ("gateway", gateway::rates),
+        ("gateway-cpu", gateway::costs),
+        ("gateway-429", gateway::refusals),
+        ("gateway-redis", gateway::on_redis),
+        ("gateway-latency", gateway::latency),
+        ("gateway-idle", gateway::idle),
         ("import", import::run),
+        ("replay", replay::run),
         ("relay", relay::run),
         ("relay-million", relay::run_million),
     ];
     println!("| what | measured | beside | ratio | bound |\n| --- | --- | --- | --- | --- |");
     for (name, run) in sections {
-        if only.is_none_or(|only| only == name) {
+        if arguments.is_empty() || arguments.iter().any(|only| only == name) {
             run();
         }
     }

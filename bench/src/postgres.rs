@@ -15,7 +15,7 @@ use tollgate_testbed::Postgres;
 
 use crate::contenders::policies;
 use crate::nodes::{self, Figures, Load, UNBOUNDED, plans, seconds};
-use crate::rounds::{line, measure, median, ratio};
+use crate::rounds::{is_chosen, line, measure, median, ratio};
 use crate::shared::decide_many;
 
 const ROUNDS: usize = 3;
@@ -29,26 +29,29 @@ const SPIKE_TEN: &str = "SELECT spike.take(ARRAY(SELECT 'ten' || n || ' key ' ||
 /// What `synchronous_commit` is, and what that makes of the bounds.
 struct Mode {
     config: &'static str,
+    /// On the command line.
+    word: &'static str,
     name: &'static str,
     one: &'static str,
     ten: &'static str,
 }
 
 const MODES: [Mode; 2] = [
-    Mode { config: "", name: "sync", one: "≥ 0.70", ten: "≥ 0.50" },
-    Mode { config: "synchronous_commit = off\n", name: "no sync", one: "≥ 0.50", ten: "≥ 0.35" },
+    Mode { config: "", word: "sync", name: "sync", one: "≥ 0.70", ten: "≥ 0.50" },
+    Mode { config: "synchronous_commit = off\n", word: "no-sync", name: "no sync", one: "≥ 0.50", ten: "≥ 0.35" },
 ];
 
 pub fn run() {
-    for mode in MODES {
+    for mode in MODES.into_iter().filter(|mode| is_chosen(&MODES.map(|mode| mode.word), mode.word)) {
         let server = Postgres::start_with(mode.config);
         server.sql("CREATE TABLE upsert (key text PRIMARY KEY, n bigint) WITH (fillfactor = 70)");
         server.sql(include_str!("spike.sql"));
         let beside = upserts(&server, &mode);
-        spread(&server, &mode, &beside);
-        hot(&server, &mode, &beside);
-        log(&server, &mode);
-        denied(&server, &mode);
+        let parts: [(&str, fn(&Postgres, &Mode, &Beside)); 5] =
+            [("spread", spread), ("nodes", several_nodes), ("hot", hot), ("log", log), ("denied", denied)];
+        for (_, part) in parts.iter().filter(|(name, _)| is_chosen(&parts.map(|(name, _)| name), name)) {
+            part(&server, &mode, &beside);
+        }
     }
 }
 
@@ -99,6 +102,13 @@ fn spread(server: &Postgres, mode: &Mode, beside: &Beside) {
     let p50: Vec<f64> =
         rounds(1, Load { callers: 1, ..window }).iter().map(|figures| figures.at(0.5)).collect();
     p50_line("one caller, p50", mode, &p50, &beside.one_p50, "≤ 2.5");
+}
+
+/// Nodes that share the server, each with as many callers.
+fn several_nodes(server: &Postgres, mode: &Mode, _beside: &Beside) {
+    let url = server.url();
+    let window = Load { url: &url, callers: 8, rules: "window", keys: KEYS, most: UNBOUNDED };
+    let one = rates(&rounds(1, window));
     for count in [2, 4] {
         let several = rates(&rounds(count, window));
         let (rate, single) = (median(several.clone()), median(one.clone()));
@@ -120,7 +130,7 @@ fn hot(server: &Postgres, mode: &Mode, beside: &Beside) {
 }
 
 /// A log of 20,000 entries beside one that begins empty.
-fn log(server: &Postgres, mode: &Mode) {
+fn log(server: &Postgres, mode: &Mode, _beside: &Beside) {
     let url = server.url();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let full = &plans("full")[0];
@@ -149,7 +159,7 @@ fn log(server: &Postgres, mode: &Mode) {
 }
 
 /// Decisions about a key that is denied, beside decisions that ask the server.
-fn denied(server: &Postgres, mode: &Mode) {
+fn denied(server: &Postgres, mode: &Mode, _beside: &Beside) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let settings = Settings::parse(&server.url()).expect("an address");
     // A busy machine is not an outage.

@@ -48,3 +48,10 @@ pub fn median(mut values: Vec<f64>) -> f64 {
 pub fn line(what: &str, measured: &str, beside: &str, ratio: f64, bound: &str) {
     println!("| {what} | {measured} | {beside} | {ratio:.2} | {bound} |");
 }
+
+/// Whether a part of a section is measured. All are, unless words after the section's name choose some of its group.
+pub fn is_chosen(group: &[&str], part: &str) -> bool {
+    let words: Vec<String> = std::env::args().skip(2).collect();
+    let is_named = |part: &str| words.iter().any(|word| word == part);
+    is_named(part) || !group.iter().any(|part| is_named(part))
+}

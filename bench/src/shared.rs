@@ -19,7 +19,7 @@ use tollgate_testbed::Server;
 
 use crate::contenders::{bucket_plan, policies};
 use crate::nodes::{self, Load, UNBOUNDED};
-use crate::rounds::{line, measure, median, ratio};
+use crate::rounds::{is_chosen, line, measure, median, ratio};
 
 /// What somebody would write who needs one bucket and nothing else.
 const BARE: &str = include_str!("bare.lua");
@@ -39,11 +39,16 @@ pub fn run() {
     let store = Arc::new(runtime.block_on(RedisStore::start(settings)).expect("settings that can be followed"));
     let bare = server.command(&["SCRIPT", "LOAD", BARE]).text();
     let (one, five) = (vec![bucket_plan()], level_plans());
-    throughput(&server, &runtime, &store, &bare, &one, &five);
-    script_times(&server, &runtime, &store, &bare, &one, &five);
-    latency(&server, &runtime, &store, &bare, &one);
-    denied(&runtime, &store);
-    several_nodes(&server);
+    let parts: [(&str, &dyn Fn()); 5] = [
+        ("throughput", &|| throughput(&server, &runtime, &store, &bare, &one, &five)),
+        ("scripts", &|| script_times(&server, &runtime, &store, &bare, &one, &five)),
+        ("latency", &|| latency(&server, &runtime, &store, &bare, &one)),
+        ("denied", &|| denied(&runtime, &store)),
+        ("nodes", &|| several_nodes(&server)),
+    ];
+    for (_, part) in parts.iter().filter(|(name, _)| is_chosen(&parts.map(|(name, _)| name), name)) {
+        part();
+    }
 }
 
 /// Nodes that share the server, each a process of its own, with 50 callers.

@@ -1,7 +1,7 @@
 //! The servers that are measured, each a process of its own.
 
 use std::net::{TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -12,15 +12,10 @@ pub struct Running {
     directory: PathBuf,
 }
 
-/// What requests are passed to.
-pub struct Upstream(pub Running);
-/// What the gateway is measured beside.
-pub struct Nginx(pub Running);
-/// The gateway.
-pub struct Tollgate(pub Running);
-
 /// Nobody reaches this rate.
-const PLENTY: &str = "100000000/s burst 100000000";
+pub const PLENTY: &str = "100000000/s burst 100000000";
+/// A store in the configuration.
+pub const MEMORY: &str = "memory";
 
 impl Running {
     /// CPU time of all its threads.
@@ -41,6 +36,11 @@ impl Running {
     /// The most memory that was resident, in bytes.
     pub fn peak_memory(&self) -> u64 {
         self.status("VmHWM:")
+    }
+
+    /// Its files.
+    pub fn directory(&self) -> &Path {
+        &self.directory
     }
 
     fn status(&self, name: &str) -> u64 {
@@ -91,13 +91,13 @@ pub fn scratch(name: &str) -> PathBuf {
 }
 
 /// A program on one core, with room for as many connections as may be.
-fn on_core(core: &str, program: &str) -> Command {
+pub fn on_core(core: &str, program: &str) -> Command {
     let mut command = Command::new("taskset");
     command.args(["-c", core, "sh", "-c", "ulimit -n $(ulimit -Hn); exec \"$0\" \"$@\"", program]);
     command
 }
 
-fn nginx(name: &str, core: &str, port: u16, http: &str) -> Running {
+fn start_nginx(name: &str, core: &str, port: u16, http: &str) -> Running {
     let directory = scratch(name);
     let config = format!(
         "daemon off; master_process off; worker_processes 1; pid nginx.pid; error_log stderr crit;
@@ -118,37 +118,48 @@ pub fn build() -> String {
     format!("{root}/target/dist/tollgate")
 }
 
-impl Upstream {
-    pub fn start() -> Self {
-        let port = free_port();
-        let body = "x".repeat(100);
-        Self(nginx("upstream", "1", port, &format!("server {{ listen 127.0.0.1:{port}; return 200 \"{body}\"; }}")))
-    }
+/// An earlier build of the program to compare with, if the environment names one.
+pub fn earlier() -> Option<String> {
+    std::env::var("TOLLGATE_BENCH_EARLIER").ok()
 }
 
-impl Nginx {
-    pub fn start(upstream: u16) -> Self {
-        let port = free_port();
-        let http = format!(
-            "upstream shop {{ server 127.0.0.1:{upstream}; keepalive 64; keepalive_requests 1000000000; }}
+/// Keeps a process off the core of the proxies.
+pub fn on_core_one(pid: u32) {
+    let moved = Command::new("taskset").args(["-a", "-c", "-p", "1", &pid.to_string()]).stdout(Stdio::null()).status();
+    assert!(moved.is_ok_and(|status| status.success()), "taskset is installed");
+}
+
+/// What requests are passed to.
+pub fn upstream() -> Running {
+    let port = free_port();
+    let body = "x".repeat(100);
+    start_nginx("upstream", "1", port, &format!("server {{ listen 127.0.0.1:{port}; return 200 \"{body}\"; }}"))
+}
+
+/// What the gateway is measured beside.
+pub fn nginx(upstream: u16) -> Running {
+    let port = free_port();
+    let http = format!(
+        "upstream shop {{ server 127.0.0.1:{upstream}; keepalive 64; keepalive_requests 1000000000; }}
 limit_req_zone $binary_remote_addr zone=api:10m rate=1000000r/s;
+limit_req_zone $binary_remote_addr zone=deny:10m rate=1r/m;
+limit_req_status 429; limit_req_log_level info;
 proxy_http_version 1.1; proxy_set_header Connection \"\"; proxy_set_header Host $host;
 proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for; proxy_set_header X-Forwarded-Proto $scheme;
 server {{ listen 127.0.0.1:{port};
   location /plain {{ proxy_pass http://shop; }}
-  location /ip {{ limit_req zone=api burst=1000000 nodelay; proxy_pass http://shop; }} }}"
-        );
-        Self(nginx("nginx", "0", port, &http))
-    }
+  location /ip {{ limit_req zone=api burst=1000000 nodelay; proxy_pass http://shop; }}
+  location /deny {{ limit_req zone=deny; proxy_pass http://shop; }} }}"
+    );
+    start_nginx("nginx", "0", port, &http)
 }
 
-impl Tollgate {
-    pub fn start(upstream: u16) -> Self {
-        let program = build();
-        let (port, api) = (free_port(), free_port());
-        let config = format!(
-            "listen: {{ http: 127.0.0.1:{api} }}
-store: memory
+/// The gateway, with its counters in this store.
+pub fn proxy(name: &str, program: &str, store: &str, upstream: u16) -> Running {
+    let (port, api) = (free_port(), free_port());
+    let config = format!(
+        "listen: {{ http: 127.0.0.1:{api} }}
+store: {store}
 rules:
   ip: {{ by: ip, limits: {PLENTY} }}
   all: {{ limits: [1000000000/hour, 4000000000/day] }}
@@ -167,12 +178,16 @@ gateway:
     ip: {{ path: /ip, upstream: shop, policy: ip }}
     five: {{ path: /five, upstream: shop, policy: five }}
     deny: {{ path: /deny, upstream: shop, policy: deny }}\n"
-        );
-        let directory = scratch("tollgate");
-        let file = directory.join("tollgate.yaml");
-        std::fs::write(&file, config).expect("our own directory");
-        let mut command = on_core("0", &program);
-        command.args(["serve", "--config", file.to_str().expect("a plain path")]);
-        Self(Running::start(command, port, directory))
-    }
+    );
+    tollgate(name, program, port, &config)
+}
+
+/// The program with this configuration, on the first core.
+pub fn tollgate(name: &str, program: &str, port: u16, config: &str) -> Running {
+    let directory = scratch(name);
+    let file = directory.join("tollgate.yaml");
+    std::fs::write(&file, config).expect("our own directory");
+    let mut command = on_core("0", program);
+    command.args(["serve", "--config", file.to_str().expect("a plain path")]);
+    Running::start(command, port, directory)
 }
