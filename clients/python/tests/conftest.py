@@ -30,6 +30,7 @@ rules:
   strict: { by: api, limits: 10/s burst 1 }
   recipients: { by: user, count: recipients, limits: 10/hour }
   quiet: { by: user, limits: 1 at once, secret: true }
+  quiet_leased: { by: user, limits: 1 at once for 4s, secret: true }
   named: { by: [id, cost], limits: 5/hour }
 policies:
   api: [ip]
@@ -41,6 +42,7 @@ policies:
   strict: [strict]
   mail: [recipients]
   secret: [quiet]
+  secret.leased: [quiet_leased]
   named: [named]
 guards:
   login: { by: user, ladder: ladder 2 lock 15m }

@@ -290,6 +290,16 @@ def test_a_hold_under_a_secret_key_is_ended_by_its_receipt(client: Client) -> No
     client.hold("secret", user="ada").release()
 
 
+def test_a_hold_under_a_secret_key_lasts_for_its_lease_and_is_lost_after_it(client: Client) -> None:
+    # Longer than a renewal would take to come, and shorter than the lease.
+    with client.hold("secret.leased", user="ada") as hold:
+        assert hold.decision.rules[0].key.startswith("#")
+        time.sleep(1.8)
+    with pytest.raises(HoldLost):
+        with client.hold("secret.leased", user="ada"):
+            time.sleep(4.1)
+
+
 def test_a_login_begins_and_is_finished_once(client: Client) -> None:
     attempt = client.guards.begin("login", user="ada")
     assert attempt.allowed and attempt.ticket and not attempt.captcha and attempt.delay == 0

@@ -25,18 +25,21 @@ class Held:
         self.lost = False
         self._ended = False
         self._places: List[Tuple[str, str, Optional[float]]] = _calls.held(decision)
-        leases = [lease for _, _, lease in self._places if lease is not None]
-        #: Seconds between two renewals; None if nothing expires.
+        leases = [lease for _, key, lease in self._places if lease is not None and not _is_secret(key)]
+        #: Seconds between two renewals; None if nothing is renewed.
         self._every = min(leases) / 3 if leases else None
+        secret = [lease for _, key, lease in self._places if lease is not None and _is_secret(key)]
+        #: When the hold ends by itself. A renewal names the key, and a secret key is not known here.
+        self._ends = time.monotonic() + min(secret) if secret else None
 
     def _renewals(self) -> List[_calls.Call[None]]:
-        leased = (place for place in self._places if place[2] is not None)
+        leased = (place for place in self._places if place[2] is not None and not _is_secret(place[1]))
         return [_calls.renew(rule, key, self.id) for rule, key, _ in leased]
 
     def _endings(self) -> List[_calls.Call[Any]]:
         """The calls that end it. A secret key is not known here: then a refund of the whole attempt ends its hold."""
         receipt = self.decision.receipt
-        if receipt is not None and any(key.startswith(_PSEUDONYM) for _, key, _ in self._places):
+        if receipt is not None and any(_is_secret(key) for _, key, _ in self._places):
             return [_calls.refund(receipt, None, None)]
         return [_calls.release(rule, key, self.id) for rule, key, _ in self._places]
 
@@ -44,6 +47,10 @@ class Held:
         """The calls that undo it. A repeated attempt charged nothing, so only its holds end."""
         receipt = self.decision.receipt
         return self._endings() if receipt is None else [_calls.refund(receipt, None, None)]
+
+    def _note_end(self) -> None:
+        if self._ends is not None and time.monotonic() >= self._ends:
+            self.lost = True
 
     def _raise_if_lost(self, kind: Optional[Type[BaseException]]) -> None:
         if self.lost and kind is None:
@@ -84,6 +91,7 @@ class Hold(Held):
     def __exit__(
         self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
+        self._note_end()
         self.release()
         self._raise_if_lost(kind)
 
@@ -197,9 +205,14 @@ class TakingHold:
     ) -> None:
         hold, self._hold = self._hold, None
         assert hold is not None
+        hold._note_end()
         # A cancelled block must still give its place back.
         await asyncio.shield(hold.release())
         hold._raise_if_lost(kind)
+
+
+def _is_secret(key: str) -> bool:
+    return key.startswith(_PSEUDONYM)
 
 
 async def _give_back(taking: Awaitable[AsyncHold]) -> None:

@@ -89,7 +89,7 @@ class Decision(Answer):
 
     @property
     def origin(self) -> Optional[str]:
-        """Who decided: ``store``, ``local``, ``outage``, ``fixed`` or ``barred``."""
+        """Who decided: ``store``, ``local``, ``outage``, ``fixed`` or ``blocked``."""
         return self._text("origin")
 
     @property
