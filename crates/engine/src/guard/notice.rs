@@ -1,7 +1,7 @@
 //! Reports a lock once: to the log, the journal, the metrics, and the notification receiver.
 //!
-//! No call waits for this. Notices queue up to a fixed length. A notice that finds the queue full is dropped
-//! and counted; the log has it all the same.
+//! No call waits for this. The queue of notices has a fixed length. If it is full, a notice is dropped and
+//! counted, but still logged.
 
 use std::sync::Arc;
 
@@ -14,15 +14,15 @@ use crate::journal::Entry;
 use crate::live_config::Snapshot;
 use crate::meter::GuardMeters;
 
-/// A ladder that was climbed to a step that locks or notifies.
+/// A report that a ladder has reached a step that locks or notifies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
     /// The guard.
     pub guard: Arc<str>,
     /// The rule whose ladder it is.
     pub rule: Arc<str>,
-    /// The key, in clear. Only for the notification itself: operators see it as [`Observer::shown_key`](crate::Observer::shown_key) shows
-    /// it.
+    /// The key, in clear text. Only for the notification itself: operators see the form of
+    /// [`Observer::shown_key`](crate::Observer::shown_key).
     pub key: String,
     /// The fields that form the key, with their values.
     pub fields: Vec<(Arc<str>, String)>,
@@ -54,7 +54,7 @@ impl Notice {
 }
 
 impl Guards {
-    /// Receives all notices from now on, with a queue of this length. There is one receiver: the last.
+    /// Receives all notices from now on, with a queue of this length. A later call replaces the receiver.
     pub fn take_notices(&self, most: usize) -> mpsc::Receiver<Notice> {
         let (sender, receiver) = mpsc::channel(most);
         *self.watch.taker.lock() = Some(sender);
@@ -66,7 +66,7 @@ impl Guards {
         &self.watch.meters
     }
 
-    /// Reports a lock or another notification.
+    /// Writes a notice to the log and the journal, and queues its notification if the step asks for one.
     pub(super) fn tell_notice(&self, notice: &Notice, pinned: &Snapshot) {
         let Notice { guard, rule, failures, .. } = notice;
         let Some(own) = pinned.policies.rule(rule) else { return };

@@ -1,5 +1,5 @@
 //! The open attempts whose failure locks or notifies. Their number is bounded. An attempt beyond the bound
-//! still locks, but its failure is not reported unless its caller ends it.
+//! still locks, but if its caller never ends it, the lock is not reported.
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
@@ -22,7 +22,7 @@ struct Open {
     ticket: Box<str>,
 }
 
-/// The most attempts that are watched.
+/// How many attempts can be watched at once.
 const MOST: usize = 10_000;
 
 impl Watch {
@@ -32,7 +32,7 @@ impl Watch {
         Self { open: Mutex::default(), taker: Mutex::default(), meters }
     }
 
-    /// Watches an attempt until it ends or its time is over.
+    /// Watches an attempt until it ends or is due. If too many are watched, it is only counted as missed.
     pub(super) fn keep(&self, ticket: Ticket, due: Timestamp, text: &str) {
         let mut open = self.open.lock();
         if open.len() < MOST {
@@ -42,7 +42,7 @@ impl Watch {
         }
     }
 
-    /// Stops watching an attempt, which has ended.
+    /// Stops watching an attempt that has ended.
     pub(super) fn forget(&self, ticket: Ticket) {
         self.open.lock().remove(&ticket);
     }
@@ -51,7 +51,7 @@ impl Watch {
         self.open.lock().is_empty()
     }
 
-    /// Takes out the attempts whose time is over.
+    /// Removes the attempts that are due, and returns them.
     pub(super) fn take_due(&self, now: Timestamp) -> Vec<(Ticket, Timestamp, Box<str>)> {
         let mut open = self.open.lock();
         let due = open.extract_if(|_, attempt| attempt.due <= now);

@@ -1,5 +1,5 @@
-//! The scheduler of a pacer: new attempts pass, are rejected or queue, and the driver learns whose turn it
-//! is.
+//! The scheduler of a pacer. It admits, rejects or queues new attempts, and wakes the driver that decides
+//! the queued ones.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -25,26 +25,26 @@ use crate::meter::{PacedMeter, PacerMeters};
 use crate::owned_attempt::OwnedAttempt;
 use crate::pauses::Stopped;
 
-/// What all parts of a pacer share.
+/// The state that all parts of a pacer share.
 pub(super) struct Scheduler {
     pub(super) engine: Arc<Engine>,
     pub(super) ids: Ids,
     pub(super) board: Mutex<Board>,
     /// How many attempts wait, readable without the lock.
     pub(super) waiting: AtomicUsize,
-    /// How often units were freed.
+    /// Counts the refunds and releases.
     frees: AtomicU64,
     pub(super) wake: Notify,
     pub(super) meters: PacerMeters,
     pub(super) most_asking: usize,
-    /// The runtime of the driver; with none, the runtime of the waiting caller.
+    /// The runtime of the driver. If there is none, the driver runs on the runtime of the waiting caller.
     runtime: Option<Handle>,
 }
 
-/// How often attempts are decided that wait for holds which other nodes may release: those nodes do not
-/// notify this one.
+/// How long an attempt that waits for a hold rests before it is decided again, if other nodes may release
+/// the hold: they do not notify this node.
 const REST_SHARED: Span = Span::from_secs(1);
-/// The same where every release is on this node and notifies the pacer.
+/// The same if every release is on this node and notifies the pacer.
 const REST_ALONE: Span = Span::from_secs(10);
 
 /// The state behind the lock.
@@ -54,24 +54,24 @@ pub(super) struct Board {
     ended: bool,
     /// Whether there is a driver.
     pub(super) driving: bool,
-    /// Until when it sleeps, if it does.
+    /// Until when the driver sleeps, if it does.
     pub(super) asleep: Option<Instant>,
-    /// From when on the driver has time to stay awake for a turn.
+    /// The time from which the driver may stay awake until a wait key is due.
     pub(super) calm: Instant,
     /// How many decisions are in flight.
     pub(super) asking: usize,
-    /// The numbers of the policies and of the pauses that the queues were built with.
+    /// The versions of the policies and of the pauses that the queues were built with.
     pub(super) policies: u64,
     pub(super) pauses: u64,
 }
 
-/// What happens to a new attempt.
+/// The result of a new attempt: answered at once, or queued.
 pub(super) enum Arrived<T> {
     Answered(Result<Paced<T>, Unpaced<T>>),
     Seated(Seated<T>),
 }
 
-/// The position of a waiting attempt, and where its result arrives.
+/// The position of a waiting attempt, and the channel for its result.
 pub(super) struct Seated<T> {
     pub(super) seat: Seat,
     pub(super) arrived: Instant,
@@ -116,7 +116,7 @@ impl Scheduler {
         self.runtime.clone().or_else(|| Handle::try_current().ok())
     }
 
-    /// Lets an attempt pass that need not wait, and queues every other.
+    /// Admits or rejects an attempt that need not wait, and queues every other.
     pub(super) fn arrive<T, F>(self: &Arc<Self>, ask: &Ask<'_>, see: F) -> Result<Arrived<T>, Fault>
     where
         T: Send + 'static,
@@ -150,7 +150,7 @@ impl Scheduler {
                 let route = self.ids.route(decision.policy(), &decision.charges);
                 let blocked = self.ids.blocked(&decision);
                 let seated = self.seat(&route, ask, see, blocked.as_ref(), arrived);
-                // Units freed before the attempt was queued have notified nothing.
+                // A release between the decision and the queueing has notified nothing.
                 if self.frees.load(Ordering::SeqCst) != frees {
                     self.freed_on(&route);
                 }
@@ -221,8 +221,8 @@ impl Scheduler {
         Arrived::Seated(Seated { seat, arrived, deadline: place.deadline, result, meter })
     }
 
-    /// Puts an attempt into the queues, and ensures that there is a driver. No caller's code runs while the
-    /// board is locked, not even when an attempt is rejected.
+    /// Queues an attempt, and starts the driver if there is none. No caller's code runs while the board is
+    /// locked, not even when an attempt is rejected.
     fn place(
         self: &Arc<Self>,
         route: &Route,
@@ -264,7 +264,7 @@ impl Scheduler {
         }
     }
 
-    /// Follows changes outside the queues: the policies in force, and the pauses.
+    /// Applies changes of the policies in force and of the pauses to the queues.
     pub(super) fn follow(&self, board: &mut Board, now: Instant) {
         let policies = self.engine.pin().number;
         if board.policies != policies {
@@ -286,7 +286,8 @@ impl Scheduler {
         }
     }
 
-    /// Units were freed at these keys: the first attempts that wait there are decided at once.
+    /// After a refund or release at these keys, lets the driver decide the first attempts that wait there at
+    /// once.
     pub(super) fn freed<'k>(&self, places: impl IntoIterator<Item = (&'k str, &'k str)>) {
         if self.hears_of_frees() {
             let wait_keys = places.into_iter().map(|(rule, key)| self.ids.key_spot(rule, key));
@@ -296,7 +297,7 @@ impl Scheduler {
         }
     }
 
-    /// Units were freed at an unknown key.
+    /// The same after a refund or release at an unknown key.
     pub(super) fn freed_anywhere(&self) {
         if self.hears_of_frees() {
             let mut board = self.board.lock();
@@ -305,15 +306,15 @@ impl Scheduler {
         }
     }
 
-    /// Units may have been freed at the keys of a route.
+    /// The same after a possible refund or release at the keys of a route.
     fn freed_on(&self, route: &Route) {
         let mut board = self.board.lock();
         board.queues.free(route.stops.iter().map(|stop| stop.wait_key));
         self.rouse(&board, Instant::now());
     }
 
-    /// Counts a release. Returns whether attempts wait. A new attempt reads this count after it is counted as
-    /// waiting, so one of the two always sees the other.
+    /// Counts a release. Returns whether attempts wait. A new attempt is counted as waiting before it reads
+    /// the count of releases, so either the release sees the attempt, or the attempt sees the release.
     fn hears_of_frees(&self) -> bool {
         self.frees.fetch_add(1, Ordering::SeqCst);
         self.waiting.load(Ordering::SeqCst) > 0
@@ -346,7 +347,7 @@ impl Scheduler {
     }
 
     /// Removes an attempt whose deadline is over. Returns how much longer it would have had to wait; `None`
-    /// if its result comes or has come.
+    /// if it is being decided or has its result.
     pub(super) fn expire(&self, seat: Seat) -> Option<Span> {
         let mut board = self.board.lock();
         let now = Instant::now();
