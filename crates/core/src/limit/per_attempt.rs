@@ -26,7 +26,7 @@ impl PerAttempt {
         &self.field
     }
 
-    /// When an attempt with this number conforms; one without a number always does.
+    /// When an attempt with this number conforms. An attempt without a number always conforms.
     pub fn when_amount_is(&self, amount: Option<u64>) -> When {
         if amount.is_some_and(|amount| amount > self.max) { When::Never } else { When::Now }
     }
@@ -72,7 +72,7 @@ impl Kind for PerAttempt {
         state
     }
 
-    /// The whole of it: it bounds a single attempt, wherever that is made.
+    /// The whole limit: it bounds each attempt by itself, on every node.
     fn share(&self, _: Share) -> Option<Limit> {
         Some(Limit::PerAttempt(self.clone()))
     }

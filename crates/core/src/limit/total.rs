@@ -6,14 +6,14 @@ use crate::outage::Share;
 use crate::reading::{Reading, When};
 use crate::time::{Span, Timestamp};
 
-/// At most `max`, ever.
+/// At most `max` for the life of the key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Total {
     pub(crate) max: u64,
 }
 
 impl Total {
-    /// The most ever.
+    /// The largest allowed total.
     pub fn max(&self) -> u64 {
         self.max
     }
@@ -70,7 +70,7 @@ impl Kind for Total {
         state
     }
 
-    /// None: only the shared store knows what was counted for ever.
+    /// None: a node does not know the total, which only the shared store has.
     fn share(&self, _: Share) -> Option<Limit> {
         None
     }
