@@ -1,7 +1,7 @@
-//! Decisions as responses of the API.
+//! Writes decisions as responses of the API.
 //!
 //! This is the busiest part of the door, so it writes JSON directly from the decision. [`promise`] has the
-//! schema of it.
+//! schema of that JSON.
 
 pub(crate) mod promise;
 
@@ -33,7 +33,7 @@ pub(crate) struct Answer<'d, 'a> {
 }
 
 impl Answer<'_, '_> {
-    /// The id of the attempt's holds, if it has any: the caller's, or a generated one.
+    /// The id of the attempt's holds, if the attempt has any: the caller's id, or a generated one.
     pub(crate) fn hold_id<'i>(&self, asked: Option<&'i str>) -> Option<Cow<'i, str>> {
         let Decision { charges, outcome, .. } = self.decision;
         let taken = |index: usize| outcome.repeated || outcome.taken & (1 << index) != 0;
@@ -42,7 +42,7 @@ impl Answer<'_, '_> {
         held.then(|| asked.map_or_else(|| charges.ticket.to_string().into(), Cow::Borrowed))
     }
 
-    /// Writes an allowed decision, with this id if it is to be shown. The closing brace is left out.
+    /// Writes an allowed decision, with the id of its holds if it has any. The caller adds the closing brace.
     pub(crate) fn write_allowed(&self, id: Option<&str>, standing: Standing, json: &mut Json) {
         json.piece(match standing {
             Standing::Alone => r#"{"allowed":true,"verdict":"allow","policy":"#,
@@ -64,7 +64,8 @@ impl Answer<'_, '_> {
         }
     }
 
-    /// Writes a refused decision as a problem of the request with this id. The closing brace is left out.
+    /// Writes a refused decision as a problem document; `id` is the correlation id of the request. The caller
+    /// adds the closing brace.
     pub(crate) fn write_refused(&self, refusal: &Refusal<'_, '_>, id: &str, json: &mut Json) {
         refusal.write(id, json);
         self.write_rules(json);
@@ -80,7 +81,7 @@ impl Answer<'_, '_> {
     }
 }
 
-/// Writes the object of a rule, after the name of its first member.
+/// Writes the object of a rule. The caller has written the opening brace and the name of the first member.
 fn write_rule(engine: &Engine, line: &Line<'_>, now: Timestamp, json: &mut Json) {
     let exceeded = line.exceeded();
     let (text, reading) = line.binding_written().map(|(text, _, reading)| (text, reading)).unzip();
