@@ -35,7 +35,7 @@ impl Outbox {
 
     /// Adds bytes, and `after` behind them. Only allowed while there is room.
     pub(crate) fn put(&mut self, bytes: Bytes, after: &'static [u8]) {
-        debug_assert!(self.large.is_empty() && self.after.is_empty(), "large things come one at a time");
+        debug_assert!(self.large.is_empty() && self.after.is_empty(), "there is at most one large piece");
         if bytes.len() <= MOST_COPIED {
             self.small.extend_from_slice(&bytes);
             self.small.extend_from_slice(after);
@@ -93,7 +93,7 @@ impl Outbox {
         self.after = &self.after[after..];
     }
 
-    /// Frees memory that is only needed during a request.
+    /// Frees a large buffer that is empty. It is only needed during a request.
     pub(crate) fn shrink(&mut self) {
         if self.is_empty() && self.small.capacity() > MOST_COPIED {
             self.small = BytesMut::new();
