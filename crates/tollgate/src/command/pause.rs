@@ -12,7 +12,7 @@ use super::{Session, duration, words};
 use crate::client::Path;
 use crate::client::wire::{Paced, Paused, Resumed};
 
-/// What is to stand still, and for how long.
+/// The arguments of `tollgate pause`.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES, group = ArgGroup::new("what").required(true).args(["lasts", "end", "show"]))]
 pub struct Pause {

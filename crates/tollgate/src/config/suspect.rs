@@ -3,7 +3,7 @@
 
 use super::tree::{Entry, Node, Value};
 
-/// Terms of other programs, and tollgate's.
+/// Terms of other programs, and tollgate's term for each.
 const SYNONYMS: [(&[&str], &str); 11] = [
     (&["servers", "server", "url", "urls", "targets", "target", "backends", "endpoints"], "addresses"),
     (&["rate_limit", "ratelimit", "limit", "limits", "limiter"], "policy"),
@@ -18,7 +18,7 @@ const SYNONYMS: [(&[&str], &str); 11] = [
     (&["token", "secret", "password", "value"], "token_env"),
 ];
 
-/// Settings, and the section to which they belong.
+/// Sections, and the settings that belong to them.
 const BELOW: [(&str, &[&str]); 3] = [
     ("bounds", &["head_bytes", "head_lines", "head_timeout", "tunnels", "tunnel_timeout", "streams"]),
     ("clients", &["trusted_proxies", "address_header", "api_keys", "tokens"]),
@@ -37,7 +37,7 @@ pub(super) fn section_of(found: &str) -> Option<&'static str> {
     BELOW.iter().find(|(_, keys)| keys.contains(&found)).map(|(section, _)| *section)
 }
 
-/// What an unknown section looks like, if it looks like part of another one.
+/// The likely meaning of an unknown section that should stand inside another one: a rule or a policy.
 pub(super) fn outdented(node: &Node) -> Option<&'static str> {
     match &node.value {
         Value::Table(entries) => {
@@ -49,7 +49,7 @@ pub(super) fn outdented(node: &Node) -> Option<&'static str> {
     }
 }
 
-/// The last key before `entry` that has nothing below it.
+/// The last key before `entry` that has no value.
 pub(super) fn empty_above<'n>(entries: &'n [Entry], entry: &Entry) -> Option<&'n str> {
     let above = entries.iter().take_while(|above| !std::ptr::eq(*above, entry));
     above.filter(|above| matches!(above.node.value, Value::Null)).last().map(|above| &*above.key)

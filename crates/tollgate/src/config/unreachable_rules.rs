@@ -1,4 +1,4 @@
-//! Finds rules that never apply, because no client can prove the fields that they count by.
+//! Finds rules that never apply, because no client can prove the identity that they count by.
 
 use tollgate_core::{Policy, Rule};
 use tollgate_web::facts::{Aliases, Source};
@@ -6,8 +6,8 @@ use tollgate_web::facts::{Aliases, Source};
 use super::{Config, Warning};
 
 impl Config {
-    /// The rules of the gateway's and forward-auth's policies that count by a field that no request can
-    /// prove.
+    /// Warns of rules of the gateway's and forward-auth's policies that count by an identity which no client
+    /// can prove.
     pub(super) fn unreachable_rules(&self) -> Vec<Warning> {
         let mut found = Vec::new();
         for policy in self.policies.iter() {
@@ -39,6 +39,7 @@ impl Config {
         named.find(|guard| guards.contains(&&*guard.name)).map(|guard| &guard.fields)
     }
 
+    /// The warning about a rule, if one of its fields needs tokens or API keys that are not configured.
     fn unprovable(&self, policy: &Policy, rule: &Rule, aliases: &Aliases) -> Option<Warning> {
         let credentials = &self.clients.credentials;
         let (keys, tokens) = (credentials.takes_api_keys(), credentials.takes_tokens());
@@ -54,7 +55,7 @@ impl Config {
         Some(Warning {
             policy: Some(policy.name.to_string()),
             message: format!(
-                "the rule {} counts by `{field}`, which no client can prove without {needs}: at the gateway and at forward-auth the rule never applies, and if no rule does the answer is 401",
+                "the rule {} counts by `{field}`, which no client can prove without {needs}: at the gateway and at forward-auth the rule never applies, and the answer is 401 if no other rule applies",
                 rule.name
             ),
             remedy: format!("add {needs}, or count by `ip`"),
