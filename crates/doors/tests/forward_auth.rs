@@ -191,6 +191,19 @@ async fn a_proxy_that_asks_wrongly_is_told_in_every_dialect() {
 }
 
 #[tokio::test]
+async fn an_override_that_takes_holds_is_refused_at_its_key_alone() {
+    let door = trusting();
+    let holding = json!({ "limits": ["1 at once"] });
+    assert_eq!(door.put("/api/v1/counters/ip/203.0.113.7", holding).await.status, 200);
+    for _ in 0..2 {
+        let reply = ask(&door, "ip", &[("x-forwarded-for", "203.0.113.7")]).await;
+        let detail = "rule `ip` has an `at once` limit, and forward-auth does not see when a request ends";
+        assert_eq!((reply.status, &*reply.detail()), (500, detail), "no hold is taken that nothing releases");
+    }
+    assert_eq!(ask(&door, "ip", &[("x-forwarded-for", "203.0.113.8")]).await.status, 200);
+}
+
+#[tokio::test]
 async fn names_are_decoded_and_settings_replaced_while_the_door_is_open() {
     let door = door();
     assert_eq!(ask(&door, "%6frders?route=a%20b", &[]).await.status, 200);

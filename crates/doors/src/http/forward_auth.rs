@@ -19,7 +19,7 @@ use axum::http::{self, Uri};
 use axum::response::Response;
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
-use tollgate_core::{Attempt, Decision, Limit, Policy};
+use tollgate_core::{Attempt, Decision, Limit, Policy, Ticket};
 use tollgate_engine::{Engine, Fault, NotAdmitted, Snapshot, Terms};
 use tollgate_web::facts::{Asked, Source};
 use tollgate_web::{Aliases, Answers, Correlation, Credentials, Facts, Identity, Problem, TrustedProxies};
@@ -163,6 +163,7 @@ async fn decide(
     facts.ask_beside(policy, listed, &settings.aliases, &mut asked)?;
     let pairs = asked.pairs();
     let attempt = Attempt { policy: &policy.name, fields: &pairs, cost: 1, id: None };
+    check_holds(policy, &attempt)?;
     let terms = Terms { correlation: correlation.text(), ..Terms::default() };
     let (answering, known) = (Arc::clone(&settings), correlation.clone());
     let see = move |engine: &Engine, decision: &Decision<'_>| answering.answer(engine, decision, &known);
@@ -178,18 +179,30 @@ fn policy<'s>(pinned: &'s Snapshot, uri: &Uri) -> Result<&'s Policy, Problem> {
     let name = percent_decode_str(path::rest(uri).0).decode_utf8_lossy();
     let policy =
         pinned.policies.find(&name).map_err(|mistake| Problem::misconfigured(mistake.to_string()))?;
-    // A proxy that asks here does not report the end of a request.
-    for rule in policy.rules.iter().filter(|rule| rule.enabled) {
-        let waits_for = if rule.plan.limits().iter().any(Limit::holds) {
-            "has an `at once` limit, and forward-auth does not see when a request ends"
-        } else if rule.count_when.is_some() {
-            "has `count_when`, and forward-auth does not see the answer"
-        } else {
-            continue;
-        };
-        return Err(Problem::misconfigured(format!("rule `{}` {waits_for}", rule.name)));
+    // A proxy that asks here does not report the response.
+    if let Some(rule) = policy.rules.iter().find(|rule| rule.enabled && rule.count_when.is_some()) {
+        let name = &rule.name;
+        let problem = format!("rule `{name}` has `count_when`, and forward-auth does not see the answer");
+        return Err(Problem::misconfigured(problem));
     }
     Ok(policy)
+}
+
+/// Refuses an attempt that would take a hold: a proxy that asks here does not report the end of a request, so the hold
+/// would never be released. A hold may come from an override at one key, so the attempt's own limits decide.
+fn check_holds(policy: &Policy, attempt: &Attempt<'_>) -> Result<(), Problem> {
+    if !policy.holds() {
+        return Ok(());
+    }
+    // An attempt that cannot be charged takes nothing; deciding it says why.
+    let Ok(charges) = policy.charges(attempt, Ticket(0)) else { return Ok(()) };
+    match charges.iter().find(|charge| charge.plan.limits().iter().any(Limit::holds)) {
+        None => Ok(()),
+        Some(charge) => Err(Problem::misconfigured(format!(
+            "rule `{}` has an `at once` limit, and forward-auth does not see when a request ends",
+            charge.plan.rule()
+        ))),
+    }
 }
 
 impl ForwardAuthSettings {
