@@ -4,6 +4,8 @@
 
 mod support;
 
+use std::sync::atomic::Ordering;
+
 use futures_lite::future::{block_on, poll_once};
 use support::cluster::{Centre, Mode, Node};
 use support::{decide, policies, rule, taken};
@@ -85,6 +87,22 @@ fn what_the_store_did_not_take_back_is_offered_again_and_given_back_once() {
         node.tend_later();
         assert_eq!(left(&node), 9, "{mode:?}: nothing is given back twice");
     }
+}
+
+#[test]
+fn a_refund_that_fails_for_its_key_keeps_no_other_waiting() {
+    let node = Centre::new().node(login("10/hour"));
+    let all = [took(&node), took(&node), took(&node)];
+    node.link.set(Mode::Busy);
+    for mut taken in all {
+        assert!(block_on(taken.settle(OutcomeClass(200))).is_err());
+    }
+    let asked = node.link.refunds.load(Ordering::SeqCst);
+    node.tend_later();
+    assert!(node.link.refunds.load(Ordering::SeqCst) - asked >= 3, "each of them is tried");
+    node.link.set(Mode::Up);
+    node.tend_later();
+    assert_eq!(left(&node), 10);
 }
 
 #[test]

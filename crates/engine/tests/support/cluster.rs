@@ -51,6 +51,8 @@ pub(crate) struct Link {
     /// How often the store was called for anything but a probe, and for a probe.
     pub(crate) calls: AtomicUsize,
     pub(crate) probes: AtomicUsize,
+    /// How many refunds the store was asked for.
+    pub(crate) refunds: AtomicUsize,
     pub(crate) retracted: Mutex<Vec<Ticket>>,
     /// An entry of the lists that is gone, without the version telling.
     pub(crate) lost: Mutex<Option<String>>,
@@ -86,6 +88,7 @@ impl Centre {
             wakers: Mutex::default(),
             calls: AtomicUsize::new(0),
             probes: AtomicUsize::new(0),
+            refunds: AtomicUsize::new(0),
             retracted: Mutex::default(),
             lost: Mutex::default(),
             replaced: Mutex::default(),
@@ -155,6 +158,9 @@ impl Faults for Link {
             Call::Probe => self.probes.fetch_add(1, Ordering::SeqCst),
             _ => self.calls.fetch_add(1, Ordering::SeqCst),
         };
+        if let Call::Refund = call {
+            self.refunds.fetch_add(1, Ordering::SeqCst);
+        }
         let fault = self.fault();
         if let (Call::Retract(ticket), Meeting::Pass | Meeting::Lose(_)) = (call, &fault) {
             self.retracted.lock().push(ticket);
