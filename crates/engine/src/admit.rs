@@ -169,6 +169,8 @@ impl Pinned<'_> {
         let id = holds.then(|| leases.fresh_id());
         let attempt = Attempt { id: id.as_deref().or(attempt.id), ..*attempt };
         let may_wait = match terms.wait {
+            // A peek takes nothing, and the pacer takes.
+            _ if terms.look == Look::Peek => false,
             Wait::No => false,
             Wait::AsRulesSay => policy().is_some_and(Policy::lets_wait),
             Wait::AtMost { .. } => true,

@@ -24,6 +24,8 @@ impl LiveConfig {
     /// Creates a policy with a rule of the same name. The policy consists of that rule and the consumer rule.
     pub async fn make_policy(&self, spec: PolicySpec) -> Result<Arc<DynamicPolicy>, ChangeFault> {
         let _alone = self.changing.lock().await;
+        // Another node may have created it, with overrides that must stay.
+        self.records.refresh(self).await?;
         let name = Arc::clone(&spec.name);
         let made = Arc::new(DynamicPolicy::new(spec, self.counters.stamp().await?));
         for _ in 0..TRIES {
