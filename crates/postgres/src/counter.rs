@@ -155,7 +155,7 @@ impl Counter {
             let state = match (kept, &mut list) {
                 (Kept::Numbers, _) => read_numbers(limit, used, mark)?,
                 (Kept::Holds, _) => self.read_holds(header, used)?,
-                (_, Some(list)) => match used {
+                (Kept::Log | Kept::Slots | Kept::Failures, Some(list)) => match used {
                     Some(used) if keeps(limit) => list.read(&self.loaded.lists[place], natural(used)?)?,
                     _ => State::Fresh,
                 },

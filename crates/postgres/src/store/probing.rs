@@ -24,7 +24,7 @@ const TIME: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bi
 
 // A privilege that a list names is there if any of them is, so each is asked for by itself.
 const STANDING: &str = "SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean, \
-    ARRAY(SELECT t FROM unnest(ARRAY['counter', 'entry', 'hold', 'spent', 'forgotten', 'record', 'record_space', 'secret']) t \
+    ARRAY(SELECT t FROM unnest(ARRAY['counter', 'entry', 'hold', 'spent', 'forgotten', 'record', 'record_space', 'secret', 'swept']) t \
     WHERE NOT (SELECT bool_and(has_table_privilege('@.' || t, p)) \
     FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) p)), \
     ARRAY(SELECT f.oid::regprocedure::text FROM pg_proc f WHERE f.pronamespace = '@'::regnamespace \
