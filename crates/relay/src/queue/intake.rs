@@ -92,10 +92,13 @@ impl IncomingText {
                 }
             };
             file.draft.append(&held)?;
-            Ok::<_, std::io::Error>(file)
+            Ok::<_, std::io::Error>((file, held))
         });
-        let file = written.await.map_err(|error| failed(&error))?.map_err(|error| failed(&error))?;
+        let (file, held) = written.await.map_err(|error| failed(&error))?.map_err(|error| failed(&error))?;
         self.file = Some(file);
+        // The buffer is used again: one for each piece, freed by other threads, would fragment the heap.
+        self.held = held;
+        self.held.clear();
         Ok(())
     }
 
