@@ -55,14 +55,14 @@ fn decisions(asked: &[Vec<String>; 3], entries: &[Vec<String>; 3]) {
     {
         let listed = engine();
         let wishes = entries.iter().map(|target| Wish {
-            target: listed.target(target).unwrap(),
+            target: listed.lists.target(target).unwrap(),
             stance: Stance::Block,
             lasts: Some(Span::from_secs(86_400)),
             reason: "".into(),
             told: false,
             author: Author::Key("bench".into()),
         });
-        ready(listed.list(wishes.collect())).unwrap();
+        ready(listed.lists.put(wishes.collect())).unwrap();
         let ask = |engine: &Engine| {
             let pinned = engine.pin();
             asked.iter().map(|value| black_box(decide(engine, &pinned, policy, &[(field, value)]))).count()

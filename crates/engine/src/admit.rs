@@ -104,8 +104,8 @@ pub enum Unsettled {
 pub enum Admit<T> {
     /// The admission; `None` after it was awaited.
     Ready(Option<Admitted<T>>),
-    /// The admission is not ready yet. If the caller drops it, the attempt leaves the queue, and what it took
-    /// is refunded.
+    /// The admission is not ready yet. If the caller drops it, the attempt leaves the queue. If a shared store is
+    /// just being asked, logs and holds are taken back by their ticket; windows, buckets and totals stay counted.
     Later(Pin<Box<dyn Future<Output = Admitted<T>> + Send>>),
 }
 
