@@ -33,7 +33,7 @@ const MOST_KEY: usize = 100;
 /// What Postfix sends instead of a name or an address that it does not know.
 const UNKNOWN: &[u8] = b"unknown";
 
-type Fields<'r> = SmallVec<[(&'static str, Cow<'r, str>); 8]>;
+type Fields<'n, 'r> = SmallVec<[(&'n str, Cow<'r, str>); 8]>;
 
 /// Asks the engine about a request.
 pub(crate) async fn ask(shared: &Shared, policy: &str, request: &Request<'_>) -> Action {
@@ -42,7 +42,7 @@ pub(crate) async fn ask(shared: &Shared, policy: &str, request: &Request<'_>) ->
     let wanted = engine.lists.wanted();
     if wanted.is_some() {
         // Entries about fields that the policy does not use hold as well.
-        let known = fields(request, |_| true);
+        let known = fields(request, FIELDS);
         if let Some(blocked) = engine.blocks(&borrowed(&known)) {
             let listing = blocked.note(&correlation);
             return said(Refusal::Blocked { passing: listing.until.is_some() }, &correlation);
@@ -54,10 +54,9 @@ pub(crate) async fn ask(shared: &Shared, policy: &str, request: &Request<'_>) ->
             Ok(found) => found,
             Err(mistake) => return misconfigured(shared, &mistake, &correlation),
         };
-        let listed =
-            |field: &str| wanted.iter().flat_map(|wanted| wanted.iter()).any(|name| **name == *field);
-        let known =
-            fields(request, |field| is_taken(found, field) || listed(field) && !is_derived(found, field));
+        let listed = wanted.iter().flat_map(|wanted| wanted.iter()).map(|name| &**name);
+        let taken = found.fields().chain(listed).filter(|name| !is_derived(found, name));
+        let known = fields(request, taken);
         let fields = borrowed(&known);
         let attempt = Attempt { policy, fields: &fields, cost: 1, id: None };
         let correlation = Some(&*correlation).filter(|correlation| !correlation.is_empty());
@@ -94,22 +93,25 @@ fn correlation<'r>(request: &Request<'r>) -> Cow<'r, str> {
     String::from_utf8_lossy(id)
 }
 
-fn is_taken(policy: &Policy, field: &str) -> bool {
-    policy.fields().any(|name| name == field) && !is_derived(policy, field)
-}
-
 /// Whether the engine derives a field from another one.
 fn is_derived(policy: &Policy, field: &str) -> bool {
     policy.derived().any(|(derived, _)| derived == field)
 }
 
-/// The wanted fields that a request has.
-fn fields<'r>(request: &Request<'r>, wanted: impl Fn(&str) -> bool) -> Fields<'r> {
-    let known = FIELDS.into_iter().filter(|name| wanted(name));
-    known.filter_map(|name| Some((name, String::from_utf8_lossy(value(request, name)?)))).collect()
+/// Those of these fields that a request has, each once.
+fn fields<'n, 'r>(request: &Request<'r>, names: impl IntoIterator<Item = &'n str>) -> Fields<'n, 'r> {
+    let mut known = Fields::new();
+    for name in names {
+        if known.iter().all(|(own, _)| *own != name)
+            && let Some(value) = value(request, name)
+        {
+            known.push((name, String::from_utf8_lossy(value)));
+        }
+    }
+    known
 }
 
-fn borrowed<'f>(fields: &'f Fields<'_>) -> SmallVec<[(&'f str, &'f str); 8]> {
+fn borrowed<'f>(fields: &'f Fields<'_, '_>) -> SmallVec<[(&'f str, &'f str); 8]> {
     fields.iter().map(|(name, value)| (*name, &**value)).collect()
 }
 
