@@ -105,6 +105,7 @@ impl Sender {
             self.finish(done, &mut turns, &mut tasks);
         }
     }
+        self.parts.client.close().await;
 
     /// Lets the client wake lanes, and the meters look at them. Neither keeps the sender alive.
     fn connect_parts(self: &Arc<Self>) {
