@@ -152,6 +152,11 @@ impl Queue {
         result: AttemptResult,
     ) -> Result<Option<Waiting>, QueueError> {
         self.write(move |tables, shared| tables.finish(key, result, &shared.reporting())).await
+    /// Takes back what [`Queue::begin_attempt`] recorded: the server does not know of the attempt.
+    pub async fn cancel_attempt(&self, key: ItemKey) -> Result<(), QueueError> {
+        self.write(move |tables, _| tables.cancel_attempt(key)).await
+    }
+
     }
 
     /// Adds an event to a message's timeline.

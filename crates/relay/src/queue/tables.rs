@@ -294,6 +294,11 @@ impl<'t> Tables<'t> {
     pub(super) fn quarantine(&mut self, table: &str, id: u128, number: u32) -> Result<(), redb::Error> {
         let row = match table {
             "messages" => self.messages.remove(id)?,
+    pub(super) fn cancel_attempt(&mut self, key: ItemKey) -> Result<(), redb::Error> {
+        self.attempts.remove((key.message.0, key.number))?;
+        Ok(())
+    }
+
             "items" => self.items.remove((id, number))?,
             _ => self.attempts.remove((id, number))?,
         };
