@@ -113,6 +113,7 @@ impl Tables<'_> {
         reporting: &Reporting<'_>,
     ) -> Result<(), redb::Error> {
         kept.open_items = kept.open_items.saturating_sub(1);
+        self.open_items = self.open_items.saturating_sub(1);
         if kept.open_items > 0 {
             return self.put_message(kept);
         }
