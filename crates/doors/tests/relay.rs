@@ -356,6 +356,9 @@ async fn hostile_submissions_are_refused_and_cost_nothing() {
         ),
         (with("priority", json!("urgent")), "`priority`"),
         (with("colour", json!(1)), "colour"),
+        (with("account", json!("a".repeat(65))), "`account`"),
+        (with("account", json!("a/b")), "`account`"),
+        (with("account", json!("")), "`account`"),
     ];
     for (body, why) in wrong {
         let refused = post.submit("app", &[], body.clone()).await;
@@ -387,6 +390,32 @@ async fn hostile_submissions_are_refused_and_cost_nothing() {
         let sent = post.submit("app", &[], message(&["b@there.example"])).await;
         assert_eq!(sent.status, 202, "nothing was charged: {sent:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_that_a_submission_chooses_are_bounded() {
+    let post = Post::open(keys());
+    // A key without a tenant chooses one.
+    for tenant in ["t".repeat(1 << 18), "a b".to_owned(), "a/b".to_owned(), String::new()] {
+        let mut body = message(&["b@there.example"]);
+        body["tenant"] = json!(tenant);
+        let refused = post.submit("boss", &[], body).await;
+        assert_eq!(refused.status, 400, "{refused:?}");
+        assert!(
+            refused.detail().contains("`tenant`") && refused.detail().len() < 200,
+            "{}",
+            refused.detail()
+        );
+    }
+    let text = b"From: ada@acme.example\r\nTo: b@x.example\r\n\r\nx";
+    for (token, query, why) in [("app", "account=a%2Fb", "`account`"), ("boss", "tenant=a%20b", "`tenant`")] {
+        let raw = [("x-api-token", token), ("content-type", "message/rfc822")];
+        let path = format!("/api/v1/messages?{query}");
+        let refused = post.door.send(Method::POST, &path, &raw, text.to_vec()).await;
+        assert_eq!(refused.status, 400, "{refused:?}");
+        assert!(refused.detail().contains(why), "{why}: {}", refused.detail());
+    }
+    assert_eq!(post.relay.queue().len(), 0, "nothing was queued");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -65,27 +65,44 @@ fn read_account(node: &Node, accounts: &mut Accounts, work: &mut Work<'_>) {
     if limits.is_empty() {
         work.exact(place, format!("the account `{tenant}/{id}` has no limits"));
     }
-    let limits = match account.text("limit_behavior", work) {
-        Some((behavior, place)) if behavior == "reject" => {
-            work.exact(place, "`on_limit: reject`: mail over the limit is returned to its sender");
-            (limits, true)
+    let behavior = account.text("limit_behavior", work);
+    let host = account.text("host", work);
+    let rejects = behavior.is_some_and(|(text, place)| rejects(&text, host.is_some(), place, work));
+    match host {
+        Some((host, _)) => {
+            relay_account((&tenant, &id), &host, (limits, rejects), &mut account, accounts, work);
         }
-        _ => (limits, false),
-    };
-    match account.text("host", work) {
-        Some((host, _)) => relay_account((&tenant, &id), &host, limits, &mut account, accounts, work),
         None => {
             work.asks(
                 place,
                 format!("the account `{tenant}/{id}` has no `host`; assumed that another program sends its mail and asks the policy `mail.send`. Add `host` to send through tollgate's relay"),
             );
-            accounts.overrides.push((key, limits.0));
+            accounts.overrides.push((key, limits));
         }
     }
     if !accounts.tenants.contains(&tenant) {
         accounts.tenants.push(tenant);
     }
     account.leave("it is not about limits, or has no equivalent", work);
+}
+
+/// Whether an account of the relay returns mail over its limits to the sender.
+fn rejects(behavior: &str, is_relayed: bool, place: &Place, work: &mut Work<'_>) -> bool {
+    match behavior {
+        "reject" if is_relayed => {
+            work.exact(place, "`on_limit: reject`: mail over the limit is returned to its sender");
+        }
+        "reject" => work.differs(
+            place,
+            "`limit_behavior: reject` defers here: without a `host` the account is a key of the rule `account`, and a rule defers or rejects at all of its keys. Add `host` for `on_limit: reject`",
+        ),
+        "defer" => work.exact(place, "mail over the limit waits"),
+        other => {
+            let other = shorten(other);
+            work.asks(place, format!("`limit_behavior` is `defer` or `reject`, not `{other}`; assumed `defer`"));
+        }
+    }
+    behavior == "reject"
 }
 
 fn is_name(text: &str) -> bool {
@@ -100,9 +117,8 @@ fn windows(account: &mut Section<'_>, id: &str, work: &mut Work<'_>) -> Vec<Stri
         let Some((number, place)) = account.whole(key, work) else { continue };
         if number == 0 {
             work.exact(place, format!("`{id}`: `{key}` 0 is no limit"));
-        } else if let Some(limit) = work.sliding(place, number, period) {
-            work.exact(place, format!("`{id}`: `{key}` is `{limit}`"));
-            limits.push(limit);
+        } else {
+            limits.extend(work.sliding(place, &format!("`{id}`: `{key}`"), number, period));
         }
     }
     limits

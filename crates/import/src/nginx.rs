@@ -20,6 +20,8 @@ struct Scope {
     requests: Vec<Use>,
     connections: Vec<Use>,
     dry_run: [bool; 2],
+    /// Whether the status of a denied request is set.
+    has_status: [bool; 2],
     /// The server's name, for names of policies.
     server: String,
 }
@@ -72,7 +74,11 @@ fn walk(
         }
         let written: Vec<&Directive> =
             directives.iter().filter(|directive| directive.name == kind.directive()).collect();
+        scope.has_status[kind as usize] |= status(directives, kind, work);
         if let Some(first) = written.first() {
+            if !scope.has_status[kind as usize] && !scope.dry_run[kind as usize] {
+                differing_status(&first.place, "503", work);
+            }
             own.get_or_insert(&first.place);
             let uses: Vec<Use> = written.iter().filter_map(|one| Use::of(kind, one, zones, work)).collect();
             match kind {
@@ -80,7 +86,6 @@ fn walk(
                 Kind::Connections => scope.connections = uses,
             }
         }
-        status(directives, kind, work);
     }
     note_others(directives, work);
     if let Some(place) = own {
@@ -97,23 +102,24 @@ fn walk(
     found
 }
 
-/// What nginx answers over a limit.
-fn status(directives: &[Directive], kind: Kind, work: &mut Work<'_>) {
-    let written = directives.iter().find(|directive| directive.name == kind.status());
-    match written {
-        Some(directive) if directive.arguments.first().is_some_and(|status| status == "429") => {
-            work.exact(&directive.place, "a denied request gets 429");
-        }
-        Some(directive) => {
-            let status = directive.arguments.first().map_or("", |status| status);
-            let message = format!(
-                "a denied request gets 429 with Retry-After, not {}: 429 tells clients to slow down, and 5xx that the server fails",
-                shorten(status)
-            );
-            work.differs(&directive.place, message);
-        }
-        None => {}
+/// What nginx answers over a limit. Returns whether the block says so; without it the answer is 503.
+fn status(directives: &[Directive], kind: Kind, work: &mut Work<'_>) -> bool {
+    let Some(directive) = directives.iter().find(|directive| directive.name == kind.status()) else {
+        return false;
+    };
+    match directive.arguments.first().map_or("", |status| status) {
+        "429" => work.exact(&directive.place, "a denied request gets 429"),
+        other => differing_status(&directive.place, other, work),
     }
+    true
+}
+
+fn differing_status(place: &Place, status: &str, work: &mut Work<'_>) {
+    let message = format!(
+        "a denied request gets 429 with Retry-After, not {}: 429 tells clients to slow down, and 5xx that the server fails",
+        shorten(status)
+    );
+    work.differs(place, message);
 }
 
 /// Reports directives that have to do with limits and are not imported.

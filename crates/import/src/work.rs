@@ -93,21 +93,25 @@ impl<'a> Work<'a> {
         None
     }
 
-    /// A sliding limit: exact if its log is small enough, in slots otherwise.
-    pub(crate) fn sliding(&mut self, place: &Place, max: u64, period: &str) -> Option<String> {
+    /// A sliding limit, and the finding about it: exact if its log is small enough, in slots otherwise. `what` is its
+    /// setting there.
+    pub(crate) fn sliding(&mut self, place: &Place, what: &str, max: u64, period: &str) -> Option<String> {
         if max <= MOST_LOGGED {
-            return self.limit(place, &format!("{max}/{period} sliding"));
+            let limit = self.limit(place, &format!("{max}/{period} sliding"))?;
+            self.exact(place, format!("{what} is `{limit}`"));
+            return Some(limit);
         }
         let slot = match period {
             "min" => "1s",
             "hour" => "10s",
             _ => "5m",
         };
+        let limit = self.limit(place, &format!("{max}/{period} sliding by {slot}"))?;
         let message = format!(
-            "{max} a {period} are counted in slots of {slot}, so room comes back up to {slot} late: an exact log holds {MOST_LOGGED} entries a key"
+            "{what} is `{limit}`: {max} a {period} are counted in slots of {slot}, so room comes back up to {slot} late. An exact log holds {MOST_LOGGED} entries a key"
         );
         self.differs(place, message);
-        self.limit(place, &format!("{max}/{period} sliding by {slot}"))
+        Some(limit)
     }
 
     /// The fields of a key that the file does not name: as answered, or as assumed.

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 pub use connection::{Connection, Extensions};
@@ -185,8 +186,7 @@ impl Client {
     ) -> Result<Connection, OwnedSemaphorePermit> {
         let mut pools = self.pools.lock();
         let Some(pool) = pools.get_mut(destination) else { return Err(place) };
-        let idle = self.options.idle;
-        pool.idle.retain(|(since, _)| since.elapsed() < idle);
+        say_goodbye(pool.expired(self.options.idle));
         while let Some((_, mut connection)) = pool.idle.pop() {
             // A server that closed it, or said goodbye, does not take another message.
             if connection.interruption().is_none() {
@@ -227,9 +227,12 @@ impl Client {
 
     /// Keeps a connection for the next transaction, if it is good for one.
     pub fn give_back(&self, mut connection: Connection) {
-        let spent = connection.used >= self.options.per_connection;
-        if !connection.reusable || spent || connection.interruption().is_some() {
+        if !connection.reusable || connection.interruption().is_some() {
             return;
+        }
+        if connection.used >= self.options.per_connection {
+            // It keeps its place until it is closed.
+            return say_goodbye(vec![connection]);
         }
         // Unused connections need no permit: a new one is made only where none is unused.
         let permit = connection.permit.take();
@@ -242,9 +245,16 @@ impl Client {
     /// Closes connections that were not used for a while.
     pub fn close_idle(&self) {
         let idle = self.options.idle;
-        for pool in self.pools.lock().values_mut() {
-            pool.idle.retain(|(since, _)| since.elapsed() < idle);
-        }
+        let expired = self.pools.lock().values_mut().flat_map(|pool| pool.expired(idle)).collect();
+        say_goodbye(expired);
+    }
+
+    /// Closes all unused connections, and answers when the servers know it.
+    pub async fn close(&self) {
+        let unused: Vec<Connection> =
+            self.pools.lock().values_mut().flat_map(|pool| pool.expired(Duration::ZERO)).collect();
+        let mut goodbyes: JoinSet<()> = unused.into_iter().map(Connection::quit).collect();
+        while goodbyes.join_next().await.is_some() {}
     }
 
     fn permits(&self, destination: &Destination) -> Arc<Semaphore> {
@@ -255,6 +265,21 @@ impl Client {
         }
         let fresh = || DestinationPool { permits: Arc::new(Semaphore::new(most)), idle: Vec::new() };
         Arc::clone(&pools.entry(destination.clone()).or_insert_with(fresh).permits)
+    }
+}
+
+impl DestinationPool {
+    /// Takes out the connections that were not used for so long.
+    fn expired(&mut self, idle: Duration) -> Vec<Connection> {
+        let expired = self.idle.extract_if(.., |(since, _)| since.elapsed() >= idle);
+        expired.map(|(_, connection)| connection).collect()
+    }
+}
+
+/// Ends connections in order, beside everything else.
+fn say_goodbye(connections: Vec<Connection>) {
+    for connection in connections {
+        tokio::spawn(connection.quit());
     }
 }
 

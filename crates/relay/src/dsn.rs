@@ -13,6 +13,7 @@ use crate::message::{Envelope, MessageId, Needs, Notify, Origin, Recipient, Repo
 use crate::queue::Final;
 use crate::session::address::normal_domain;
 use letters::Letters;
+pub use returned::Original;
 use returned::Returned;
 
 /// A recipient that a report is about.
@@ -41,11 +42,11 @@ pub enum Action {
 const NEEDS_EXTENSION: [&str; 2] = ["5.6.3", "5.6.7"];
 
 /// Writes the report about a message. There is none about a message from the null sender, nor about an address
-/// without a domain. `original` is the message's text, or its beginning.
+/// without a domain. `original` is what is at hand of the message's text.
 pub fn compose(
     envelope: &Envelope,
     reported: &[ReportedRecipient<'_>],
-    original: &[u8],
+    original: &Original,
     hostname: &str,
     now: Timestamp,
 ) -> Option<(Envelope, Vec<u8>)> {
@@ -67,7 +68,7 @@ pub fn compose(
     // Only a message that comes back is returned as a whole (RFC 3461, 4.3). A server that cannot take its text would not
     // take the report either.
     let takes_text = !reported.iter().any(|one| NEEDS_EXTENSION.contains(&&*one.last.status));
-    let full = envelope.report.full && is(Action::Failed) && (takes_text || original.is_ascii());
+    let full = envelope.report.full && is(Action::Failed) && (takes_text || original.text.is_ascii());
     let returned = Returned::of(original, full, envelope.needs.utf8);
     let report = ReportText { envelope, reported, hostname, letters, boundary: format!("=_{:032x}", id.0) };
     let mut text = report.head(sender, id, now, subject, returned.is_eight_bit());
@@ -261,6 +262,10 @@ mod tests {
     const ORIGINAL: &[u8] = b"Subject: hi\r\nX: y\r\n\r\nsecret body\r\n";
     const NOW: Timestamp = Timestamp::from_micros(1_800_000_120_000_000);
 
+    fn whole() -> Original {
+        Original { text: ORIGINAL.to_vec(), size: ORIGINAL.len() as u64 }
+    }
+
     #[test]
     fn a_report_names_every_recipient_and_returns_headers() {
         let envelope = envelope(Some("App@Here.Example"));
@@ -269,7 +274,7 @@ mod tests {
             ReportedRecipient { recipient: &envelope.recipients[0], last: &one, action: Action::Failed },
             ReportedRecipient { recipient: &envelope.recipients[1], last: &two, action: Action::Failed },
         ];
-        let (report, text) = compose(&envelope, &failed, ORIGINAL, "relay.example", NOW).unwrap();
+        let (report, text) = compose(&envelope, &failed, &whole(), "relay.example", NOW).unwrap();
         let text = String::from_utf8(text).unwrap();
         assert_eq!(report.sender, None, "reports come from the null sender");
         assert_eq!(report.recipients[0].address, "App@Here.Example");
@@ -298,13 +303,17 @@ mod tests {
         let one = last("550 no");
         let failed =
             [ReportedRecipient { recipient: &envelope.recipients[0], last: &one, action: Action::Failed }];
-        let (_, text) = compose(&envelope, &failed, ORIGINAL, "relay.example", NOW).unwrap();
+        let (_, text) = compose(&envelope, &failed, &whole(), "relay.example", NOW).unwrap();
         let text = String::from_utf8(text).unwrap();
         let whole = "message/rfc822\r\nContent-Transfer-Encoding: 7bit\r\n\r\nSubject: hi\r\nX: y\r\n\r\nsecret body\r\n--";
         assert!(text.contains(whole), "{text}");
-        let cut = &ORIGINAL[..ORIGINAL.len() - 3];
-        let (_, text) = compose(&envelope, &failed, cut, "relay.example", NOW).unwrap();
-        assert!(!String::from_utf8(text).unwrap().contains("secret"), "a part is not the whole message");
+        // A text that was cut may end with a line, too.
+        for cut in [3, 0] {
+            let text = ORIGINAL[..ORIGINAL.len() - cut].to_vec();
+            let part = Original { text, size: ORIGINAL.len() as u64 + 1 };
+            let (_, text) = compose(&envelope, &failed, &part, "relay.example", NOW).unwrap();
+            assert!(!String::from_utf8(text).unwrap().contains("secret"), "a part is not the whole message");
+        }
     }
 
     #[test]
@@ -313,9 +322,9 @@ mod tests {
         let from_null = envelope(None);
         let failed =
             [ReportedRecipient { recipient: &from_null.recipients[0], last: &one, action: Action::Failed }];
-        assert!(compose(&from_null, &failed, ORIGINAL, "relay.example", NOW).is_none());
-        assert!(compose(&envelope(Some("postmaster")), &failed, ORIGINAL, "relay.example", NOW).is_none());
-        assert!(compose(&envelope(Some("a@b")), &[], ORIGINAL, "relay.example", NOW).is_none());
+        assert!(compose(&from_null, &failed, &whole(), "relay.example", NOW).is_none());
+        assert!(compose(&envelope(Some("postmaster")), &failed, &whole(), "relay.example", NOW).is_none());
+        assert!(compose(&envelope(Some("a@b")), &[], &whole(), "relay.example", NOW).is_none());
     }
 
     #[test]
@@ -324,7 +333,7 @@ mod tests {
         let one = last("550 no\r\nBcc: victim@there.example");
         let failed =
             [ReportedRecipient { recipient: &envelope.recipients[0], last: &one, action: Action::Failed }];
-        let (_, text) = compose(&envelope, &failed, ORIGINAL, "relay.example", NOW).unwrap();
+        let (_, text) = compose(&envelope, &failed, &whole(), "relay.example", NOW).unwrap();
         assert!(!String::from_utf8(text).unwrap().contains("\nBcc:"));
     }
 
@@ -337,7 +346,7 @@ mod tests {
         let failed =
             ReportedRecipient { recipient: &envelope.recipients[1], last: &two, action: Action::Failed };
         let text = |reported: &[ReportedRecipient<'_>]| {
-            let (_, text) = compose(&envelope, reported, ORIGINAL, "relay.example", NOW).unwrap();
+            let (_, text) = compose(&envelope, reported, &whole(), "relay.example", NOW).unwrap();
             String::from_utf8(text).unwrap()
         };
         let both = text(&[relayed, failed]);

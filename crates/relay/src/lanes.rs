@@ -7,6 +7,7 @@
 
 mod holding;
 mod lane;
+mod line;
 mod park;
 mod retry;
 mod ring;
@@ -55,7 +56,8 @@ pub struct Turn {
     pub item: ItemKey,
     /// How many recipients wait.
     pub recipients: u32,
-    /// The limit or the outage that deferred it last, and until when, if one did since its last attempt.
+    /// What has kept it since its last attempt: a limit or an outage until this moment, or the lack of a usable account
+    /// since this moment.
     pub kept: Option<(Cause, Timestamp)>,
 }
 
@@ -73,6 +75,14 @@ pub enum End {
     },
     /// Nothing was tried. The item keeps its place, and the lane sleeps.
     Blocked(Sleep),
+    /// No account can be used. The item is due when the sleep ends. The lane goes on: each of its items spends its own
+    /// lifetime while it waits.
+    Unserved {
+        /// Why, and until when.
+        sleep: Sleep,
+        /// Since when the item waits, as far as its lifetime does not know it yet.
+        since: Timestamp,
+    },
 }
 
 type LaneNumber = u64;
@@ -280,6 +290,11 @@ impl Lanes {
                 }
                 self.places.insert(item, place);
                 self.block(place.lane, sleep, now);
+            }
+            End::Unserved { sleep, since } => {
+                (place.rank.1, place.kept) = (sleep.until, Some((Cause::Paused, since)));
+                self.places.insert(item, place);
+                self.lack_account(place.lane, sleep);
             }
         }
         self.put(item, now);

@@ -50,7 +50,7 @@ const MOST_WRITES: usize = 4_096;
 pub struct QueueOptions {
     /// How this relay calls itself in delivery reports.
     pub hostname: String,
-    /// How many messages may wait.
+    /// How many messages may wait. There may be four times as many items: messages at one recipient domain.
     pub max_messages: u64,
     /// How many bytes of the disk stay free.
     pub min_free: u64,
@@ -111,6 +111,7 @@ impl Queue {
             options,
             database: parking_lot::RwLock::new(Some(database)),
             live: live.into(),
+            open_items: (found.waiting.len() as u64).into(),
             fullness: Fullness::default(),
         });
         let (writes, receiver) = mpsc::channel(MOST_WRITES);
@@ -135,6 +136,12 @@ impl Queue {
         self.shared.live.load(Ordering::Relaxed)
     }
 
+    /// Whether it takes no more messages, whatever room the disk has.
+    fn is_full(&self) -> bool {
+        let open_items = self.shared.open_items.load(Ordering::Relaxed);
+        tables::is_full(self.len(), open_items, self.shared.options.max_messages)
+    }
+
     /// Whether no message waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -143,6 +150,11 @@ impl Queue {
     /// Records that an attempt begins. Once this answers, a crash leaves the item marked.
     pub async fn begin_attempt(&self, key: ItemKey, attempt: OpenAttempt) -> Result<(), QueueError> {
         self.write(move |tables, _| tables.open_attempt(key, &attempt)).await
+    }
+
+    /// Takes back what [`Queue::begin_attempt`] recorded: the server does not know of the attempt.
+    pub async fn cancel_attempt(&self, key: ItemKey) -> Result<(), QueueError> {
+        self.write(move |tables, _| tables.cancel_attempt(key)).await
     }
 
     /// Records the result of an attempt, or of a decision not to try. Answers the item if recipients still wait.

@@ -4,6 +4,7 @@ mod attempt;
 mod outcome;
 mod recording;
 mod search;
+mod unserved;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -104,6 +105,7 @@ impl Sender {
         while let Some(done) = tasks.join_next_with_id().await {
             self.finish(done, &mut turns, &mut tasks);
         }
+        self.parts.client.close().await;
     }
 
     /// Lets the client wake lanes, and the meters look at them. Neither keeps the sender alive.

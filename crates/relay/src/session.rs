@@ -23,6 +23,7 @@ use headers::HeaderFault;
 use lines::Line;
 use reply::Reply;
 use sasl::{Exchange, Next};
+use transaction::Added;
 
 pub use sasl::Login;
 pub use step::{Greeting, Identity, LoginOutcome, Step, Terms, TextFault};
@@ -43,6 +44,8 @@ pub struct Session {
     bad: u32,
     /// Commands since the last message that bring no message nearer.
     idle: u32,
+    /// Recipients since the last message that were not added to one.
+    surplus: u32,
     /// Logins that failed.
     failed: u32,
 }
@@ -50,6 +53,9 @@ pub struct Session {
 /// How many wrong commands end a session, how many that lead nowhere, and how many failed logins.
 const MOST_BAD: u32 = 20;
 const MOST_IDLE: u32 = 100;
+/// How many recipients may come that are not added. Clients send the whole list of a message at once, and send those that
+/// were too many in another one.
+const MOST_SURPLUS: u32 = 10_000;
 const MOST_FAILED: u32 = 5;
 
 impl Session {
@@ -66,6 +72,7 @@ impl Session {
             transaction: None,
             bad: 0,
             idle: 0,
+            surplus: 0,
             failed: 0,
         }
     }
@@ -102,8 +109,13 @@ impl Session {
 
     /// Takes a line.
     pub fn line(&mut self, line: Line<'_>) -> Step {
+        // A line that cannot be read ends an exchange, too: the next one is a command.
+        let exchange = self.exchange.take();
         let line = match line {
             Line::Text(line) => line,
+            Line::TooLong if exchange.is_some() => {
+                return self.wrong(Reply::new(500, "5.5.6", "Authentication exchange line is too long"));
+            }
             Line::TooLong => return self.wrong(Reply::new(500, "5.5.2", "Line too long")),
             Line::Malformed => {
                 return self.wrong(Reply::new(
@@ -113,7 +125,7 @@ impl Session {
                 ));
             }
         };
-        if let Some(exchange) = self.exchange.take() {
+        if let Some(exchange) = exchange {
             let next = exchange.go_on(line);
             return self.go_on(next);
         }
@@ -252,7 +264,7 @@ impl Session {
             }
         }
         if mail.size.is_some_and(|size| size > self.terms.max_size) {
-            return Step::Reply(self.too_large());
+            return self.idle(self.too_large());
         }
         self.transaction = Some(Transaction::new(mail, self.terms.max_recipients));
         Step::Sender
@@ -299,9 +311,11 @@ impl Session {
         if rcpt.address.needs_utf8() && !transaction.utf8() {
             return self.wrong(Reply::new(553, "5.6.7", "Recipient needs SMTPUTF8"));
         }
+        let ok = || Reply::new(250, "2.1.5", "Ok");
         match transaction.add(rcpt) {
-            Ok(()) => Step::Reply(Reply::new(250, "2.1.5", "Ok")),
-            Err(most) => Step::Reply(Self::too_many_recipients(most)),
+            Added::Now => Step::Reply(ok()),
+            Added::Before => self.surplus(ok()),
+            Added::TooMany(most) => self.surplus(Self::too_many_recipients(most)),
         }
     }
 
@@ -351,7 +365,7 @@ impl Session {
     /// Takes the reply to a message whose text has come.
     pub fn received(&mut self, reply: Reply) -> Step {
         self.transaction = None;
-        self.idle = 0;
+        (self.idle, self.surplus) = (0, 0);
         Step::Reply(reply)
     }
 
@@ -360,6 +374,15 @@ impl Session {
         self.bad += 1;
         if self.bad >= MOST_BAD {
             return Step::Close(Reply::new(421, "4.7.0", "Too many errors"));
+        }
+        Step::Reply(reply)
+    }
+
+    /// Replies to a recipient that is not added, and closes the session after too many.
+    fn surplus(&mut self, reply: Reply) -> Step {
+        self.surplus += 1;
+        if self.surplus >= MOST_SURPLUS {
+            return Step::Close(Reply::new(421, "4.7.0", "Too many recipients that add nothing"));
         }
         Step::Reply(reply)
     }

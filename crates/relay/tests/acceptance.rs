@@ -3,11 +3,17 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod support;
+#[allow(dead_code, reason = "shared with the tests of sending, which use the rest")]
+#[path = "keeping/watched.rs"]
+mod watched;
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use support::{Stand, by_recipients, policies, rule};
+use tollgate_core::{Clock, Store};
+use tollgate_engine::Parts;
 use tollgate_relay::acceptance::{Acceptance, Limited, NotAccepted, RefusalReason, Submission, Via};
 use tollgate_relay::lanes::Priority;
 use tollgate_relay::message::{Accepted, Idempotency, Notify, Recipient, ReportWish};
@@ -15,6 +21,8 @@ use tollgate_relay::session::address::Address;
 use tollgate_relay::session::data::DataFault;
 use tollgate_relay::session::headers::HeaderFault;
 use tollgate_relay::session::{Identity, TextFault};
+use tollgate_store::{ManualClock, MemoryStore};
+use watched::Watched;
 
 const TEXT: &[u8] = b"Subject: test\r\nMessage-ID: <one@x.test>\r\n\r\ntext\r\n";
 
@@ -69,6 +77,25 @@ fn reason(result: Result<Accepted, NotAccepted>) -> RefusalReason {
 /// A stand that allows so many messages of an API key.
 fn stand(limit: &str) -> Stand {
     Stand::new(policies(vec![rule("api_key", &["api_key"], &[limit])], &[("accept", &["api_key"])]), |_| {})
+}
+
+#[test]
+fn a_message_in_the_queue_is_acknowledged_though_its_count_is_not_on_disk() {
+    let clock = Arc::new(ManualClock::at(support::START));
+    let store = Arc::new(Watched::new(&clock, |_| {}));
+    let records = MemoryStore::new(Arc::clone(&clock) as Arc<dyn Clock>, 1_000);
+    let parts =
+        Parts { store: Arc::clone(&store) as Arc<dyn Store>, records: Arc::new(records), fallback: None };
+    let limited = policies(vec![rule("api_key", &["api_key"], &["2/hour"])], &[("accept", &["api_key"])]);
+    let stand = Stand::over(limited, parts, clock, |_| {});
+    store.fails.store(true, Ordering::SeqCst);
+    assert!(matches!(submit(&stand, submission(&["b@y.test"]), TEXT), Ok(Accepted::Now(_))));
+    assert_eq!(stand.intake.count(), 1, "refused, it would come twice");
+    assert_eq!(stand.left("accept", &[("api_key", "ci")]), [1], "it is counted as long as the store runs");
+    // What the queue does not take is refused and refunded, whatever the store can save.
+    stand.intake.fail(support::intake::Fails::AtCommit);
+    assert!(matches!(reason(submit(&stand, submission(&["b@y.test"]), TEXT)), RefusalReason::Failed));
+    assert_eq!((stand.intake.count(), stand.left("accept", &[("api_key", "ci")])), (1, vec![1]));
 }
 
 #[test]

@@ -10,9 +10,10 @@ use keeping::forgetful::Forgetful;
 use keeping::script::{Scripted, with};
 use keeping::stand::{Limited, account, admissions, policies};
 use keeping::{clock, envelope, open, patient_options, submit, text_of};
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
-use tollgate_core::versioned_map::Namespace;
-use tollgate_core::{Clock, Records, Store};
+use tollgate_core::versioned_map::{Changes, Edit, Namespace};
+use tollgate_core::{Answer, Clock, Limit, Records, Store};
 use tollgate_engine::{Engine, Parts};
 use tollgate_relay::accounts::{
     AccountBook, AccountDraft, AccountFault, Accounts, Existing, OnLimit, Put, Secret, SecretKey, Source,
@@ -40,11 +41,16 @@ struct Node {
 
 impl Node {
     async fn start(clock: &Arc<ManualClock>, store: &Arc<MemoryStore>, key: Option<&SecretKey>) -> Self {
-        let parts = Parts {
-            store: Arc::clone(store) as Arc<dyn Store>,
-            records: Arc::clone(store) as Arc<dyn Records>,
-            fallback: None,
-        };
+        Self::over(clock, store, Arc::clone(store) as Arc<dyn Records>, key).await
+    }
+
+    async fn over(
+        clock: &Arc<ManualClock>,
+        store: &Arc<MemoryStore>,
+        records: Arc<dyn Records>,
+        key: Option<&SecretKey>,
+    ) -> Self {
+        let parts = Parts { store: Arc::clone(store) as Arc<dyn Store>, records, fallback: None };
         let engine = Arc::new(Engine::start(policies(Limited::default()), parts).await.unwrap());
         let (queue, opened) = open(Arc::new(Forgetful::new()), clock);
         let accounts = Arc::new(Accounts::default());
@@ -83,6 +89,34 @@ impl Node {
     fn password_of(&self, id: &str) -> Option<String> {
         let account = self.accounts.of("acme", Some(id)).pop()?;
         account.destination.login.as_ref().map(|login| login.password.clone())
+    }
+}
+
+/// Records that another node changes first: just before an account is written, it writes its own.
+struct Racing {
+    inner: Arc<MemoryStore>,
+    /// What the other node writes, once.
+    other: Mutex<Vec<Edit>>,
+}
+
+impl Records for Racing {
+    fn change<'a>(&'a self, space: Namespace, edits: &'a [Edit]) -> Answer<'a, Vec<bool>> {
+        let other = match space {
+            Namespace::Accounts => std::mem::take(&mut *self.other.lock()),
+            _ => Vec::new(),
+        };
+        Answer::Later(Box::pin(async move {
+            self.inner.change(space, &other).await?;
+            self.inner.change(space, edits).await
+        }))
+    }
+
+    fn changes(&self, space: Namespace, since: Option<u64>) -> Answer<'_, Changes> {
+        self.inner.changes(space, since)
+    }
+
+    fn secret(&self) -> Answer<'_, [u8; 32]> {
+        Records::secret(&*self.inner)
     }
 }
 
@@ -209,6 +243,44 @@ async fn without_a_key_a_password_is_refused_and_the_configuration_beats_a_recor
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn of_two_nodes_that_make_the_same_account_the_limits_of_the_first_hold() {
+    let (clock, store) = shared();
+    let one = Node::start(&clock, &store, None).await;
+    let limits = |text: &str| vec![text.parse::<Limit>().unwrap()];
+    let with = |text: &str, port| AccountDraft { limits: limits(text), ..draft("main", port) };
+    one.book.put(with("5/min sliding", 1), Existing::Refuse).await.unwrap();
+    let records = store.changes(Namespace::Accounts, None).await.unwrap().entries;
+    let first = records.into_iter().find_map(|(name, value)| Some((name, value?))).unwrap();
+    for existing in [Existing::Refuse, Existing::Require] {
+        one.book.put(with("5/min sliding", 1), Existing::Replace).await.unwrap();
+        // The other node makes the account, or removes it, after this one has looked.
+        let other = match existing {
+            Existing::Refuse => {
+                one.book.remove("acme", "main").await.unwrap();
+                Edit::put(&*first.0, first.1.clone())
+            }
+            _ => Edit::remove(&*first.0),
+        };
+        let racing = Racing { inner: Arc::clone(&store), other: Mutex::default() };
+        let racing = Arc::new(racing);
+        let two = Node::over(&clock, &store, Arc::clone(&racing) as Arc<dyn Records>, None).await;
+        *racing.other.lock() = vec![other];
+        let lost = two.book.put(with("9/min sliding", 2), existing).await.unwrap_err();
+        let left = two.sender.limits().of_account("acme", "main");
+        match existing {
+            Existing::Refuse => {
+                assert!(matches!(lost, AccountFault::Exists { .. }), "{lost}");
+                assert_eq!(left, limits("5/min sliding"), "those of the account that exists");
+            }
+            _ => {
+                assert!(matches!(lost, AccountFault::Unknown { .. }), "{lost}");
+                assert_eq!(left, [], "those of no account");
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_record_that_cannot_be_read_stops_no_other_account() {
     let (clock, store) = shared();
     let node = Node::start(&clock, &store, Some(&KEY)).await;
@@ -219,4 +291,6 @@ async fn a_record_that_cannot_be_read_stops_no_other_account() {
     assert_eq!(node.accounts.all().len(), 1);
     let ids: Vec<String> = node.book.list(Some("acme"), None, 10).into_iter().map(|view| view.id).collect();
     assert_eq!(ids, ["main"]);
+    let ids: Vec<String> = node.book.list(Some("acme"), None, 1).into_iter().map(|view| view.id).collect();
+    assert_eq!(ids, ["main"], "it takes no place on a page");
 }

@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use keeping::script::{Act, Script, Scripted, Tls, polite, with};
 use keeping::{client_options, envelope, plain, text};
-use tollgate_relay::client::{Answer, Client, Delivery, Destination, Login, Progress, Stage, TlsMode};
+use tollgate_relay::client::{
+    Answer, Client, ClientOptions, Delivery, Destination, Login, Progress, Stage, TlsMode,
+};
 use tollgate_relay::message::Envelope;
 
 const TEXT: &[u8] = b"Subject: x\r\n\r\n.hidden\r\nbody\r\n";
@@ -97,6 +99,15 @@ async fn each_recipient_gets_its_own_answer() {
     assert_eq!(server.texts.lock().len(), 1);
     let (delivery, _) = against(with(&[("RCPT TO:<b@", Act::Say("452 4.5.3 too many\r\n"))])).await;
     assert_eq!(codes(&delivery), [('s', "2.0.0".into()), ('a', String::new())]);
+    // RFC 821 had another code for too many recipients. A full mailbox is no such case.
+    for said in ["552 too many recipients\r\n", "552 5.5.3 too many recipients\r\n"] {
+        let (delivery, _) = against(with(&[("RCPT TO:<b@", Act::Say(said))])).await;
+        assert_eq!(codes(&delivery), [('s', "2.0.0".into()), ('a', String::new())], "{said}");
+        let (delivery, _) = against(with(&[("RCPT", Act::Say(said))])).await;
+        assert_eq!(codes(&delivery), both('t', "4.5.3"), "{said}");
+    }
+    let (delivery, _) = against(with(&[("RCPT TO:<b@", Act::Say("552 5.2.2 mailbox full\r\n"))])).await;
+    assert_eq!(codes(&delivery), [('s', "2.0.0".into()), ('p', "5.2.2".into())]);
     let (delivery, server) = against(with(&[("RCPT", Act::Say("450 4.7.1 slow down\r\n"))])).await;
     assert_eq!((delivery.progress, codes(&delivery)), (Progress::BeforeData, both('t', "4.7.1")));
     assert!(delivery.throttled);
@@ -246,6 +257,50 @@ async fn connections_are_reused_and_limited() {
     }
     assert_eq!(server.texts.lock().len(), 25);
     assert!(*server.connections.lock() <= 2, "two connections are the most");
+}
+
+/// Waits until the server has heard so many goodbyes.
+async fn until_quit(server: &Scripted, times: usize) {
+    let heard = || server.heard.lock().iter().filter(|line| *line == "QUIT").count();
+    let waiting = async {
+        while heard() < times {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    let waited = tokio::time::timeout(tollgate_testbed::PATIENCE, waiting).await;
+    assert!(waited.is_ok(), "{} of {times} QUIT", heard());
+}
+
+#[tokio::test]
+async fn a_connection_carries_so_many_messages_and_ends_with_quit() {
+    let server = Scripted::start(polite()).await;
+    let options = ClientOptions { per_connection: 2, ..client_options(server.roots.clone()) };
+    let client = Client::new(options);
+    let envelope = envelope(1, &["a@there.example"]);
+    for _ in 0..5 {
+        let delivery = transact(&client, &plain(server.port), &envelope).await;
+        assert_eq!(delivery.progress, Progress::Answered);
+    }
+    assert_eq!(*server.connections.lock(), 3, "two messages on each connection");
+    until_quit(&server, 2).await;
+    client.close().await;
+    until_quit(&server, 3).await;
+}
+
+#[tokio::test]
+async fn an_unused_connection_is_closed_with_quit_and_a_silent_server_is_not_waited_for() {
+    for act in [Act::Say("221 bye\r\n"), Act::Hang] {
+        let server = Scripted::start(with(&[("QUIT", act)])).await;
+        let options =
+            ClientOptions { idle: std::time::Duration::ZERO, ..client_options(server.roots.clone()) };
+        let client = Client::new(options);
+        let envelope = envelope(1, &["a@there.example"]);
+        transact(&client, &plain(server.port), &envelope).await;
+        client.close_idle();
+        until_quit(&server, 1).await;
+        transact(&client, &plain(server.port), &envelope).await;
+        assert_eq!(*server.connections.lock(), 2, "the next message does not wait for the goodbye");
+    }
 }
 
 #[tokio::test]

@@ -4,13 +4,18 @@
 
 mod keeping;
 
+use std::sync::Arc;
+
+use keeping::forgetful::Forgetful;
 use keeping::script::{Act, Scripted, with};
-use keeping::stand::{Limited, Stand, account};
+use keeping::stand::{Limited, Setup, Stand, account};
 use keeping::{START, envelope, submit};
 use tollgate_core::rule::Deferral;
 use tollgate_core::{Clock, Span, Timestamp};
-use tollgate_relay::lanes::{Cause, Scope};
-use tollgate_relay::queue::{Event, EventKind};
+use tollgate_relay::lanes::{Cause, Retry, Scope};
+use tollgate_relay::message::Envelope;
+use tollgate_relay::queue::{Event, EventKind, RecipientState};
+use tollgate_store::ManualClock;
 use tollgate_testbed::Sink;
 
 const HOUR: Span = Span::from_secs(3_600);
@@ -135,6 +140,141 @@ async fn an_operator_pauses_and_resumes() {
     stand.until("it waits for an account", paused).await;
     assert!(stand.sender.release_account("acme", "first") && !stand.sender.release_account("acme", "first"));
     stand.until("the last one", |_| first.count() == 4).await;
+    stand.stop().await;
+}
+
+/// Lets the time pass until an item has no lifetime left.
+async fn age(stand: &Stand, message: u128) {
+    let end = START + Retry::default().lifetime + HOUR;
+    while stand.show(message).kept.finished.is_none() && stand.clock.now() < end {
+        stand.settle().await;
+        stand.advance(HOUR);
+        stand.settle().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mail_without_a_usable_account_is_reported_when_its_lifetime_is_over() {
+    let script = with(&[
+        ("RCPT TO:<gone@", Act::Say("550 5.1.1 no such user\r\n")),
+        ("RCPT TO:<busy@", Act::Say("451 4.2.1 later\r\n")),
+    ]);
+    let server = Scripted::start(script).await;
+    let main = account("main", server.port, 0);
+    let stand = Stand::start(Limited::default(), vec![main.clone()]).await;
+    let to = ["gone@one.example", "busy@two.example"];
+    submit(&stand.queue, envelope(1, &to), b"Subject: x\r\n\r\nx\r\n").await.unwrap();
+    stand.until("both are tried", |stand| stand.show(1).events.len() == 3).await;
+    // The account goes, and another message names one that never was.
+    assert!(stand.accounts.remove("acme", "main"));
+    let lost = Envelope { account: Some("typo".to_owned()), ..envelope(2, &["a@three.example"]) };
+    submit(&stand.queue, lost, b"x\r\n").await.unwrap();
+    age(&stand, 1).await;
+    stand
+        .until("the messages end", |stand| [1, 2].iter().all(|id| stand.show(*id).kept.finished.is_some()))
+        .await;
+    let last = |message: u128, item: usize| match &stand.show(message).items[item].1.recipients[0].state {
+        RecipientState::Failed(last) => (last.status.clone(), last.reply.clone()),
+        other => panic!("it fails: {other:?}"),
+    };
+    assert_eq!(last(1, 0).0, "5.1.1");
+    let (status, reply) = last(1, 1);
+    assert_eq!(status, "5.4.7");
+    assert!(reply.ends_with("the tenant has no account for this message"), "{reply}");
+    assert!(last(2, 0).1.ends_with("the tenant has no account typo"), "{}", last(2, 0).1);
+    let item = stand.show(1).items[1].1.clone();
+    assert_eq!((item.attempts, item.failures), (1, 1), "waiting for an account is no attempt");
+    // The report on the first message waits for an account, too.
+    stand.accounts.put(main);
+    stand.sender.reconsider("acme");
+    stand.until("the report", |_| server.texts.lock().len() == 1).await;
+    let report = server.texts.lock()[0].clone();
+    assert!(report.contains("Status: 5.1.1\r\n") && report.contains("Status: 5.4.7\r\n"), "{report}");
+    stand.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_mail_that_waits_for_an_account_ages_also_across_a_restart() {
+    let disk = Forgetful::new();
+    let setup = |disk: &Forgetful, clock: Arc<ManualClock>| Setup {
+        disk: Arc::new(disk.clone()),
+        clock,
+        ..Setup::new(Limited::default(), vec![])
+    };
+    let stand = Stand::start_with(setup(&disk, keeping::clock())).await;
+    for id in 0..5 {
+        submit(&stand.queue, envelope(id, &["a@one.example"]), b"x\r\n").await.unwrap();
+    }
+    pass(&stand, START + Span::from_secs(3 * 86_400), HOUR).await;
+    let spent = stand.show(4).items[0].1.spent;
+    assert!(spent >= Span::from_secs(3 * 86_400 - 3_600), "each item ages: {spent:?}");
+    let clock = Arc::clone(&stand.clock);
+    stand.stop().await;
+    let stand = Stand::start_with(setup(&disk, clock)).await;
+    stand.until("all wait", |stand| stand.sender.lanes().iter().any(|lane| lane.sleep.is_some())).await;
+    pass(&stand, START + Span::from_secs(5 * 86_400) + HOUR + HOUR, HOUR).await;
+    for id in 0..5 {
+        stand.until("it is given up", |stand| stand.show(id).kept.finished.is_some()).await;
+    }
+    assert_eq!(stand.queue.len(), 5, "the reports wait");
+    stand.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_account_that_an_operator_paused_lets_mail_age_and_a_limit_does_not() {
+    let sink = Sink::start();
+    let limited = Limited { account: &["1/day sliding"], ..Limited::default() };
+    let stand = Stand::start(limited, vec![account("main", sink.port(), 0)]).await;
+    for id in 0..2 {
+        submit(&stand.queue, envelope(id, &["a@one.example"]), b"x\r\n").await.unwrap();
+    }
+    stand.until("the limit", |stand| sink.count() == 1 && !deferrals(stand, 1).is_empty()).await;
+    pass(&stand, START + HOUR, HOUR).await;
+    assert_eq!(stand.show(1).items[0].1.spent, Span::ZERO, "a limit suspends the lifetime");
+    assert!(stand.sender.hold_account("acme", "main"));
+    stand.sender.reconsider("acme");
+    stand
+        .until("the pause", |stand| {
+            stand.sender.lanes()[0].sleep.as_ref().is_some_and(|sleep| sleep.cause == Cause::Paused)
+        })
+        .await;
+    pass(&stand, START + HOUR + HOUR, Span::from_secs(900)).await;
+    let spent = stand.show(1).items[0].1.spent;
+    assert!((Span::from_secs(2_700)..=HOUR).contains(&spent), "{spent:?}");
+    stand.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_421_at_the_greeting_slows_only_that_lane() {
+    let closed =
+        Scripted::start(with(&[("GREETING", Act::SayAndDrop("421 4.7.0 too many connections\r\n"))])).await;
+    let sink = Sink::start();
+    let accounts = vec![account("full", closed.port, 0), account("free", sink.port(), 1)];
+    let stand = Stand::start(Limited::default(), accounts).await;
+    let through =
+        |id, name: &str, to: &str| Envelope { account: Some(name.to_owned()), ..envelope(id, &[to]) };
+    submit(&stand.queue, through(1, "full", "a@one.example"), b"x\r\n").await.unwrap();
+    let rests = |stand: &Stand| {
+        let lanes = stand.sender.lanes();
+        lanes.iter().find_map(|lane| lane.sleep.clone()).is_some_and(|sleep| sleep.cause == Cause::Throttled)
+    };
+    stand.until("the lane rests", rests).await;
+    stand.settle().await;
+    submit(&stand.queue, through(2, "full", "b@one.example"), b"x\r\n").await.unwrap();
+    submit(&stand.queue, through(3, "free", "c@one.example"), b"x\r\n").await.unwrap();
+    stand.until("the other lane", |_| sink.count() == 1).await;
+    assert_eq!(*closed.connections.lock(), 1, "nothing else is tried in the lane that rests");
+    let lanes = stand.sender.lanes();
+    let sleep = lanes.iter().find_map(|lane| lane.sleep.clone()).unwrap();
+    assert_eq!(sleep.until, START + Span::from_secs(60));
+    assert!(sleep.reason.contains("421 4.7.0 too many connections"), "{sleep:?}");
+    assert!(
+        stand.page().contains(r#"tollgate_relay_sleeping_lanes{cause="throttled"} 1"#),
+        "{}",
+        stand.page()
+    );
+    stand.advance(Span::from_secs(60));
+    stand.until("the lane asks again", |_| *closed.connections.lock() == 2).await;
     stand.stop().await;
 }
 

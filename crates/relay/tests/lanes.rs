@@ -387,6 +387,57 @@ fn lanes_that_wait_for_a_connection_go_on_one_for_each_that_is_released() {
     assert_eq!(all(&mut lanes, 2).len(), 1, "a release that nobody told of is found by looking");
 }
 
+/// No account can be used.
+fn unserved(until: u64, since: u64) -> End {
+    End::Unserved { sleep: Sleep::new(at(until), Cause::Paused, "no account".to_owned()), since: at(since) }
+}
+
+#[test]
+fn items_without_an_account_wait_each_for_itself_and_are_woken_together() {
+    let mut lanes = lanes(10, 10);
+    for number in 0..3 {
+        lanes.add(&waiting(number, "acme", "one.example", 1, 0), START);
+    }
+    for (number, now) in [(0, 0), (1, 0), (2, 5)] {
+        let turn = lanes.next(at(now)).unwrap();
+        assert_eq!((turn.item, turn.kept), (key(number), None), "the lane goes on");
+        lanes.done(turn.item, unserved(now + 60, now), at(now));
+    }
+    let sleep = lanes.lane_of(key(0)).unwrap().sleep.unwrap();
+    assert_eq!((sleep.cause, sleep.until), (Cause::Paused, at(65)));
+    assert_eq!(lanes.wake_at(), Some(at(60)));
+    for number in 0..2 {
+        let turn = lanes.next(at(60)).unwrap();
+        assert_eq!((turn.item, turn.kept), (key(number), Some((Cause::Paused, START))));
+        lanes.done(turn.item, unserved(120, 0), at(60));
+    }
+    lanes.wake("other", Cause::Paused, at(61));
+    lanes.wake("acme", Cause::Limit, at(61));
+    assert_eq!(lanes.next(at(61)), None);
+    lanes.add(&waiting(9, "acme", "one.example", 1, 1_000), at(61));
+    lanes.wake("acme", Cause::Paused, at(61));
+    assert_eq!(lanes.lane_of(key(0)).unwrap().sleep, None);
+    assert_eq!(all(&mut lanes, 61), [0, 1, 2], "all at once, in their order, and nothing that is due later");
+    lanes.done(key(0), End::Settled, at(62));
+    assert_eq!(all(&mut lanes, 1_000), [9]);
+}
+
+#[test]
+fn a_hundred_thousand_lanes_are_woken_in_one_pass() {
+    const MANY: u128 = 100_000;
+    let mut lanes = lanes(1, 200_000);
+    for number in 0..MANY {
+        lanes.add(&waiting(number, "acme", &format!("d{number}.example"), 1, 0), START);
+    }
+    for number in all(&mut lanes, 0) {
+        let end = if number % 2 == 0 { together("10/min", 60) } else { aligned("10/min", 30, 60) };
+        lanes.done(key(number), end, START);
+    }
+    assert_eq!(lanes.next(at(1)), None);
+    lanes.wake("acme", Cause::Limit, at(1));
+    assert_eq!(all(&mut lanes, 1).len() as u128, MANY);
+}
+
 #[test]
 fn what_an_operator_pauses_waits_until_it_is_resumed() {
     let mut lanes = lanes(5, 50);

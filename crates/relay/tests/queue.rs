@@ -215,6 +215,46 @@ async fn a_full_queue_refuses_and_recovers() {
 }
 
 #[tokio::test]
+async fn a_large_text_needs_room_outside_the_database() {
+    let (disk, clock) = (Forgetful::new(), clock());
+    let few = QueueOptions { min_free: 10_000, ..options() };
+    let (queue, _opened) = open_with(Arc::new(disk.clone()), &clock, few);
+    submit(&queue, envelope(1, &["a@one.example"]), b"x\r\n").await.unwrap();
+    disk.set_free(100);
+    submit(&queue, envelope(2, &["a@one.example"]), b"x\r\n").await.expect("it uses a page again");
+    let (announced, unannounced) = (queue.begin(Some(100_000)).await, queue.begin(None).await);
+    assert!(matches!(announced, Err(IntakeError::Full)));
+    // A client that does not say how long its text is gets no further than the first piece of a file.
+    let mut text = unannounced.expect("it may be small");
+    let written = text.write(&text_of(3, 100_000)).await;
+    assert_eq!(written, Err(IntakeError::Full));
+    disk.set_free(200_000);
+    submit(&queue, envelope(4, &["a@one.example"]), &text_of(4, 100_000)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_message_to_many_domains_takes_the_room_of_many() {
+    let (disk, clock) = (Forgetful::new(), clock());
+    let few = || QueueOptions { max_messages: 3, ..options() };
+    let (queue, _opened) = open_with(Arc::new(disk.clone()), &clock, few());
+    let to: Vec<String> = (0..12).map(|number| format!("a@d{number}.example")).collect();
+    let to: Vec<&str> = to.iter().map(|address| &**address).collect();
+    submit(&queue, envelope(1, &to), b"x\r\n").await.unwrap();
+    let one = async |queue: &Queue, id| submit(queue, envelope(id, &["a@one.example"]), b"x\r\n").await;
+    assert_eq!(one(&queue, 2).await, Err(IntakeError::Full), "twelve items are the most");
+    drop(queue);
+    let (queue, _opened) = open_with(Arc::new(disk.clone()), &clock, few());
+    assert_eq!(one(&queue, 2).await, Err(IntakeError::Full), "also after a restart");
+    finish(&queue, key(1, 0), vec![(0, RecipientState::Sent(last("2.0.0")))], EventKind::Sent).await;
+    one(&queue, 2).await.unwrap();
+    assert_eq!(one(&queue, 3).await, Err(IntakeError::Full));
+    queue.cancel(MessageId(1)).await.unwrap();
+    one(&queue, 3).await.unwrap();
+    one(&queue, 4).await.unwrap();
+    assert_eq!(one(&queue, 5).await, Err(IntakeError::Full), "three messages are the most");
+}
+
+#[tokio::test]
 async fn cancelling_and_retrying_touch_only_what_waits() {
     let (disk, clock) = (Forgetful::new(), clock());
     let (queue, _opened) = open(Arc::new(disk.clone()), &clock);

@@ -6,7 +6,9 @@ mod keeping;
 
 use keeping::script::{Act, Scripted, with};
 use keeping::stand::{Limited, Stand, account};
-use keeping::{envelope, submit};
+use keeping::{START, envelope, submit};
+use tollgate_core::Clock;
+use tollgate_relay::lanes::Retry;
 use tollgate_relay::message::{Envelope, Needs};
 use tollgate_relay::queue::EventKind;
 
@@ -58,6 +60,40 @@ async fn a_server_without_8bitmime_gets_the_report_about_a_text_that_needs_it() 
         "Content-Type: text/rfc822-headers\r\nContent-Transfer-Encoding: quoted-printable\r\n\r\n\
          Subject: gr=FC=DFe\r\n"
     ));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_never_takes_a_message_ends_in_one_report() {
+    let script = with(&[
+        ("RCPT TO:<busy@", Act::Say("451 4.2.1 later\r\n")),
+        ("RCPT TO:<gone@", Act::Say("550 5.1.1 no such user\r\n")),
+    ]);
+    let server = Scripted::start(script).await;
+    let stand = Stand::start(Limited::default(), vec![account("main", server.port, 0)]).await;
+    let to = ["busy@there.example", "gone@elsewhere.example", "a@fine.example"];
+    submit(&stand.queue, envelope(1, &to), b"Subject: x\r\n\r\nx\r\n").await.unwrap();
+    let lifetime = Retry::default().lifetime;
+    stand.until("the others are settled", |stand| stand.sender.lanes().len() == 1).await;
+    while stand.clock.now() < START + lifetime {
+        stand.settle().await;
+        assert_eq!(stand.queue.len(), 1, "it is tried until its lifetime is over");
+        let due = stand.sender.lanes()[0].next_due.unwrap();
+        stand.advance(due.since(stand.clock.now()));
+    }
+    stand.until("an empty queue", |stand| stand.queue.is_empty()).await;
+    let texts = server.texts.lock().clone();
+    assert_eq!(texts.len(), 2, "the message for one recipient, and one report: {texts:?}");
+    let report = &texts[1];
+    for part in [
+        "Final-Recipient: rfc822; busy@there.example\r\nAction: failed\r\nStatus: 5.4.7\r\n",
+        "Final-Recipient: rfc822; gone@elsewhere.example\r\nAction: failed\r\nStatus: 5.1.1\r\n",
+        "last error: 451 4.2.1 later",
+    ] {
+        assert!(report.contains(part), "{part:?} is missing in {report}");
+    }
+    assert!(!report.contains("fine.example"), "{report}");
+    assert_eq!(stand.clock.now(), START + lifetime, "the last attempt is at the end");
+    stand.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

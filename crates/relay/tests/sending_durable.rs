@@ -11,8 +11,9 @@ use keeping::forgetful::Forgetful;
 use keeping::script::{Act, Scripted, with};
 use keeping::stand::{Limited, Setup, Stand, account};
 use keeping::watched::Watched;
-use keeping::{envelope, submit};
+use keeping::{envelope, open, submit};
 use tollgate_core::Span;
+use tollgate_relay::lanes::Cause;
 use tollgate_relay::message::MessageId;
 use tollgate_relay::queue::EventKind;
 
@@ -40,6 +41,40 @@ async fn counts_that_are_taken_anew_for_a_new_connection_are_durable_too() {
     assert_eq!(counts(), (3, 3), "the last take is durable, too");
     assert_eq!(stand.left_at_domain("there.example").await, 8, "each was charged once");
     stand.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_that_is_used_up_while_a_new_connection_is_made_defers_and_fails_nothing() {
+    let full = "421 4.7.0 too many messages on this connection\r\n";
+    let greeting = Act::Dribble("220 script.example\r\n", 100);
+    let server = Scripted::start(with(&[("GREETING", greeting), ("MAIL", Act::IfReused(full))])).await;
+    let limited = Limited { account: &["2/hour sliding"], ..Limited::default() };
+    let setup = Setup::new(limited, vec![account("main", server.port, 0)]);
+    let disk = Forgetful::new();
+    let mut stand = Stand::start_with(Setup { disk: Arc::new(disk.clone()), ..setup }).await;
+    submit(&stand.queue, envelope(1, &["a@there.example"]), b"x\r\n").await.unwrap();
+    stand.until("the first message", |stand| stand.show(1).kept.finished.is_some()).await;
+    submit(&stand.queue, envelope(2, &["a@there.example"]), b"x\r\n").await.unwrap();
+    stand.until("the second connection", |_| *server.connections.lock() == 2).await;
+    let lowered = vec!["1/hour sliding".parse().unwrap()];
+    stand.sender.limits().set_account("acme", "main", lowered).await.unwrap();
+    // What was taken is too old by now.
+    stand.advance(Span::from_secs(6));
+    stand.until("the deferral", |stand| stand.show(2).events.len() == 2).await;
+    stand.settle().await;
+    let shown = stand.show(2);
+    let (item, last) = (&shown.items[0].1, shown.events.last().unwrap());
+    assert_eq!((last.kind, &*last.text), (EventKind::Deferred, "account acme,main"));
+    assert_eq!((item.attempts, item.failures, item.spent), (0, 0, Span::ZERO), "a deferral is no attempt");
+    let lane = stand.sender.lanes().remove(0);
+    assert_eq!(lane.sleep.unwrap().cause, Cause::Limit);
+    assert_eq!(server.texts.lock().len(), 1);
+    // After a crash nothing speaks for a second copy.
+    let clock = Arc::clone(&stand.clock);
+    stand.cut_off().await;
+    drop(stand);
+    let (_queue, opened) = open(Arc::new(disk.crash(&mut || true)), &clock);
+    assert_eq!((opened.waiting.len(), opened.possible_duplicates.len()), (1, 0));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -195,6 +195,38 @@ proptest! {
 }
 
 #[test]
+fn no_command_can_be_sent_for_ever() {
+    let begin = b"EHLO c\r\nMAIL FROM:<a@x.test>\r\nRCPT TO:<b@x.test>\r\nRCPT TO:<c@x.test>\r\n";
+    for (begin, line) in [
+        (&begin[..], "RCPT TO:<b@x.test>\r\n"),
+        (&begin[..], "RCPT TO:<one-too-many@x.test>\r\n"),
+        (b"EHLO c\r\n", "MAIL FROM:<a@x.test> SIZE=1000\r\n"),
+        (b"EHLO c\r\n", "NOOP\r\n"),
+        (b"EHLO c\r\n", "MAIL FROM:<a@x.test>\r\nRSET\r\n"),
+    ] {
+        let mut player = Player::new();
+        player.hear(begin);
+        let count = (0..20_000).take_while(|_| {
+            player.hear(line.as_bytes());
+            !player.closed
+        });
+        assert!(count.count() < 20_000, "{line} has no end");
+        assert!(player.sent.ends_with(b"\r\n") && player.closed);
+    }
+}
+
+#[test]
+fn a_long_list_of_recipients_does_not_end_the_session() {
+    let mut player = Player::new();
+    player.hear(b"EHLO c\r\nMAIL FROM:<a@x.test>\r\n");
+    for number in 0..5_000 {
+        player.hear(format!("RCPT TO:<r{number}@x.test>\r\n").as_bytes());
+    }
+    player.hear(b"DATA\r\ntext\r\n.\r\n");
+    assert!(!player.closed && player.sent.ends_with(b"250 2.0.0 Ok\r\n"), "the first two are accepted");
+}
+
+#[test]
 fn a_line_that_does_not_end_is_noticed() {
     let mut lines = Lines::default();
     for _ in 0..10 {

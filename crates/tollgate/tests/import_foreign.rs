@@ -176,6 +176,27 @@ fn limits_of_nginx_are_inherited_only_by_blocks_without_their_own() {
 }
 
 #[test]
+fn a_status_of_nginx_differs_unless_it_is_429_also_where_none_is_written() {
+    let text = "http {
+limit_conn_zone $binary_remote_addr zone=conns:1m;
+limit_req_zone $binary_remote_addr zone=z:1m rate=1r/s;
+limit_req zone=z;
+server { limit_req_status 429;
+location /told { limit_req zone=z burst=1; }
+location /both { limit_req zone=z burst=2;
+limit_conn conns 1; }
+location /dry { limit_conn conns 2; limit_conn_dry_run on; } }
+}";
+    let stand = Stand::of("nginx.conf", text);
+    let said: Vec<String> =
+        stand.found("differs").into_iter().filter(|one| one.contains("not 503")).collect();
+    let lines: Vec<&str> = said.iter().filter_map(|one| one.split(':').nth(1)).collect();
+    assert_eq!(lines, ["4", "8"], "{said:?}");
+    let exact = stand.found("exact");
+    assert!(exact.iter().any(|one| one.ends_with("a denied request gets 429")), "{exact:?}");
+}
+
+#[test]
 fn a_key_of_nginx_without_an_equivalent_is_asked_for() {
     let text = "limit_req_zone $limit_key zone=z:1m rate=1r/s;\nserver { location / { limit_req zone=z; } }";
     let stand = Stand::of("nginx.conf", text);

@@ -12,9 +12,18 @@ use imported::sample;
 /// A directory with the samples.
 fn home() -> tempfile::TempDir {
     let home = tempfile::tempdir().unwrap();
-    for name in
-        ["nginx.conf", "marketplace.yml", "genro-mail-proxy.json", "elemta.toml", "elemta.env", "sendry.yaml"]
-    {
+    for name in [
+        "nginx.conf",
+        "ingress.yaml",
+        "envoy-ratelimit.yaml",
+        "limitador.yaml",
+        "api-gateway.yml",
+        "marketplace.yml",
+        "genro-mail-proxy.json",
+        "elemta.toml",
+        "elemta.env",
+        "sendry.yaml",
+    ] {
         std::fs::write(home.path().join(name), sample(name)).unwrap();
     }
     home
@@ -146,6 +155,10 @@ fn check_config_serve_and_doctor_point_to_the_import_of_a_foreign_file() {
     let home = home();
     for (file, system) in [
         ("nginx.conf", "nginx"),
+        ("ingress.yaml", "ingress-nginx"),
+        ("envoy-ratelimit.yaml", "Envoy's ratelimit"),
+        ("limitador.yaml", "limitador"),
+        ("api-gateway.yml", "the API gateway"),
         ("marketplace.yml", "the ad marketplace"),
         ("genro-mail-proxy.json", "genro-mail-proxy"),
         ("elemta.env", "Elemta"),

@@ -279,6 +279,35 @@ fn mail_proxy_unlimited_account_is_never_deferred() {
 }
 
 #[test]
+fn mail_proxy_account_is_exact_only_where_it_decides_the_same() {
+    let text = r#"[
+{ "id": "own", "limit_per_hour": 5, "limit_behavior": "reject" },
+{ "id": "relayed", "host": "smtp.example.com", "port": 465, "limit_behavior": "reject" },
+{ "id": "patient", "limit_per_hour": 5, "limit_behavior": "defer" },
+{ "id": "odd", "limit_per_hour": 5, "limit_behavior": "drop" },
+{ "id": "large", "limit_per_day": 200000 }
+]"#;
+    let stand = Stand::of("accounts.json", text);
+    let says = |verdict: &str, line: u32, words: &str| {
+        let start = format!("accounts.json:{line}:");
+        stand.found(verdict).iter().any(|found| found.starts_with(&start) && found.contains(words))
+    };
+    assert!(says("differs", 2, "`limit_behavior: reject` defers here") && !says("exact", 2, "reject"));
+    let fields = [("tenant", "default"), ("account", "own")];
+    assert_eq!(stand.admits(5, "mail.send", &fields), 5);
+    assert!(stand.ask("mail.send", &fields, 1).starts_with("defer by account"), "as the report says");
+    assert!(says("exact", 3, "`on_limit: reject`") && stand.imported.config.contains("on_limit: reject"));
+    assert!(says("exact", 4, "mail over the limit waits"));
+    assert!(says("answer", 5, "not `drop`; assumed `defer`"), "{:?}", stand.found("answer"));
+    assert!(
+        says("differs", 6, "`limit_per_day` is `200000/day sliding by 5m`"),
+        "{:?}",
+        stand.found("differs")
+    );
+    assert!(!says("exact", 6, ""), "{:?}", stand.found("exact"));
+}
+
+#[test]
 fn mail_proxy_three_accounts_have_independent_limits() {
     let account = |id: &str| format!(r#"{{"id": "{id}", "limit_per_minute": 10, "limit_per_hour": 500}}"#);
     let text = format!("[\n\t{},\n\t{},\n\t{}\n]\n", account("smtp-1"), account("smtp-2"), account("smtp-3"));

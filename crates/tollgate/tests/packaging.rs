@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -102,6 +103,91 @@ fn the_image_runs_the_program_that_the_release_builds_as_no_root() {
     let toolchain = text("rust-toolchain.toml");
     let version = file.lines().find_map(|line| line.strip_prefix("FROM rust:")?.split('-').next()).unwrap();
     assert!(toolchain.contains(version), "the image builds with Rust {version}");
+}
+
+/// Helm, if this machine has it.
+fn helm() -> Option<Command> {
+    let paths = env::vars_os().find_map(|(name, value)| (name == "PATH").then_some(value))?;
+    let found = env::split_paths(&paths).map(|path| path.join("helm")).find(|path| path.is_file())?;
+    let mut helm = Command::new(found);
+    helm.current_dir(root().join("packaging/helm"));
+    Some(helm)
+}
+
+/// The settings of the chart for a store.
+fn settings_for(store: &str) -> Vec<String> {
+    let mut settings = vec!["adminTokenSecret.name=admin".to_owned(), format!("store.kind={store}")];
+    match store {
+        "redis" => settings.push("store.address=redis://valkey.data:6379".to_owned()),
+        "postgres" => settings.push("store.address=postgres://tollgate@postgres.data/limits".to_owned()),
+        _ => return settings,
+    }
+    settings.extend(["store.passwordSecret.name=store", "replicas=3"].map(str::to_owned));
+    settings
+}
+
+/// Checks the configuration in what Helm rendered. The secrets are files of the test.
+fn check_rendered(rendered: &str) -> String {
+    let config = rendered
+        .split("\n---")
+        .filter_map(|document| serde_saphyr::from_str::<Value>(document).ok())
+        .find_map(|document| document["data"]["tollgate.yaml"].as_str().map(str::to_owned));
+    let secrets = tempfile::tempdir().unwrap();
+    for name in ["admin/token", "read/token", "store/password"] {
+        let path = secrets.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "a-secret-of-more-than-16-characters").unwrap();
+    }
+    let config = config.expect("there is a ConfigMap with the configuration");
+    let config = config.replace("/etc/tollgate/secrets", secrets.path().to_str().unwrap());
+    let config = config.replace("/var/lib/tollgate", secrets.path().to_str().unwrap());
+    let file = secrets.path().join("tollgate.yaml");
+    fs::write(&file, config).unwrap();
+    run(Command::new(env!("CARGO_BIN_EXE_tollgate")).arg("check-config").arg(&file))
+}
+
+/// Without Helm, the test of the values is all there is.
+#[test]
+fn helm_renders_a_valid_configuration_for_every_store() {
+    for store in ["none", "redis", "postgres"] {
+        let settings = settings_for(store).join(",");
+        let Some(mut lint) = helm() else { return };
+        run(lint.args(["lint", "--strict", "tollgate", "--set", &settings]));
+        let rendered = run(helm().unwrap().args(["template", "tollgate", "tollgate", "--set", &settings]));
+        assert!(rendered.contains("emptyDir: {}"), "{rendered}");
+        check_rendered(&rendered);
+    }
+    let relay = settings_for("none").join(",") + ",config.relay.hostname=relay.example.com";
+    let mut template = helm().unwrap();
+    let refused = template.args(["template", "tollgate", "tollgate", "--set", &relay]).output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains("persistence.existingClaim"), "{said}");
+    let relay = relay + ",persistence.existingClaim=mail";
+    let rendered = run(helm().unwrap().args(["template", "tollgate", "tollgate", "--set", &relay]));
+    assert!(rendered.contains("persistentVolumeClaim: { claimName: mail }"), "{rendered}");
+    assert!(check_rendered(&rendered).contains("relay.example.com"));
+}
+
+#[test]
+fn the_chart_keeps_acknowledged_mail_on_a_claim() {
+    let chart = "packaging/helm/tollgate";
+    let deployment = text(&format!("{chart}/templates/deployment.yaml"));
+    let lines: Vec<&str> = deployment.lines().map(str::trim).collect();
+    let after = |first: &str| {
+        let at = lines.iter().position(|line| *line == first).unwrap_or_else(|| panic!("no {first}"));
+        &lines[at + 1..]
+    };
+    let relay = after("{{- if .Values.config.relay }}");
+    assert_eq!(relay[0], "{{- if not .Values.persistence.existingClaim }}");
+    assert!(
+        relay[1].starts_with("{{- fail ") && relay[1].contains("persistence.existingClaim"),
+        "{}",
+        relay[1]
+    );
+    let state = after("- name: state");
+    assert_eq!(state[0], "{{- if .Values.persistence.existingClaim }}");
+    assert!(state[1].starts_with("persistentVolumeClaim:") && state[3] == "emptyDir: {}", "{state:?}");
+    assert_eq!(yaml(&format!("{chart}/values.yaml"))["persistence"]["existingClaim"], "");
 }
 
 #[test]

@@ -290,6 +290,37 @@ fn accounts_are_managed_from_the_command_line() {
 }
 
 #[test]
+fn the_presets_have_the_limits_of_the_guide() {
+    let home = home();
+    let server = home.start();
+    let run = |command: &str| run(&home, &server, command);
+    let guide = include_str!("../../../docs/guides/relay.md");
+    let table = guide.split("| provider | preset |").nth(1).unwrap().split("\n\n").next().unwrap();
+    let mut named = Vec::new();
+    for row in table.lines().skip(2) {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let [_, _, preset, minute, hour, day, _] = cells[..] else { panic!("{row}") };
+        let preset = preset.trim_matches('`');
+        let limits: Vec<String> = [(minute, "min"), (hour, "hour"), (day, "day")]
+            .iter()
+            .filter(|(number, _)| *number != "none")
+            .map(|(number, period)| format!("{}/{period} sliding", number.replace(',', "")))
+            .collect();
+        text(&run(&format!(
+            "accounts add --tenant acme --id {preset} --host smtp.example --preset {preset}"
+        )));
+        let shown = text(&run(&format!("accounts show --tenant acme {preset} --json")));
+        let shown: Value = serde_json::from_str(&shown).unwrap();
+        assert_eq!(shown["limits"], json!(limits), "{preset}");
+        named.push(preset.to_owned());
+    }
+    let said = refused(&run("accounts add --tenant acme --host smtp.example --preset another"));
+    let known = said.split("[possible values: ").nth(1).unwrap().split(']').next().unwrap().to_owned();
+    assert_eq!(known.split(", ").collect::<Vec<_>>(), named, "the guide has all presets");
+    server.stop();
+}
+
+#[test]
 fn the_queue_is_managed_from_the_command_line_and_a_restart_keeps_it() {
     let home = home();
     let server = home.start();

@@ -180,7 +180,7 @@ async fn show_page(app: Arc<App>, ask: Ask) -> Answered {
 async fn show_one(app: Arc<App>, ask: Ask) -> Answered {
     let relay = Arc::clone(app.relay()?);
     let shown = known(&relay, &ask).await?;
-    let lanes = LaneIndex::of(&relay);
+    let lanes = LaneIndex::of_message(&relay, &shown);
     Ok(json(&MessageShown::of(&shown, &lanes)))
 }
 
@@ -294,12 +294,19 @@ fn find(
     Ok((found, after))
 }
 
-/// All lanes by what they are for.
+/// Lanes by what they are for.
 pub(super) struct LaneIndex(HashMap<LaneKey, LaneView>);
 
 impl LaneIndex {
+    /// All lanes.
     fn of(relay: &Relay) -> Self {
         Self(relay.sender().lanes().into_iter().map(|lane| (lane.key.clone(), lane)).collect())
+    }
+
+    /// The lanes of one message. There may be a hundred thousand others.
+    fn of_message(relay: &Relay, shown: &Shown) -> Self {
+        let lanes = shown.items.iter().filter_map(|(item, _)| relay.sender().lane_of(*item));
+        Self(lanes.map(|lane| (lane.key.clone(), lane)).collect())
     }
 
     /// The lane of a message at a recipient domain.

@@ -16,6 +16,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use tollgate_relay::acceptance::{Acceptance, Acceptances, Submission, Via};
+use tollgate_relay::accounts::check_name;
 use tollgate_relay::lanes::Priority;
 use tollgate_relay::message::{Accepted, Idempotency, ReportWish};
 use tollgate_relay::session::Identity;
@@ -262,6 +263,8 @@ fn digest(ask: &Ask, identity: &Identity, body: &[u8]) -> [u8; 32] {
     hasher.finalize().into()
 }
 
+/// What the relay is asked to accept. The caller chose the names of tenant and account, so they are checked: each is a
+/// part of a lane's key and of every row of the message.
 fn submission(
     ask: &Ask,
     identity: Identity,
@@ -270,6 +273,10 @@ fn submission(
     account: Option<String>,
     priority: Priority,
 ) -> Result<Submission, Problem> {
+    check_name("tenant", &identity.tenant)?;
+    if let Some(account) = &account {
+        check_name("account", account)?;
+    }
     if envelope.recipients.is_empty() {
         return Err(Problem::bad_request("there are no recipients: name some in `to`, `cc` or `bcc`"));
     }

@@ -35,6 +35,14 @@ pub struct AccountBook {
     changing: tokio::sync::Mutex<()>,
 }
 
+/// Whose limits are in force for an account that is being written.
+enum LimitsOf {
+    /// Those of its record.
+    Record,
+    /// Those of the draft, which may not become the record.
+    Draft,
+}
+
 /// Tenant and id.
 type Name = (String, String);
 
@@ -148,8 +156,8 @@ impl AccountBook {
         let wanted = |(own, id): &&Name| {
             tenant.is_none_or(|tenant| tenant == own) && after.is_none_or(|after| (&**own, &**id) > after)
         };
-        let names: Vec<Name> = names.iter().filter(wanted).take(most).cloned().collect();
-        names.iter().filter_map(|(tenant, id)| self.view(tenant, id)).collect()
+        // A record that cannot be read takes no place on the page.
+        names.iter().filter(wanted).filter_map(|(tenant, id)| self.view(tenant, id)).take(most).collect()
     }
 
     /// One account.
@@ -200,10 +208,30 @@ impl AccountBook {
     /// Writes an account, with its limits. It is used from now on, on all nodes.
     pub async fn put(&self, draft: AccountDraft, existing: Existing) -> Result<Put, AccountFault> {
         draft.check()?;
-        let (record, name) = (record(&draft.tenant, &draft.id), draft.name());
         self.refuse_configured(&draft.tenant, &draft.id)?;
         let _alone = self.changing.lock().await;
         self.engine.accounts.refresh().await?;
+        let mut limits = LimitsOf::Record;
+        let written = self.write(&draft, existing, &mut limits).await;
+        match (&written, limits) {
+            // The limits of a draft that was not written must not hold for the account of another node.
+            (Err(AccountFault::Store(_)), LimitsOf::Draft) => {
+                let _ = self.restore_limits(&draft.tenant, &draft.id).await;
+            }
+            (Err(_), LimitsOf::Draft) => self.restore_limits(&draft.tenant, &draft.id).await?,
+            _ => {}
+        }
+        written
+    }
+
+    /// Writes limits and record, and says whose limits hold afterwards.
+    async fn write(
+        &self,
+        draft: &AccountDraft,
+        existing: Existing,
+        limits: &mut LimitsOf,
+    ) -> Result<Put, AccountFault> {
+        let (record, name) = (record(&draft.tenant, &draft.id), draft.name());
         for _ in 0..TRIES {
             let before = self.engine.accounts.at(&record);
             match (existing, &before) {
@@ -211,18 +239,19 @@ impl AccountBook {
                 (Existing::Require, None) => return Err(AccountFault::Unknown { name }),
                 _ => {}
             }
-            let after = self.recorded(&draft, before.as_deref().and_then(Recorded::read))?;
+            let after = self.recorded(draft, before.as_deref().and_then(Recorded::read))?;
             // The limits are there before the account is used, and never after.
+            *limits = LimitsOf::Draft;
             self.set_limits(&draft.tenant, &draft.id, after.limits.clone()).await?;
             let is_new = before.is_none();
             if self.engine.accounts.swap(&record, before, Some(after.write())).await? {
+                *limits = LimitsOf::Record;
                 self.apply();
                 // Limits may have changed though the account has not.
                 self.sender.reconsider(&draft.tenant);
                 return Ok(if is_new { Put::Created } else { Put::Replaced });
             }
         }
-        self.restore_limits(&draft.tenant, &draft.id).await?;
         Err(AccountFault::Contended { name })
     }
 
@@ -295,6 +324,7 @@ impl AccountBook {
 
     /// Sets the limits again that the record has, after others changed it meanwhile.
     async fn restore_limits(&self, tenant: &str, id: &str) -> Result<(), AccountFault> {
+        self.engine.accounts.refresh().await?;
         match self.engine.accounts.at(&record(tenant, id)).as_deref().and_then(Recorded::read) {
             Some(recorded) => self.set_limits(tenant, id, recorded.limits).await,
             None => self.reset_limits(tenant, id).await,

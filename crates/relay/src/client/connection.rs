@@ -11,6 +11,9 @@ use tokio::time::timeout;
 use super::reply::{Gathering, NoReply, Reply};
 use super::{Destination, Permit};
 
+/// How long a server may take to say goodbye.
+const GOODBYE: Duration = Duration::from_secs(2);
+
 /// A stream with or without TLS.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
@@ -156,7 +159,7 @@ impl Connection {
 
     /// Says goodbye without waiting long for the answer.
     pub async fn quit(mut self) {
-        let _ = self.command("QUIT", Duration::from_secs(5)).await;
+        let _ = timeout(GOODBYE, self.command("QUIT", GOODBYE)).await;
     }
 }
 

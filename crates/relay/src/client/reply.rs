@@ -107,6 +107,12 @@ impl Reply {
         format!("{}.0.0", self.code / 100)
     }
 
+    /// Whether a reply to RCPT says that the transaction has enough recipients. RFC 821 had 552 for this: it means 452,
+    /// and is temporary (RFC 5321, 4.5.3.1.10), unless its status names another reason, as 5.2.2 for a full mailbox.
+    pub(super) fn is_too_many_recipients(&self) -> bool {
+        self.code == 452 || self.code == 552 && matches!(&*self.status(), "5.5.3" | "5.0.0")
+    }
+
     /// Whether the server asks to slow down: 421, or an enhanced status of 4.7.x.
     pub fn is_throttling(&self) -> bool {
         self.code == 421 || self.status().starts_with("4.7.")

@@ -239,10 +239,15 @@ impl Connection {
                 Ok(reply) => reply,
                 Err(silence) => return Err(self.broken(notes, Progress::BeforeData, answers, &silence)),
             };
-            let full = reply.code == 452 && answers[..index].iter().any(Option::is_none);
+            let too_many = reply.is_too_many_recipients();
+            let another = too_many && answers[..index].iter().any(Option::is_none);
             answers[index] = match reply.is_ok() {
                 true => None,
-                false if full => Some(Answer::Another),
+                false if another => Some(Answer::Another),
+                false if too_many && reply.is_permanent() => {
+                    let reason = Reason::own("4.5.3", reply.to_string());
+                    Some(Answer::Temporary(Reason { remote: true, ..reason }))
+                }
                 false => Some(notes.refusal(&reply)),
             };
             // A server that asks for a text now answers another command.

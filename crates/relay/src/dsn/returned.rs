@@ -5,6 +5,15 @@ use std::io::Write;
 /// The longest line of quoted-printable (RFC 2045, 6.7).
 const MOST_LINE: usize = 76;
 
+/// What is at hand of a message's text: all of it, its beginning, or nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Original {
+    /// The beginning of the text.
+    pub text: Vec<u8>,
+    /// How long the whole text is.
+    pub size: u64,
+}
+
 /// What a report returns of a message.
 pub(super) struct Returned<'a> {
     text: &'a [u8],
@@ -14,13 +23,14 @@ pub(super) struct Returned<'a> {
 
 impl<'a> Returned<'a> {
     /// The whole message if it is wanted and here, else its header. `utf8` says that its header is UTF-8.
-    pub(super) fn of(original: &'a [u8], full: bool, utf8: bool) -> Self {
-        if full && original.ends_with(b"\r\n") {
+    pub(super) fn of(original: &'a Original, full: bool, utf8: bool) -> Self {
+        let Original { text: original, size } = original;
+        if full && original.len() as u64 == *size {
             let kind = if utf8 { "message/global" } else { "message/rfc822" };
             return Self { text: original, kind, full };
         }
         let end = original.windows(4).position(|window| window == b"\r\n\r\n");
-        let text = end.map_or(original, |end| &original[..end + 2]);
+        let text = end.map_or(&original[..], |end| &original[..end + 2]);
         let kind = if utf8 { "message/global-headers" } else { "text/rfc822-headers" };
         Self { text, kind, full: false }
     }

@@ -106,6 +106,8 @@ pub(super) struct Lane {
     pub(super) later: BTreeMap<(Timestamp, u64), (Priority, Entry)>,
     pub(super) in_flight: u32,
     pub(super) sleep: Option<Sleep>,
+    /// Why its items wait for an account, and until when the last of them does.
+    pub(super) unserved: Option<Sleep>,
     /// How often the server asked to slow down, in a row.
     pub(super) throttled: u32,
     /// What it waits for together with others.
@@ -130,6 +132,7 @@ impl Lane {
             later: BTreeMap::new(),
             in_flight: 0,
             sleep: None,
+            unserved: None,
             throttled: 0,
             parked: None,
             probes: None,
@@ -159,6 +162,9 @@ impl Lane {
         if self.parked.is_none() && self.sleep.as_ref().is_some_and(|sleep| sleep.until <= now) {
             self.sleep = None;
         }
+        if self.unserved.as_ref().is_some_and(|sleep| sleep.until <= now) {
+            self.unserved = None;
+        }
         while let Some(first) = self.later.first_entry()
             && first.key().0 <= now
         {
@@ -182,6 +188,11 @@ impl Lane {
         if !keeps {
             self.sleep = Some(sleep);
         }
+    }
+
+    /// Why and until when it sleeps, or all of its items wait for an account.
+    pub(super) fn shown_sleep(&self) -> Option<&Sleep> {
+        self.sleep.as_ref().or_else(|| self.unserved.as_ref().filter(|_| self.ready.is_empty()))
     }
 
     /// Whether it can give an item away.

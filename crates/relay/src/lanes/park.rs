@@ -3,13 +3,14 @@
 //! If every one of ten thousand lanes asked again when a single slot is free, all but one would ask in vain. So one
 //! lane asks for all of them, and the next one follows when it got something.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use tollgate_core::{Span, Timestamp};
 
 use super::LaneNumber;
 use super::lane::{Cause, Sleep};
+use super::line::{Appointments, WaitingLine};
 
 /// A limit may be raised, or a slot given back, before the moment that was told. One lane looks this often.
 const LOOK_EVERY: Span = Span::from_secs(60);
@@ -26,9 +27,9 @@ pub(super) struct Parks {
 #[derive(Debug)]
 struct Park {
     /// Lanes that may ask once it is worth it, in their order.
-    members: VecDeque<LaneNumber>,
+    members: WaitingLine,
     /// Lanes that were deferred to a later moment than the limit needs: they ask then, and not before.
-    held: BTreeSet<(Timestamp, LaneNumber)>,
+    held: Appointments,
     /// When to ask again.
     until: Timestamp,
     /// When the limit allows something.
@@ -44,8 +45,8 @@ impl Parks {
     /// Adds a lane, which must not be in another park.
     pub(super) fn join(&mut self, bound: &Arc<str>, lane: LaneNumber, sleep: &Sleep, now: Timestamp) {
         let park = self.parks.entry(Arc::clone(bound)).or_insert_with(|| Park {
-            members: VecDeque::new(),
-            held: BTreeSet::new(),
+            members: WaitingLine::default(),
+            held: Appointments::default(),
             until: sleep.until,
             free_at: sleep.free_at,
             by_release: sleep.cause == Cause::Busy,
@@ -57,7 +58,7 @@ impl Parks {
             park.probe = None;
         }
         if sleep.free_at < sleep.until {
-            park.held.insert((sleep.until, lane));
+            park.held.insert(sleep.until, lane);
         } else if asked {
             // It keeps its turn: it asks again first.
             park.members.push_front(lane);
@@ -133,7 +134,7 @@ impl Parks {
             self.set_timer(bound, Some(now + PROBE_PATIENCE));
             return Some(lane);
         }
-        let timer = park.held.first().map(|(until, _)| *until);
+        let timer = park.held.first().map(|(until, _)| until);
         self.set_timer(bound, timer);
         if timer.is_none() {
             self.parks.remove(bound);
@@ -144,8 +145,8 @@ impl Parks {
     /// Removes a lane.
     pub(super) fn leave(&mut self, bound: &Arc<str>, lane: LaneNumber) {
         if let Some(park) = self.parks.get_mut(bound) {
-            park.members.retain(|member| *member != lane);
-            park.held.retain(|(_, member)| *member != lane);
+            park.members.remove(lane);
+            park.held.remove(lane);
         }
     }
 
@@ -179,22 +180,24 @@ impl Park {
         if now + LOOK_EVERY < self.free_at {
             return Some(now + LOOK_EVERY);
         }
-        let held = self.held.first().map(|(until, _)| *until);
+        let held = self.held.first().map(|(until, _)| until);
         let others = (!self.members.is_empty()).then_some(self.until);
         held.into_iter().chain(others).min()
     }
 
     /// The member that is to ask now.
     fn next_member(&mut self, now: Timestamp) -> Option<LaneNumber> {
-        while let Some((until, lane)) = self.held.first().copied()
+        while let Some((until, lane)) = self.held.first()
             && until <= now
         {
-            self.held.pop_first();
+            self.held.remove(lane);
             self.members.push_back(lane);
         }
         let early = now < self.free_at;
-        self.members
-            .pop_front()
-            .or_else(|| if early { self.held.pop_first().map(|(_, lane)| lane) } else { None })
+        self.members.pop_front().or_else(|| {
+            let (_, lane) = self.held.first().filter(|_| early)?;
+            self.held.remove(lane);
+            Some(lane)
+        })
     }
 }

@@ -29,6 +29,32 @@ impl Lanes {
         }
     }
 
+    /// Notes that items of a lane wait for an account.
+    pub(super) fn lack_account(&mut self, number: LaneNumber, sleep: Sleep) {
+        let Some(lane) = self.lanes.get_mut(&number) else { return };
+        if lane.unserved.as_ref().is_none_or(|known| known.until <= sleep.until) {
+            lane.unserved = Some(sleep);
+        }
+    }
+
+    /// Makes the items of a lane due that wait for an account.
+    fn hurry(&mut self, number: LaneNumber, now: Timestamp) {
+        let Some(lane) = self.lanes.get_mut(&number) else { return };
+        if lane.unserved.take().is_none() {
+            return;
+        }
+        for ((due, arrival), (priority, entry)) in std::mem::take(&mut lane.later) {
+            let place = self.places.get_mut(&entry.item);
+            match place.filter(|place| matches!(place.kept, Some((Cause::Paused, _)))) {
+                Some(place) => {
+                    place.rank.1 = now;
+                    lane.ready.insert(place.rank, entry);
+                }
+                None => drop(lane.later.insert((due, arrival), (priority, entry))),
+            }
+        }
+    }
+
     /// Notes that the limits of a lane allowed an item: a lane that waits for the same may ask, too.
     pub fn admitted(&mut self, key: &LaneKey, now: Timestamp) {
         let Some(number) = self.numbers.get(key).copied() else { return };
@@ -83,19 +109,23 @@ impl Lanes {
         }
     }
 
-    /// Wakes all lanes of a tenant that sleep for this cause.
+    /// Wakes all lanes of a tenant that sleep for this cause, and their items that wait for it.
     pub fn wake(&mut self, tenant: &str, cause: Cause, now: Timestamp) {
         let sleeping = |lane: &Lane| {
-            *lane.key.tenant == *tenant && lane.sleep.as_ref().is_some_and(|sleep| sleep.cause == cause)
+            let mut causes = lane.sleep.iter().chain(&lane.unserved).map(|sleep| sleep.cause);
+            *lane.key.tenant == *tenant && causes.any(|known| known == cause)
         };
         let numbers: Vec<LaneNumber> =
             self.lanes.iter().filter(|(_, lane)| sleeping(lane)).map(|(number, _)| *number).collect();
         for number in numbers {
-            if let Some(lane) = self.lanes.get_mut(&number) {
-                lane.sleep = None;
-                if let Some(bound) = lane.parked.take() {
-                    self.parks.leave(&bound, number);
-                }
+            if cause == Cause::Paused {
+                self.hurry(number, now);
+            }
+            if let Some(lane) = self.lanes.get_mut(&number)
+                && lane.sleep.take_if(|sleep| sleep.cause == cause).is_some()
+                && let Some(bound) = lane.parked.take()
+            {
+                self.parks.leave(&bound, number);
             }
             self.refresh(number, now);
         }

@@ -61,7 +61,7 @@ impl Lanes {
             if lane.held {
                 *levels.sleeping.entry("held").or_default() += 1;
             }
-            let Some(sleep) = &lane.sleep else { continue };
+            let Some(sleep) = lane.shown_sleep() else { continue };
             *levels.sleeping.entry(sleep.cause.name()).or_default() += 1;
             if sleep.cause == Cause::Limit {
                 let account = sleep.account.clone().unwrap_or_default();
@@ -92,7 +92,7 @@ impl Lanes {
 
     fn view(&self, lane: &Lane) -> LaneView {
         let later = lane.later.first_key_value().map(|((due, _), _)| *due);
-        let mut sleep = lane.sleep.clone();
+        let mut sleep = lane.shown_sleep().cloned();
         if let (Some(sleep), Some(bound)) = (&mut sleep, &lane.parked) {
             sleep.until = self.parks.until(bound, sleep);
         }

@@ -14,10 +14,10 @@ const COUNT_EVERY: Span = Span::from_secs(10);
 /// Counting takes at most one part in so many of the time.
 const SHARE: u64 = 50;
 
-/// Compares free space with the watermark.
+/// Compares free space with the watermark, for texts that go into the database.
 ///
 /// The database's file rarely shrinks, so space inside it that can be used again counts as free. Otherwise a disk
-/// that was full once would refuse mail for ever.
+/// that was full once would refuse mail for ever. Texts that go to files cannot use that space.
 #[derive(Debug, Default)]
 pub(super) struct Fullness {
     /// Bytes inside the database that can be used again, when they were counted last.

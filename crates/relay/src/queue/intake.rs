@@ -22,7 +22,7 @@ const PIECE: usize = 256 << 10;
 impl Intake for Queue {
     fn begin(&self, size: Option<u64>) -> Later<'_, Result<Box<dyn Incoming>, IntakeError>> {
         Box::pin(async move {
-            if self.len() >= self.shared.options.max_messages || self.is_low(size.unwrap_or(0)).await? {
+            if self.is_full() || self.is_low(size.unwrap_or(0)).await? {
                 return Err(IntakeError::Full);
             }
             let hasher = SipHasher13::new();
@@ -41,6 +41,9 @@ impl Queue {
     async fn is_low(&self, size: u64) -> Result<bool, IntakeError> {
         let shared = &*self.shared;
         let min_free = shared.options.min_free;
+        if size > SMALL as u64 {
+            return self.is_low_for_file(size);
+        }
         let look = || {
             let low = shared.fullness.is_low(&*shared.disk, size, min_free);
             low.map_err(|error| failed(&error))
@@ -51,6 +54,12 @@ impl Queue {
         // An empty transaction counts how much of the database can be used again.
         self.write(|_, _| Ok(())).await.map_err(|error| failed(&error))?;
         look()
+    }
+
+    /// The same for a text that goes to a file: what the database can use again is no room for it.
+    fn is_low_for_file(&self, size: u64) -> Result<bool, IntakeError> {
+        let free = self.shared.disk.free().map_err(|error| failed(&error))?;
+        Ok(free < self.shared.options.min_free.saturating_add(size))
     }
 }
 
@@ -78,8 +87,12 @@ impl Drop for DraftText {
 }
 
 impl IncomingText {
-    /// Moves what is held to the file, which is created if there is none.
+    /// Moves what is held to the file, which is created if there is none. A client need not say how long its text is, so
+    /// the disk is looked at for each piece.
     async fn spill(&mut self) -> Result<(), IntakeError> {
+        if self.queue.is_low_for_file(self.held.len() as u64)? {
+            return Err(IntakeError::Full);
+        }
         let (held, file) = (std::mem::take(&mut self.held), self.file.take());
         let disk = Arc::clone(&self.queue.shared.disk);
         let written = spawn_blocking(move || {

@@ -95,7 +95,7 @@ pub(super) fn recover(
     transaction.set_quick_repair(true);
     let is_new = check_format(&transaction)?;
     let mut found = Found { set_aside, ..Found::default() };
-    let mut tables = Tables::open(&transaction, 0)?;
+    let mut tables = Tables::open(&transaction, 0, 0)?;
     read_messages(&mut tables, disk, &mut found)?;
     reopen_attempts(&mut tables, now, &mut found)?;
     read_items(&mut tables, now, &Reporting { disk, hostname }, &mut found)?;

@@ -8,7 +8,7 @@ use tollgate_core::{Span, Timestamp};
 use super::disk::Disk;
 use super::item::{AttemptResult, Event, EventKind, Item, ItemKey, Kept, Place, RecipientState};
 use super::tables::{Stored, Tables, Waiting, bound, file_name, waiting};
-use crate::dsn::{self, Action, ReportedRecipient};
+use crate::dsn::{self, Action, Original, ReportedRecipient};
 use crate::message::{Envelope, MessageId};
 
 /// How much of the original a report returns at most.
@@ -113,6 +113,7 @@ impl Tables<'_> {
         reporting: &Reporting<'_>,
     ) -> Result<(), redb::Error> {
         kept.open_items = kept.open_items.saturating_sub(1);
+        self.open_items = self.open_items.saturating_sub(1);
         if kept.open_items > 0 {
             return self.put_message(kept);
         }
@@ -166,7 +167,7 @@ impl Tables<'_> {
     }
 
     /// The beginning of a message's text.
-    pub(super) fn original(&self, kept: &Kept, disk: &dyn Disk) -> Result<Vec<u8>, redb::Error> {
+    pub(super) fn original(&self, kept: &Kept, disk: &dyn Disk) -> Result<Original, redb::Error> {
         let id = kept.envelope.id;
         let mut original = Vec::new();
         match kept.place {
@@ -183,7 +184,7 @@ impl Tables<'_> {
             }
             Place::Gone => {}
         }
-        Ok(original)
+        Ok(Original { text: original, size: kept.size })
     }
 }
 

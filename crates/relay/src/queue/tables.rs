@@ -45,6 +45,9 @@ const REMEMBERED: Span = Span::from_secs(24 * 3_600);
 const MOST_EVENTS: u32 = 64;
 /// The longest text of an event or a reply that is kept.
 const MOST_TEXT: usize = 1_000;
+/// How many items there may be for each message that may wait. An item is a message at one recipient domain, so a message
+/// to a thousand domains takes the room of many.
+pub(super) const ITEMS_PER_MESSAGE: u64 = 4;
 /// How much is tidied up in one transaction at most.
 const MOST_TIDIED: usize = 64;
 
@@ -92,6 +95,8 @@ pub(super) struct Tables<'t> {
     quarantine: Table<'t, (&'static str, u128, u32), Bytes>,
     /// How many messages wait, with what this transaction changes.
     pub(super) live: u64,
+    /// How many items wait, likewise.
+    pub(super) open_items: u64,
     /// Files to remove once the transaction is durable.
     pub(super) remove: Vec<String>,
     /// Items that wait once the transaction is durable.
@@ -108,7 +113,11 @@ pub(super) struct Submitted {
 }
 
 impl<'t> Tables<'t> {
-    pub(super) fn open(transaction: &'t WriteTransaction, live: u64) -> Result<Self, redb::Error> {
+    pub(super) fn open(
+        transaction: &'t WriteTransaction,
+        live: u64,
+        open_items: u64,
+    ) -> Result<Self, redb::Error> {
         Ok(Self {
             messages: transaction.open_table(MESSAGES)?,
             texts: transaction.open_table(TEXTS)?,
@@ -122,6 +131,7 @@ impl<'t> Tables<'t> {
             message_ids: transaction.open_table(MESSAGE_IDS)?,
             quarantine: transaction.open_table(QUARANTINE)?,
             live,
+            open_items,
             remove: Vec::new(),
             arrived: Vec::new(),
             accepted: Vec::new(),
@@ -146,7 +156,7 @@ impl<'t> Tables<'t> {
                 "the first submission was forgotten while it was repeated: submit it again".to_owned();
             return Ok(Err(IntakeError::Failed { reason }));
         }
-        if self.live >= most {
+        if is_full(self.live, self.open_items, most) {
             return Ok(Err(IntakeError::Full));
         }
         if envelope.recipients.is_empty() || self.messages.get(envelope.id.0)?.is_some() {
@@ -178,10 +188,15 @@ impl<'t> Tables<'t> {
         Ok(())
     }
 
-    /// Counts the messages that wait: all that are not finished.
+    /// Counts the messages that wait, which are all that are not finished, and their items.
     pub(super) fn recount(&mut self) -> Result<(), redb::Error> {
         let messages = redb::ReadableTableMetadata::len(&self.messages)?;
         self.live = messages.saturating_sub(redb::ReadableTableMetadata::len(&self.finished)?);
+        self.open_items = 0;
+        for row in self.messages.iter()? {
+            let open = Kept::decode(row?.1.value()).map_or(0, |kept| kept.open_items);
+            self.open_items += u64::from(open);
+        }
         Ok(())
     }
 
@@ -209,6 +224,7 @@ impl<'t> Tables<'t> {
         let kept = Kept { envelope, place, size, checksum, open_items, finished: None };
         self.messages.insert(id.0, kept.encode().as_slice())?;
         self.live += 1;
+        self.open_items += u64::from(open_items);
         self.tell(id, Event { recipients, ..Event::new(at, EventKind::Accepted) })
     }
 
@@ -275,6 +291,11 @@ impl<'t> Tables<'t> {
 
     pub(super) fn open_attempt(&mut self, key: ItemKey, attempt: &OpenAttempt) -> Result<(), redb::Error> {
         self.attempts.insert((key.message.0, key.number), attempt.encode().as_slice())?;
+        Ok(())
+    }
+
+    pub(super) fn cancel_attempt(&mut self, key: ItemKey) -> Result<(), redb::Error> {
+        self.attempts.remove((key.message.0, key.number))?;
         Ok(())
     }
 
@@ -356,6 +377,12 @@ impl<'t> Tables<'t> {
         self.events.retain_in((id, 0)..=(id, u32::MAX), |_, _| false)?;
         Ok(())
     }
+}
+
+/// Whether a queue for so many messages takes no more: it has that many, or too many items. A message is taken as a whole,
+/// so the last one may exceed the bound of items.
+pub(super) fn is_full(live: u64, open_items: u64, most: u64) -> bool {
+    live >= most || open_items >= most.saturating_mul(ITEMS_PER_MESSAGE)
 }
 
 /// Cuts a text from outside to what is kept of it.

@@ -31,8 +31,9 @@ pub(super) struct Shared {
     pub(super) options: QueueOptions,
     /// `None` after it failed, until it is opened again: redb gives up at the first error.
     pub(super) database: RwLock<Option<Database>>,
-    /// How many messages wait.
+    /// How many messages wait, and how many items.
     pub(super) live: AtomicU64,
+    pub(super) open_items: AtomicU64,
     pub(super) fullness: Fullness,
 }
 
@@ -97,13 +98,16 @@ impl Writer {
         // Implies two phases: texts come from strangers, and a checksum alone can be forged.
         transaction.set_quick_repair(true);
         let now = shared.clock.now();
-        let mut tables = Tables::open(&transaction, shared.live.load(Ordering::Relaxed))?;
+        let (live, open_items) =
+            (shared.live.load(Ordering::Relaxed), shared.open_items.load(Ordering::Relaxed));
+        let mut tables = Tables::open(&transaction, live, open_items)?;
         self.doubtful.settle(&mut tables)?;
         for write in batch {
             attempt.answers.push(write(&mut tables)?);
         }
         tables.tidy(now, shared.options.history, shared.options.history_messages)?;
-        let (live, remove) = (tables.live, std::mem::take(&mut tables.remove));
+        let (live, open_items) = (tables.live, tables.open_items);
+        let remove = std::mem::take(&mut tables.remove);
         attempt.accepted = std::mem::take(&mut tables.accepted);
         attempt.arrived = std::mem::take(&mut tables.arrived);
         drop(tables);
@@ -111,6 +115,7 @@ impl Writer {
         transaction.commit()?;
         self.doubtful = Doubtful::default();
         shared.live.store(live, Ordering::Relaxed);
+        shared.open_items.store(open_items, Ordering::Relaxed);
         for name in remove {
             shared.disk.remove(&name);
         }

@@ -13,9 +13,8 @@ use crate::limits::{Begun, Load, Refusal, RefusedBy, Taken};
 use crate::message::Recipient;
 use crate::queue::{Item, Kept, OpenAttempt, QueueError, Text};
 
-/// How long a lane sleeps when the queue's disk fails, when there is no account, and when all connections are in use.
+/// How long a lane sleeps when the queue's disk fails, and when all connections are in use.
 const AFTER_DISK: Span = Span::from_secs(5);
-const NO_ACCOUNT: Span = Span::from_secs(60);
 const BUSY: Span = Span::from_secs(1);
 /// When an account that cannot be reached is tried again while another one is at its limit.
 const UNREACHABLE: Span = Span::from_secs(120);
@@ -37,6 +36,16 @@ struct Again<'r> {
     begun: Begun,
     recipients: &'r [u32],
     delivery: Delivery,
+}
+
+/// Why there was no second try. Nothing is taken, and the server knows nothing of the message.
+enum NotAgain {
+    /// The server cannot be reached, or the text cannot be read.
+    Failed(String),
+    /// A limit does not allow it any more.
+    Refused(Refusal),
+    /// The counts cannot be saved.
+    Unsaved(String),
 }
 
 impl Sender {
@@ -105,6 +114,7 @@ impl Sender {
         if let Err(reason) = self.open_attempt(job, &account, recipients, &taken).await {
             taken.refund().await;
             self.parts.client.give_back(connection);
+            self.close_attempt(job).await;
             return self.disk_failed(reason);
         }
         // From here on what was taken stays taken, even if this task is cut off, unless the server never knew of it.
@@ -113,9 +123,17 @@ impl Sender {
         if is_stale(&connection, &delivery) {
             match self.try_again(job, &account, recipients, connection, begun).await {
                 Ok(again) => Again { connection, begun, recipients, delivery } = again,
-                Err(reason) => {
+                Err(NotAgain::Failed(reason)) => {
                     let about = self.through(job, recipients, &account);
                     return self.record(job, outcome::of_failure(&reason, &about)).await;
+                }
+                Err(NotAgain::Refused(refusal)) => {
+                    self.close_attempt(job).await;
+                    return self.defer(job, &account, &refusal).await;
+                }
+                Err(NotAgain::Unsaved(reason)) => {
+                    self.close_attempt(job).await;
+                    return self.disk_failed(reason);
                 }
             }
         }
@@ -147,6 +165,12 @@ impl Sender {
         begun.map_err(|error| error.to_string())
     }
 
+    /// Takes an open attempt back that never began: after a crash the item is not marked. If the disk fails, it stays
+    /// open, and the next attempt takes its place.
+    async fn close_attempt(&self, job: &Job) {
+        let _ = self.parts.queue.cancel_attempt(job.turn.item).await;
+    }
+
     /// Tries again on a fresh connection, because the server had closed the kept one before it could know of the
     /// message. If connecting takes long, the limits are taken anew: counts and arrivals lie close together.
     async fn try_again<'r>(
@@ -156,24 +180,29 @@ impl Sender {
         mut recipients: &'r [u32],
         closed: Connection,
         mut begun: Begun,
-    ) -> Result<Again<'r>, String> {
+    ) -> Result<Again<'r>, NotAgain> {
         let started = self.now();
         let mut connection = match self.parts.client.reconnect(closed).await {
             Ok(connection) => connection,
             Err(error) => {
                 begun.refund().await;
-                return Err(error.to_string());
+                return Err(NotAgain::Failed(error.to_string()));
             }
         };
         if self.now().since(started) > FRESH {
             begun.refund().await;
             let load = job.load(account, u32::try_from(recipients.len()).unwrap_or(u32::MAX));
-            let taken = self.parts.limits.take(load, self.now()).await;
-            let taken = taken.map_err(|refusal| {
-                format!("connecting took too long, and a limit is exceeded now: {}", refusal.reason)
-            })?;
-            let durable = taken.durable().await;
-            durable.map_err(|error| format!("the counts cannot be saved: {error}"))?;
+            let taken = match self.parts.limits.take(load, self.now()).await {
+                Ok(taken) => taken,
+                Err(refusal) => {
+                    self.parts.client.give_back(connection);
+                    return Err(NotAgain::Refused(refusal));
+                }
+            };
+            if let Err(error) = taken.durable().await {
+                taken.refund().await;
+                return Err(NotAgain::Unsaved(format!("the counts cannot be saved: {error}")));
+            }
             recipients = &recipients[..recipients.len().min(taken.recipients as usize)];
             begun = taken.begin();
         }
@@ -181,7 +210,7 @@ impl Sender {
             Ok(text) => text,
             Err(reason) => {
                 begun.refund().await;
-                return Err(reason);
+                return Err(NotAgain::Failed(reason));
             }
         };
         let delivery = self.transact(job, recipients, text, &mut connection).await;
@@ -245,10 +274,7 @@ impl Sender {
         // Another moment may bring another account, so the earliest one counts.
         let Some((account, refusal)) = obstacles.refusals.iter().min_by_key(|(_, refusal)| refusal.until)
         else {
-            let (until, reason) = obstacles.paused.unwrap_or_else(|| {
-                (now + NO_ACCOUNT, "the tenant has no account for this message".to_owned())
-            });
-            return End::Blocked(Sleep::new(until, Cause::Paused, reason));
+            return self.wait_for_account(job, obstacles.paused).await;
         };
         let rejects = obstacles.refusals.iter().all(|(account, refusal)| {
             account.on_limit == OnLimit::Reject && refusal.by == RefusedBy::Account
@@ -279,7 +305,7 @@ impl Sender {
         AttemptContext { account, remote, ..self.context(job, recipients) }
     }
 
-    fn context<'a>(&'a self, job: &'a Job, recipients: &'a [u32]) -> AttemptContext<'a> {
+    pub(super) fn context<'a>(&'a self, job: &'a Job, recipients: &'a [u32]) -> AttemptContext<'a> {
         AttemptContext {
             item: &job.item,
             recipients,

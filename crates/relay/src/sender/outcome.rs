@@ -1,6 +1,6 @@
 //! What a transaction changes about its item. Pure: from answers to a result.
 
-use tollgate_core::Timestamp;
+use tollgate_core::{Span, Timestamp};
 
 use crate::client::{Answer, Delivery, Progress, Reason};
 use crate::lanes::{Next, Retry};
@@ -38,7 +38,7 @@ pub(super) fn of_delivery(delivery: &Delivery, about: &AttemptContext<'_>) -> At
         }
     }
     let uncertain = delivery.progress == Progress::Unknown;
-    let (mut due, mut spent) = (about.now, tollgate_core::Span::ZERO);
+    let (mut due, mut spent) = (about.now, Span::ZERO);
     if !failed_for_now.is_empty() {
         match about.retry.after(about.item.failures, about.item.spent, about.now, about.luck) {
             Next::Again { due: at, spent: wait } => (due, spent) = (at, wait),
@@ -61,6 +61,24 @@ pub(super) fn of_failure(reason: &str, about: &AttemptContext<'_>) -> AttemptRes
         &Delivery { progress: Progress::BeforeMail, answers, throttled: false, reports: false },
         about,
     )
+}
+
+/// What time without a usable account changes: it uses up lifetime. It is no attempt, so that no back-off follows.
+pub(super) fn of_wait(
+    reason: &str,
+    waited: Span,
+    until: Timestamp,
+    about: &AttemptContext<'_>,
+) -> AttemptResult {
+    let reason = Reason::own("4.3.5", reason.to_owned());
+    let is_over =
+        about.item.spent.as_micros().saturating_add(waited.as_micros()) >= about.retry.lifetime.as_micros();
+    let expired = about.recipients.iter().filter(|_| is_over).map(|index| (*index, expire(&reason, about)));
+    let settled = expired.collect();
+    let answers = vec![Answer::Temporary(reason); about.recipients.len()];
+    let delivery = Delivery { progress: Progress::BeforeMail, answers, throttled: false, reports: false };
+    let event = event(&delivery, about, false, (!is_over).then_some(until));
+    AttemptResult { settled, due: about.item.due, spent: waited, counts: false, uncertain: false, event }
 }
 
 /// What a fault of the relay itself changes: the server may have got the message.
@@ -146,8 +164,6 @@ fn event(
 
 #[cfg(test)]
 mod tests {
-    use tollgate_core::Span;
-
     use super::*;
     use crate::queue::ItemRecipient;
 

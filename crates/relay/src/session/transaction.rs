@@ -15,6 +15,17 @@ pub struct Transaction {
     report: ReportWish,
 }
 
+/// What came of a recipient.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Added {
+    /// It gets the message.
+    Now,
+    /// It is named twice, and gets one copy.
+    Before,
+    /// There are as many as there may be.
+    TooMany(usize),
+}
+
 impl Transaction {
     pub(super) fn new(mail: Mail, most_recipients: usize) -> Self {
         let Mail { sender, size, utf8, return_full, envelope_id } = mail;
@@ -52,17 +63,17 @@ impl Transaction {
         self.most_recipients = self.most_recipients.min(most);
     }
 
-    /// Adds a recipient. One that is named twice gets one copy. An error says how many there may be.
-    pub(super) fn add(&mut self, rcpt: Rcpt) -> Result<(), usize> {
+    /// Adds a recipient.
+    pub(super) fn add(&mut self, rcpt: Rcpt) -> Added {
         let Rcpt { address, notify, original } = rcpt;
         if self.recipients.iter().any(|known| known.address == address.text) {
-            return Ok(());
+            return Added::Before;
         }
         if self.recipients.len() >= self.most_recipients {
-            return Err(self.most_recipients);
+            return Added::TooMany(self.most_recipients);
         }
         let notify = notify.unwrap_or_default();
         self.recipients.push(Recipient { address: address.text, domain: address.domain, notify, original });
-        Ok(())
+        Added::Now
     }
 }

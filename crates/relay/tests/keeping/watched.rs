@@ -1,10 +1,10 @@
 //! A store in memory that a test watches: how many takes there were, and how many of them were asked to be durable.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tollgate_core::store::{Counter, Forget, HoldsOrder, HoldsReport, Refunded, SaveMark};
-use tollgate_core::{Answer, Charges, Clock, Outcome, Store, Timestamp};
+use tollgate_core::{Answer, Charges, Clock, Outcome, Store, StoreError, Timestamp};
 use tollgate_store::{ManualClock, MemoryStore};
 
 pub(crate) struct Watched {
@@ -14,12 +14,15 @@ pub(crate) struct Watched {
     pub(crate) taken: AtomicUsize,
     /// How many takes there were before the mark of the last caller that waited for durable counts.
     pub(crate) durable: AtomicUsize,
+    /// Whether counts cannot be made durable.
+    pub(crate) fails: AtomicBool,
 }
 
 impl Watched {
     pub(crate) fn new(clock: &Arc<ManualClock>, on_take: impl Fn(usize) + Send + Sync + 'static) -> Self {
         let inner = MemoryStore::new(Arc::clone(clock) as Arc<dyn Clock>, 1_000);
-        Self { inner, on_take: Box::new(on_take), taken: AtomicUsize::new(0), durable: AtomicUsize::new(0) }
+        let (taken, durable) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { inner, on_take: Box::new(on_take), taken, durable, fails: AtomicBool::new(false) }
     }
 }
 
@@ -58,6 +61,9 @@ impl Store for Watched {
     }
 
     fn durable(&self, SaveMark(taken): SaveMark) -> Answer<'_, ()> {
+        if self.fails.load(Ordering::SeqCst) {
+            return Answer::ready(Err(StoreError::Unavailable { reason: "EIO".to_owned() }));
+        }
         self.durable.store(usize::try_from(taken).unwrap(), Ordering::SeqCst);
         Answer::ready(Ok(()))
     }

@@ -39,5 +39,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 {{- $_ := set $config "store" $store }}
 {{- end }}
+{{- with $config.relay }}
+{{- $queue := .queue | default dict }}
+{{- if not (hasPrefix "/var/lib/tollgate/" ($queue.dir | default "/var/lib/tollgate/queue")) }}
+{{- fail "config.relay.queue.dir must be below /var/lib/tollgate, which is on the claim" }}
+{{- end }}
+{{- $_ := set . "queue" (merge $queue (dict "dir" "/var/lib/tollgate/queue")) }}
+{{- end }}
 {{- toYaml $config }}
 {{- end }}

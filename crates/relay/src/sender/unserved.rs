@@ -1,0 +1,52 @@
+//! Mail that no account can be used for. It waits, and that uses up its lifetime: unlike a limit, a missing account or
+//! a wrong password does not end by itself. So its sender is told in the end.
+
+use tollgate_core::{Span, Timestamp};
+
+use super::Sender;
+use super::attempt::Job;
+use super::outcome;
+use crate::lanes::{Cause, End, Sleep};
+
+/// How long an item waits for an account to appear. A change of the accounts ends the wait at once.
+const NO_ACCOUNT: Span = Span::from_secs(3_600);
+/// How much time is recorded together. A restart forgets less than this.
+const RECORDED_TOGETHER: Span = Span::from_secs(10 * 60);
+
+impl Sender {
+    /// Waits until a paused account is tried again, if there is one, or an account appears.
+    pub(super) async fn wait_for_account(&self, job: &Job, paused: Option<(Timestamp, String)>) -> End {
+        let now = self.now();
+        let (until, reason) = paused.unwrap_or_else(|| (now + NO_ACCOUNT, lack(job)));
+        let mut since = match job.turn.kept {
+            Some((Cause::Paused, since)) => since.min(now),
+            _ => now,
+        };
+        let waited = now.since(since);
+        let lifetime = self.parts.retry.lifetime;
+        let left = left_of(lifetime, [job.item.spent, waited]);
+        if waited >= RECORDED_TOGETHER || left == Span::ZERO {
+            let about = self.context(job, &job.waiting);
+            let end = self.record(job, outcome::of_wait(&reason, waited, until, &about)).await;
+            if left == Span::ZERO || end == End::Settled {
+                return end;
+            }
+            since = now;
+        }
+        // It is given up at the end of its lifetime, and not when an account is looked for next.
+        let until = until.min(now + left);
+        End::Unserved { sleep: Sleep::new(until, Cause::Paused, reason), since }
+    }
+}
+
+fn lack(job: &Job) -> String {
+    match &job.turn.lane.account {
+        Some(named) => format!("the tenant has no account {named}"),
+        None => "the tenant has no account for this message".to_owned(),
+    }
+}
+
+fn left_of(lifetime: Span, spent: [Span; 2]) -> Span {
+    let spent = spent.iter().fold(0_u64, |sum, span| sum.saturating_add(span.as_micros()));
+    Span::from_micros(lifetime.as_micros().saturating_sub(spent))
+}
