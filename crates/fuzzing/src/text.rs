@@ -43,8 +43,8 @@ pub fn configuration(bytes: &[u8]) {
     let Some((choice, text)) = bytes.split_first() else { return };
     let Ok(text) = std::str::from_utf8(text) else { return };
     // Files elsewhere are not opened here: a slash stands behind a digit, as in `100/hour`.
-    let slashes = text.bytes().zip(text.bytes().skip(1)).filter(|(_, byte)| *byte == b'/');
-    if text.starts_with('/') || slashes.into_iter().any(|(before, _)| !before.is_ascii_digit()) {
+    let opens = |(before, byte): (u8, u8)| byte == b'/' && !before.is_ascii_digit();
+    if text.starts_with('/') || text.bytes().zip(text.bytes().skip(1)).any(opens) {
         return;
     }
     let format = if choice % 2 == 0 { Format::Yaml } else { Format::Toml };
