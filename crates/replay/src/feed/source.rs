@@ -23,7 +23,7 @@ pub(super) struct Source {
 
 pub(super) enum SourceState {
     Closed(OpenLog, Recognised),
-    Open(LogLines, Extractor),
+    Open(LogLines, Box<Extractor>),
     /// With the mapped columns that none of its lines had.
     Ended(Vec<BadLayout>),
 }
@@ -48,7 +48,7 @@ impl Source {
                     return Ok(None);
                 };
                 let extractor = Extractor::new(found, reading.now, reading.zone.clone());
-                (SourceState::Open(lines, extractor), first)
+                (SourceState::Open(lines, Box::new(extractor)), first)
             }
             Input::File(open) => {
                 let mut lines = Lines::new(open(Pass::Recognise).map_err(failed)?);
@@ -78,7 +78,7 @@ impl Source {
             SourceState::Closed(open, found) => {
                 let reader = open(Pass::Read).map_err(|error| self.failed(error))?;
                 let extractor = Extractor::new(found, reading.now, reading.zone.clone());
-                SourceState::Open(Lines::new(reader), extractor)
+                SourceState::Open(Lines::new(reader), Box::new(extractor))
             }
             state => state,
         };
