@@ -44,6 +44,8 @@ pub struct Lane {
     idle: u32,
     ends: BinaryHeap<Reverse<End>>,
     waiting: WaitRoom<Seen>,
+    /// With how many keys the store is swept next.
+    sweep_from: usize,
 }
 
 type Fields<'f> = SmallVec<[(&'f str, &'f str); 8]>;
@@ -123,6 +125,8 @@ struct End {
 const EVERY: Span = Span::from_millis(250);
 /// How many rounds the engine needs at most to count the denials that it has noted.
 const ROUNDS: u32 = 40;
+/// How many keys a store has at least before it is swept. With fewer, adding swept keys again costs more than is gained.
+const FEWEST_SWEPT: usize = 250_000;
 /// How many requests may be in flight at once; beyond, one ends when it begins.
 const MOST_ENDS: usize = Leases::MOST;
 
@@ -157,6 +161,7 @@ impl Lane {
             idle: 0,
             ends: BinaryHeap::new(),
             waiting: WaitRoom::default(),
+            sweep_from: FEWEST_SWEPT,
         };
         lane.place_fields();
         Ok(lane)
@@ -206,7 +211,8 @@ impl Lane {
         let fields = self.fields_of(found.number(), route, moment);
         let attempt = Attempt { policy, fields: &fields, cost: 1, id: None };
         let wait = if found.lets_wait() { Wait::AsRulesSay } else { Wait::No };
-        let terms = Terms { holds: Holds::ByTaken, wait, ..Terms::default() };
+        let holds = if found.holds() { Holds::ByTaken } else { Holds::ByCaller };
+        let terms = Terms { holds, wait, ..Terms::default() };
         let admit = self.admissions.pin().admit(&attempt, terms, see);
         drop(fields);
         match admit {
@@ -340,6 +346,7 @@ impl Lane {
                     block_on(self.admissions.leases.tend());
                 }
                 self.place_listed_fields();
+                self.sweep_idle();
                 self.idle = self.idle.saturating_add(1);
                 tend_at = tend_at + self.until_next(tend_at, to);
             }
@@ -352,6 +359,15 @@ impl Lane {
         let gap = to.since(now).as_micros() / EVERY.as_micros();
         let quiet = self.idle > ROUNDS && self.ends.is_empty() && self.waiting.is_empty();
         Span::from_micros(EVERY.as_micros() * if quiet { gap.max(1) } else { 1 })
+    }
+
+    /// Removes idle keys before the store is full: a small table is faster, and need not evict keys that count. When
+    /// the keys have doubled, another search is worth its cost.
+    fn sweep_idle(&mut self) {
+        if self.store.len() >= self.sweep_from {
+            self.store.sweep();
+            self.sweep_from = FEWEST_SWEPT.max(2 * self.store.len());
+        }
     }
 
     /// A ban may need a field that no rule of the policy uses.
