@@ -53,6 +53,6 @@ pub use lists::{ListFault, LiveLists, Wish};
 pub use live_config::{ChangeFault, LiveConfig, Snapshot};
 pub use log_limiter::PacedLog;
 pub use observer::Observer;
-pub use pacer::{Ask, Pacer, PacerOptions};
+pub use pacer::{Ask, Pacer, PacerOptions, Turns};
 pub use shared_store::{Fallback, Health};
 pub use taken::Taken;

@@ -12,10 +12,12 @@ mod ids;
 mod lane;
 mod notifications;
 mod pace;
+mod pacer_time;
 mod pausing;
 mod queues;
 mod scheduler;
 mod timetable;
+mod turns;
 mod unclaimed;
 mod wait_key;
 mod waiting;
@@ -25,13 +27,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tokio::runtime::Handle;
-use tokio::time::Instant;
-use tollgate_core::{Attempt, Decision, Mistake, Span};
+use tollgate_core::{Attempt, Clock, Decision, Mistake, Span};
 
 pub use answer::{Bound, Paced, Permit, Refusal, Unpaced};
 pub use ask::Ask;
+use pacer_time::PacerTime;
 pub use pausing::{PauseFault, Paused, Scope};
 use scheduler::{Arrived, Scheduler};
+pub use turns::Turns;
 use waiting::Waiting;
 pub(crate) use wakeups::Wakeups;
 
@@ -70,13 +73,21 @@ impl Default for PacerOptions {
 impl Pacer {
     /// A pacer for the decisions of this engine.
     pub fn new(engine: Arc<Engine>, options: PacerOptions) -> Self {
-        Self::over(Scheduler::new(engine, options, None))
+        Self::over(Scheduler::new(engine, options, PacerTime::Runtime, None))
+    }
+
+    /// A pacer on the engine's own clock, which the caller moves. It needs no runtime and never sleeps: the
+    /// caller gives the turns. For an engine whose store answers at once.
+    pub fn on_clock(engine: Arc<Engine>, options: PacerOptions, clock: Arc<dyn Clock>) -> (Self, Turns) {
+        let pacer = Self::over(Scheduler::new(engine, options, PacerTime::moved(clock), None));
+        let turns = Turns::new(&pacer.scheduler);
+        (pacer, turns)
     }
 
     /// As [`Pacer::new`], working in this runtime. For callers in several runtimes, one of which may end
     /// before the others.
     pub fn in_runtime(engine: Arc<Engine>, options: PacerOptions, runtime: Handle) -> Self {
-        Self::over(Scheduler::new(engine, options, Some(runtime)))
+        Self::over(Scheduler::new(engine, options, PacerTime::Runtime, Some(runtime)))
     }
 
     fn over(scheduler: Scheduler) -> Self {
@@ -127,7 +138,7 @@ impl Pacer {
     /// the keys is paused. A caller that decides without the pacer asks this first, so as not to jump the
     /// queue.
     pub fn is_waiting(&self, pinned: &Snapshot, attempt: &Attempt<'_>) -> bool {
-        let now = Instant::now();
+        let now = self.scheduler.time.now();
         if self.scheduler.is_quiet(now) {
             return false;
         }

@@ -1,12 +1,12 @@
-//! The impact curve: how many requests and clients one rule denies if its numbers were others.
+//! The impact curve: how many requests and clients one rule would affect if its numbers were others.
 
 use std::sync::Arc;
 
-use tollgate_core::{Limit, Plan, Policies, StoreError, grammar};
+use tollgate_core::{Limit, Plan, Policies, StoreError, Timestamp, grammar};
 
 use crate::choose::{Choosing, Wishes};
 use crate::lane::{Lane, Moment};
-use crate::tally::{ClientSlots, Tally};
+use crate::tally::{ClientSlots, Tally, Way};
 
 /// The lanes of a curve beside the main one, in one pass.
 pub struct Curve {
@@ -32,7 +32,11 @@ pub struct Point {
     pub limits: String,
     /// Requests that the rule denies.
     pub denied: u64,
-    /// Clients that it denies at least once.
+    /// Requests that it defers.
+    pub deferred: u64,
+    /// Requests that it would deny, but only observes.
+    pub observed: u64,
+    /// Clients that it affects at least once, in one of these ways.
     pub clients: u64,
 }
 
@@ -43,6 +47,13 @@ pub enum NoCurve {
     UnknownRule {
         /// The rule.
         rule: String,
+    },
+    /// No policy that attempts pass has the rule, or the rule is switched off.
+    NotPassed {
+        /// The rule.
+        rule: String,
+        /// The policies that attempts pass.
+        policies: Vec<String>,
     },
     /// A limit of the rule has no multiple.
     NoMultiple {
@@ -67,12 +78,13 @@ impl Curve {
         wishes: &Wishes,
         slots: ClientSlots,
     ) -> Result<Self, NoCurve> {
+        check_passed(policies, rule, choosing)?;
         let mut points = Vec::new();
         for factor in FACTORS {
             let scaled = scale(policies, rule, factor)?;
             let limits = limits_of(&scaled, rule);
             let lane = Lane::new(scaled, max_keys, Arc::clone(choosing), wishes).map_err(NoCurve::Store)?;
-            points.push((factor, limits, lane, Tally::new(slots)));
+            points.push((factor, limits, lane, Tally::new([], slots)));
         }
         Ok(Self { rule: rule.into(), points, main: limits_of(policies, rule) })
     }
@@ -103,6 +115,8 @@ impl Curve {
                     factor: factor.part as f64 / factor.whole as f64,
                     limits,
                     denied: rule.map_or(0, |rule| rule.denied.count),
+                    deferred: rule.map_or(0, |rule| rule.deferred.count),
+                    observed: rule.map_or(0, |rule| rule.observed.count),
                     clients: rule.map_or(0, |rule| rule.clients.count()),
                 }
             })
@@ -110,6 +124,41 @@ impl Curve {
         points.sort_by(|a, b| a.factor.total_cmp(&b.factor));
         points
     }
+
+    /// When one of the lanes last evicted a key that counted something.
+    pub fn last_eviction(&self) -> Option<Timestamp> {
+        self.points.iter().filter_map(|(_, _, lane, _)| lane.last_eviction()).max()
+    }
+}
+
+impl Point {
+    /// Requests that the rule affects, in whichever way.
+    pub fn affected(&self) -> u64 {
+        self.denied + self.deferred + self.observed
+    }
+
+    /// Requests that it affects in one way.
+    pub fn count(&self, way: Way) -> u64 {
+        match way {
+            Way::Denied => self.denied,
+            Way::Deferred => self.deferred,
+            Way::Observed => self.observed,
+        }
+    }
+}
+
+/// Fails unless attempts pass the rule.
+fn check_passed(policies: &Policies, rule: &str, choosing: &Choosing) -> Result<(), NoCurve> {
+    if policies.rule(rule).is_none() {
+        return Err(NoCurve::UnknownRule { rule: rule.to_owned() });
+    }
+    let passed = choosing.policies();
+    let mut rules = passed.iter().filter_map(|name| policies.named(name)).flat_map(|policy| &policy.rules);
+    if rules.any(|known| *known.name == *rule && known.enabled) {
+        return Ok(());
+    }
+    let policies = passed.into_iter().map(ToOwned::to_owned).collect();
+    Err(NoCurve::NotPassed { rule: rule.to_owned(), policies })
 }
 
 impl Factor {
@@ -157,6 +206,11 @@ impl std::fmt::Display for NoCurve {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::UnknownRule { rule } => write!(f, "there is no rule `{rule}`"),
+            Self::NotPassed { rule, policies } => write!(
+                f,
+                "no attempt passes the rule `{rule}`: it is switched off, or not in policy {}",
+                policies.join(", ")
+            ),
             Self::NoMultiple { limit } => write!(f, "`{limit}` has no multiples, so there is no curve of it"),
             Self::Store(error) => error.fmt(f),
         }

@@ -5,10 +5,15 @@ use hashbrown::HashSet;
 /// A count of distinct values, given by their hashes.
 #[derive(Clone, Debug)]
 pub struct Distinct {
+    seen: SeenValues,
+}
+
+#[derive(Clone, Debug)]
+enum SeenValues {
     /// The values themselves, while they are few.
-    few: Option<HashSet<u64>>,
+    Few(HashSet<u64>),
     /// HyperLogLog: for each of the first bits of a hash, the longest run of zeros after them.
-    registers: Box<[u8]>,
+    Many(Box<[u8]>),
 }
 
 /// The most values that are counted exactly.
@@ -17,7 +22,7 @@ const INDEX_BITS: u32 = 16;
 
 impl Default for Distinct {
     fn default() -> Self {
-        Self { few: Some(HashSet::new()), registers: vec![0; 1 << INDEX_BITS].into() }
+        Self { seen: SeenValues::Few(HashSet::new()) }
     }
 }
 
@@ -26,36 +31,51 @@ impl Distinct {
     #[inline]
     pub fn note(&mut self, hash: u64) {
         let hash = mixed(hash);
-        let index = (hash >> (64 - INDEX_BITS)) as usize;
-        let run = ((hash << INDEX_BITS) | 1 << (INDEX_BITS - 1)).leading_zeros() as u8 + 1;
-        if self.registers[index] < run {
-            self.registers[index] = run;
-        }
-        if let Some(few) = &mut self.few {
-            few.insert(hash);
-            if few.len() > FEW {
-                self.few = None;
+        match &mut self.seen {
+            SeenValues::Many(registers) => register(registers, hash),
+            SeenValues::Few(values) => {
+                values.insert(hash);
+                if values.len() > FEW {
+                    self.seen = estimated(values);
+                }
             }
         }
     }
 
     /// Whether the count is exact.
     pub fn is_exact(&self) -> bool {
-        self.few.is_some()
+        matches!(self.seen, SeenValues::Few(_))
     }
 
     /// How many distinct values there are.
     pub fn count(&self) -> u64 {
-        if let Some(few) = &self.few {
-            return few.len() as u64;
-        }
-        let many = self.registers.len() as f64;
-        let sum: f64 = self.registers.iter().map(|run| 0.5_f64.powi(i32::from(*run))).sum();
+        let registers = match &self.seen {
+            SeenValues::Few(values) => return values.len() as u64,
+            SeenValues::Many(registers) => registers,
+        };
+        let many = registers.len() as f64;
+        let sum: f64 = registers.iter().map(|run| 0.5_f64.powi(i32::from(*run))).sum();
         let estimate = 0.7213 / (1.0 + 1.079 / many) * many * many / sum;
-        let zeros = self.registers.iter().filter(|run| **run == 0).count();
+        let zeros = registers.iter().filter(|run| **run == 0).count();
         let linear = many * (many / (zeros.max(1) as f64)).ln();
         // Linear counting is better as long as many registers are empty.
         (if estimate <= 2.5 * many && zeros > 0 { linear } else { estimate }) as u64
+    }
+}
+
+#[cold]
+fn estimated(values: &HashSet<u64>) -> SeenValues {
+    let mut registers = vec![0; 1 << INDEX_BITS];
+    values.iter().for_each(|hash| register(&mut registers, *hash));
+    SeenValues::Many(registers.into())
+}
+
+#[inline]
+fn register(registers: &mut [u8], hash: u64) {
+    let index = (hash >> (64 - INDEX_BITS)) as usize;
+    let run = ((hash << INDEX_BITS) | 1 << (INDEX_BITS - 1)).leading_zeros() as u8 + 1;
+    if registers[index] < run {
+        registers[index] = run;
     }
 }
 

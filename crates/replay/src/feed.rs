@@ -1,19 +1,22 @@
 //! Reads logs side by side, and hands over their lines in order of time.
 //!
 //! The log that is furthest behind is read next. So several logs of the same time are merged, and rotated logs follow
-//! one another, in whatever order they are named.
+//! one another, in whatever order they are named. A file is open only while its lines are read.
 
-use std::io::{self, Read};
+mod extracting;
+mod input;
+mod source;
 
+use std::io;
+
+pub use input::{Input, OpenLog, Pass};
 use tollgate_core::{Span, Timestamp};
 
-use crate::hash;
-use crate::layout::{BadLayout, Layout, Mapping, Wish};
-use crate::lines::{Lines, Piece};
-use crate::log::format::{Format, NoFormat, Taken};
-use crate::log::stamp::Stamps;
-use crate::log::{Splitter, Unreadable};
-use crate::order::{ABSENT, Entry, Head, Order, Shift, Values};
+use crate::layout::{BadLayout, Mapping, Wish};
+use crate::log::Unreadable;
+use crate::log::format::{NoFormat, Taken};
+use crate::order::{Entry, Order, Room, Shift};
+use source::{Source, SourceState};
 
 /// How logs are read.
 #[derive(Clone, Debug)]
@@ -47,8 +50,7 @@ pub enum Refused {
 pub struct Feed {
     sources: Vec<Source>,
     order: Order,
-    refused: Refused,
-    bound: u64,
+    reading: Reading,
     /// What was read so far.
     pub account: Account,
 }
@@ -113,186 +115,96 @@ pub enum FeedError {
         /// Why.
         error: BadLayout,
     },
+    /// Too many logs have lines of the same time. The operator's fault.
+    TooMany {
+        /// How many may be open at once.
+        most: usize,
+    },
 }
 
-struct Source {
-    name: String,
-    lines: Lines<Box<dyn Read>>,
-    parsed: Extractor,
-    /// How far it was read, in microseconds.
-    reached: u64,
-    /// A time beyond the bound after `reached`, which one more line has to confirm.
-    leap: Option<u64>,
-    line: u64,
-    ended: bool,
-}
-
-/// Turns lines into heads and values.
-struct Extractor {
-    splitter: Splitter,
-    layout: Layout,
-    stamps: Stamps,
-    values: Values,
-}
-
-/// How many lines may wait for earlier ones: together with their texts some hundred megabytes.
-const MOST_HELD: usize = 1_000_000;
+/// How many lines may wait for earlier ones, and how many bytes they may take.
+const ROOM: Room = Room { lines: 1_000_000, bytes: 256 << 20 };
 /// How many unreadable lines are shown.
 const SHOWN: usize = 5;
+/// How many logs may be open at once. A process may usually open 1,024 files.
+const MOST_OPEN: usize = 500;
 
 impl Feed {
-    /// Opens logs, whose lines become attempts with these fields.
+    /// Recognises the formats of logs, whose lines become attempts with these fields.
     pub fn open(
-        logs: Vec<(String, Box<dyn Read>)>,
+        logs: Vec<(String, impl Into<Input>)>,
         reading: &Reading,
         wishes: &[Wish],
     ) -> Result<Self, FeedError> {
         let mut account = Account::default();
         let mut sources = Vec::new();
-        for (log, reader) in logs {
-            let mut lines = Lines::new(reader);
-            let fail = |error| FeedError::Io { log: log.clone(), error };
-            let sample = lines.sample().map_err(fail)?;
-            if sample.is_empty() {
-                continue;
-            }
-            let format = match &reading.format {
-                Some(name) => Format::named(name, sample),
-                None => Format::detect(sample),
+        let mut shift = Shift::None;
+        for (log, input) in logs {
+            let source = Source::new(log, input.into(), reading, wishes, &mut account)?;
+            let Some(source) = source else { continue };
+            let (format, layout) = match &source.state {
+                SourceState::Closed(_, found) => (found.format.name(), &found.layout),
+                SourceState::Open(_, extractor) => (extractor.format, &extractor.layout),
+                SourceState::Ended(_) => continue,
             };
-            let format = format.map_err(|error| FeedError::Format { log: log.clone(), error })?;
-            let layout = Layout::new(&format, &reading.mappings, wishes, reading.taken)
-                .map_err(|error| FeedError::Layout { log: log.clone(), error })?;
-            if !account.formats.contains(&format.name()) {
-                account.formats.push(format.name());
+            if !account.formats.contains(&format) {
+                account.formats.push(format);
             }
             account.durations |= layout.has_durations();
-            let splitter = Splitter::new(&format, &layout.columns);
-            let stamps = Stamps::new(reading.now, reading.zone.clone());
-            let parsed = Extractor { splitter, layout, stamps, values: Values::default() };
-            let (reached, leap, line, ended) = (0, None, 0, false);
-            sources.push(Source { name: log, lines, parsed, reached, leap, line, ended });
+            if layout.taken == Taken::AtEnd && layout.has_durations() {
+                shift = Shift::ByDuration;
+            }
+            sources.push(source);
         }
-        let shifts = |source: &Source| {
-            source.parsed.layout.taken == Taken::AtEnd && source.parsed.layout.has_durations()
-        };
-        let shift = if sources.iter().any(shifts) { Shift::ByDuration } else { Shift::None };
-        let order = Order::new(reading.reorder, MOST_HELD, shift);
-        let (refused, bound) = (reading.refused, reading.reorder.as_micros());
-        Ok(Self { sources, order, refused, bound, account })
+        let order = Order::new(reading.reorder, ROOM, shift);
+        Ok(Self { sources, order, reading: reading.clone(), account })
     }
 
     /// Reads everything, and hands over each line.
     pub fn run(&mut self, each: &mut dyn FnMut(&Entry<'_>)) -> Result<(), FeedError> {
         while self.step(each)? {}
-        Ok(())
+        self.check_columns()
     }
 
     /// Reads some lines. Returns whether there may be more.
     fn step(&mut self, each: &mut dyn FnMut(&Entry<'_>)) -> Result<bool, FeedError> {
-        let open = self.sources.iter_mut().filter(|source| !source.ended);
-        let Some(source) = open.min_by_key(|source| source.reached) else {
+        let open = self.sources.iter().filter(|source| source.is_open()).count();
+        let unread = self.sources.iter_mut().filter(|source| !source.is_ended());
+        let Some(source) = unread.min_by_key(|source| source.reached) else {
             self.order.finish(each);
             self.account.late = self.order.late;
             return Ok(false);
         };
-        source.read_block(&mut self.order, &mut self.account, self.refused, self.bound)?;
-        let open = self.sources.iter().filter(|source| !source.ended);
-        if let Some(reached) = open.map(|source| source.reached).min() {
+        if !source.is_open() {
+            if open >= MOST_OPEN {
+                return Err(FeedError::TooMany { most: MOST_OPEN });
+            }
+            source.open(&self.reading)?;
+        }
+        let Reading { refused, reorder, .. } = self.reading;
+        source.read_block(&mut self.order, &mut self.account, refused, reorder.as_micros())?;
+        let unread = self.sources.iter().filter(|source| !source.is_ended());
+        if let Some(reached) = unread.map(|source| source.reached).min() {
             self.order.release(reached, each);
         }
         Ok(true)
     }
-}
 
-impl Source {
-    fn read_block(
-        &mut self,
-        order: &mut Order,
-        account: &mut Account,
-        refused: Refused,
-        bound: u64,
-    ) -> Result<(), FeedError> {
-        let Self { name, lines, parsed, reached, leap, line, .. } = self;
-        let more = lines.next_block(&mut |piece| {
-            *line += 1;
-            account.lines += 1;
-            let (read, text) = match piece {
-                Piece::Line(text) => (parsed.read(text), text),
-                Piece::TooLong(text) => (Err(Unreadable::TooLong), text),
-            };
-            match read {
-                Ok(Some(head)) => {
-                    advance(reached, leap, head.at, bound);
-                    account.whole_seconds |= head.whole;
-                    if refused == Refused::Skipped && matches!(head.status, 429 | 503) {
-                        account.skipped += 1;
-                        return;
-                    }
-                    // In an order by ends, a time at the start becomes one at the end.
-                    let ahead = order.shifts() && parsed.layout.taken == Taken::AtStart;
-                    let at = if ahead { head.at + head.duration } else { head.at };
-                    order.push(Head { at, ..head }, &parsed.values);
-                }
-                Ok(None) => account.other += 1,
-                Err(reason) => account.note(name, *line, reason, text),
-            }
-        });
-        let more = more.map_err(|error| FeedError::Io { log: name.clone(), error })?;
-        self.ended = !more;
-        Ok(())
-    }
-}
-
-/// Notes how far a log was read. A single time far ahead of all others is an error of that line, and must not make the
-/// lines after it late.
-#[inline]
-fn advance(reached: &mut u64, leap: &mut Option<u64>, at: u64, bound: u64) {
-    if at <= *reached {
-        *leap = None;
-    } else if at - *reached <= bound {
-        *reached = at;
-        *leap = None;
-    } else if let Some(other) = leap.take() {
-        *reached = other.min(at);
-        *leap = (other.max(at) - *reached > bound).then_some(other.max(at));
-    } else {
-        *leap = Some(at);
-    }
-}
-
-impl Extractor {
-    /// Reads a line; its values are in `self.values` then.
-    #[inline]
-    fn read(&mut self, line: &[u8]) -> Result<Option<Head>, Unreadable> {
-        let Self { splitter, layout, stamps, values } = self;
-        let Some(columns) = splitter.split(line)? else { return Ok(None) };
-        let stamp = columns.value(layout.time).and_then(|text| stamps.read(text)).ok_or(Unreadable::Time)?;
-        if stamps.is_future(stamp) {
-            return Err(Unreadable::Future);
+    /// Fails if `--map` names a column of JSON that no line of any log had.
+    fn check_columns(&self) -> Result<(), FeedError> {
+        let missing = |source: &Source| match &source.state {
+            SourceState::Ended(missing) => missing.clone(),
+            SourceState::Closed(..) | SourceState::Open(..) => Vec::new(),
+        };
+        let Some(first) = self.sources.first() else { return Ok(()) };
+        let same = |a: &BadLayout, b: &BadLayout| a.column().is_some() && a.column() == b.column();
+        let everywhere = |error: &BadLayout| {
+            self.sources.iter().all(|source| missing(source).iter().any(|other| same(error, other)))
+        };
+        match missing(first).into_iter().find(everywhere) {
+            Some(error) => Err(FeedError::Layout { log: first.name.clone(), error }),
+            None => Ok(()),
         }
-        values.text.clear();
-        values.lengths.clear();
-        for slot in &layout.slots {
-            let from = values.text.len();
-            let present = slot.write(columns, &mut values.text)?;
-            let length = u16::try_from(values.text.len() - from).expect("fields are bounded");
-            values.lengths.push(if present { length } else { ABSENT });
-        }
-        let status = layout.status.and_then(|place| columns.value(place)).map_or(0, status);
-        let agent = layout.agent.and_then(|place| columns.value(place)).map_or(0, hash);
-        let duration = layout.duration_of(columns).as_micros();
-        Ok(Some(Head { at: stamp.micros, whole: stamp.whole, duration, status, agent }))
-    }
-}
-
-#[inline]
-fn status(text: &[u8]) -> u16 {
-    match text {
-        [a @ b'1'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9'] => {
-            u16::from(a - b'0') * 100 + u16::from(b - b'0') * 10 + u16::from(c - b'0')
-        }
-        _ => 0,
     }
 }
 
@@ -311,8 +223,11 @@ impl std::fmt::Display for FeedError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Io { log, error } => write!(f, "{log}: cannot be read: {error}"),
-            Self::Format { log, error } => write!(f, "{log}: the format is not known: {error}"),
+            Self::Format { log, error } => write!(f, "{log}: {error}"),
             Self::Layout { log, error } => write!(f, "{log}: {error}"),
+            Self::TooMany { most } => {
+                write!(f, "more than {most} logs have lines of the same time: replay fewer of them at once")
+            }
         }
     }
 }

@@ -1,9 +1,11 @@
 //! One configuration under replay: a real engine, a store in memory, and a clock that jumps from attempt to attempt.
 //!
 //! Before each attempt everything that is due by then is done at its own time: requests end and release what they
-//! hold, attempts that wait are decided again, and the engine's periodic work runs, four times a second as in a server.
+//! hold, attempts that wait get their turns, and the engine's periodic work runs, four times a second as in a server.
 //! Nothing sleeps.
 
+mod records;
+mod seeing;
 mod turns;
 
 use std::cmp::{Ordering, Reverse};
@@ -12,22 +14,26 @@ use std::sync::Arc;
 
 use futures_lite::future::block_on;
 use smallvec::SmallVec;
-use tollgate_core::{
-    Attempt, Clock, Decision, Policies, Records, Span, Store, StoreError, Timestamp, Verdict,
+use tollgate_core::{Attempt, Clock, Policies, Records, Span, Store, StoreError, Timestamp, Verdict};
+use tollgate_engine::admit::{Admitted, Holds, Wait};
+use tollgate_engine::{
+    Admission, Admissions, Admit, Engine, Leases, Pacer, PacerOptions, Parts, Taken, Terms, Turns,
 };
-use tollgate_engine::admit::Holds;
-use tollgate_engine::{Admission, Admissions, Admit, Engine, Leases, Parts, Taken, Terms};
 use tollgate_store::{ManualClock, MemoryStore};
 use tollgate_web::Statuses;
 
 use crate::choose::{Choice, Choosing, SlotValues, Wishes};
 use crate::order::Entry;
 use crate::waiting::WaitRoom;
+use records::ReplayRecords;
+use seeing::{BLOCKLIST, Seen, see};
 
 /// One configuration under replay.
 pub struct Lane {
     clock: Arc<ManualClock>,
+    store: Arc<MemoryStore>,
     admissions: Admissions,
+    turns: Turns,
     policies: Policies,
     choosing: Arc<Choosing>,
     /// For each policy, its fields and their slots.
@@ -37,7 +43,9 @@ pub struct Lane {
     /// How often the periodic work has found nothing to do.
     idle: u32,
     ends: BinaryHeap<Reverse<End>>,
-    waiting: WaitRoom,
+    waiting: WaitRoom<Seen>,
+    /// With how many keys the store is swept next.
+    sweep_from: usize,
 }
 
 type Fields<'f> = SmallVec<[(&'f str, &'f str); 8]>;
@@ -48,6 +56,13 @@ type FieldSlots = Vec<(Arc<str>, Slotted)>;
 enum Slotted {
     Slot(usize),
     Route,
+}
+
+/// The policy that an attempt passes, and the route that chose it.
+#[derive(Clone, Copy, Debug)]
+struct Arrival<'a> {
+    policy: &'a str,
+    route: Option<&'a str>,
 }
 
 /// One attempt, as all lanes see it.
@@ -106,20 +121,14 @@ struct End {
     taken: Taken,
 }
 
-/// What `admit` sees of a decision.
-struct Seen {
-    verdict: Verdict,
-    named: Option<Box<Named>>,
-    observed: Option<Vec<Named>>,
-}
-
 /// How often a server does its periodic work.
 const EVERY: Span = Span::from_millis(250);
 /// How many rounds the engine needs at most to count the denials that it has noted.
 const ROUNDS: u32 = 40;
+/// How many keys a store has at least before it is swept. With fewer, adding swept keys again costs more than is gained.
+const FEWEST_SWEPT: usize = 250_000;
 /// How many requests may be in flight at once; beyond, one ends when it begins.
 const MOST_ENDS: usize = Leases::MOST;
-const BLOCKLIST: &str = "blocklist";
 
 impl Lane {
     /// Replays these policies, with room for `max_keys` keys.
@@ -131,15 +140,19 @@ impl Lane {
     ) -> Result<Self, StoreError> {
         let clock = Arc::new(ManualClock::default());
         let store = Arc::new(MemoryStore::new(Arc::clone(&clock) as Arc<dyn Clock>, max_keys));
-        let records = Arc::clone(&store) as Arc<dyn Records>;
-        let parts = Parts { store: store as Arc<dyn Store>, records, fallback: None };
+        let records = Arc::new(ReplayRecords(Arc::clone(&store))) as Arc<dyn Records>;
+        let parts = Parts { store: Arc::clone(&store) as Arc<dyn Store>, records, fallback: None };
         let engine = Arc::new(block_on(Engine::start(policies.clone(), parts))?);
         let leases = Arc::new(Leases::new(Arc::clone(&engine), Arc::clone(&clock) as Arc<dyn Clock>));
-        let admissions = Admissions { engine, pacer: None, leases };
+        let (pacer, turns) =
+            Pacer::on_clock(Arc::clone(&engine), PacerOptions::default(), Arc::clone(&clock) as _);
+        let admissions = Admissions { engine, pacer: Some(pacer), leases };
         let slots = wishes.list.iter().map(|wish| Arc::clone(&wish.field)).collect();
         let mut lane = Self {
             clock,
+            store,
             admissions,
+            turns,
             policies,
             choosing,
             fields: Vec::new(),
@@ -148,6 +161,7 @@ impl Lane {
             idle: 0,
             ends: BinaryHeap::new(),
             waiting: WaitRoom::default(),
+            sweep_from: FEWEST_SWEPT,
         };
         lane.place_fields();
         Ok(lane)
@@ -181,22 +195,54 @@ impl Lane {
         self.advance(moment.entry.at, hear);
         let choosing = Arc::clone(&self.choosing);
         match choosing.choose(moment.values) {
-            Choice::Policy(policy, route) => self.arrive(policy, route, moment, hear),
+            Choice::Policy(policy, route) => self.arrive(Arrival { policy, route }, moment, hear),
             Choice::Unlimited => hear(Report::Fate(moment, &self.pass_unlimited(moment))),
             Choice::Unrouted => hear(Report::Fate(moment, &Fate::Unrouted)),
         }
     }
 
-    fn arrive(&mut self, policy: &str, route: Option<&str>, moment: &Moment<'_>, hear: Hear<'_>) {
+    #[inline]
+    fn arrive(&mut self, arrival: Arrival<'_>, moment: &Moment<'_>, hear: Hear<'_>) {
+        let Arrival { policy, route } = arrival;
         let Some(found) = self.policies.named(policy) else {
             let fate = Fate::Invalid(format!("there is no policy `{policy}`").into());
             return hear(Report::Fate(moment, &fate));
         };
-        if !found.lets_wait() {
-            let decided = self.decide(policy, route, moment, hear);
-            return hear(Report::Fate(moment, &self.settle(decided, moment, Span::ZERO)));
+        let fields = self.fields_of(found.number(), route, moment);
+        let attempt = Attempt { policy, fields: &fields, cost: 1, id: None };
+        let wait = if found.lets_wait() { Wait::AsRulesSay } else { Wait::No };
+        let holds = if found.holds() { Holds::ByTaken } else { Holds::ByCaller };
+        let terms = Terms { holds, wait, ..Terms::default() };
+        let admit = self.admissions.pin().admit(&attempt, terms, see);
+        drop(fields);
+        match admit {
+            Admit::Ready(Some(admitted)) => self.conclude(admitted, arrival, moment, hear),
+            later => self.wait(later, arrival, moment, hear),
         }
-        self.arrive_or_wait(policy, route, moment, hear);
+    }
+
+    /// Reports what became of an attempt, now that it is decided.
+    #[inline]
+    fn conclude(
+        &mut self,
+        admitted: Admitted<Seen>,
+        arrival: Arrival<'_>,
+        moment: &Moment<'_>,
+        hear: Hear<'_>,
+    ) {
+        let fate = match admitted {
+            Ok(Admission { waited, seen, taken }) => {
+                if let Some(observed) = &seen.observed {
+                    observed.iter().for_each(|named| hear(Report::Observed(moment, named)));
+                }
+                self.settle(seen, taken, moment, waited)
+            }
+            Err(reason) => match self.given_up(&reason, arrival, moment) {
+                Some(named) => Fate::Denied(Box::new(named)),
+                None => Fate::Invalid(reason.to_string().into()),
+            },
+        };
+        hear(Report::Fate(moment, &fate));
     }
 
     /// The fate of a request without a policy: the blocklist holds for it too.
@@ -213,31 +259,6 @@ impl Lane {
             }
             None => Fate::Unlimited,
         }
-    }
-
-    /// Decides an attempt now.
-    #[inline]
-    fn decide(
-        &mut self,
-        policy: &str,
-        route: Option<&str>,
-        moment: &Moment<'_>,
-        hear: Hear<'_>,
-    ) -> Result<(Seen, Taken), Box<str>> {
-        let number = self.policies.named(policy).expect("the policy was found").number();
-        let fields = self.fields_of(number, route, moment);
-        let pinned = self.admissions.pin();
-        let attempt = Attempt { policy, fields: &fields, cost: 1, id: None };
-        let terms = Terms { holds: Holds::ByTaken, ..Terms::default() };
-        let admitted = match pinned.admit(&attempt, terms, see) {
-            Admit::Ready(Some(admitted)) => admitted,
-            later => block_on(later),
-        };
-        let Admission { seen, taken, .. } = admitted.map_err(|error| error.to_string().into_boxed_str())?;
-        if let Some(observed) = &seen.observed {
-            observed.iter().for_each(|named| hear(Report::Observed(moment, named)));
-        }
-        Ok((seen, taken))
     }
 
     /// The fields of an attempt by a policy.
@@ -262,16 +283,7 @@ impl Lane {
 
     /// The fate of a decided attempt. What it took is kept until its request ends.
     #[inline]
-    fn settle(
-        &mut self,
-        decided: Result<(Seen, Taken), Box<str>>,
-        moment: &Moment<'_>,
-        waited: Span,
-    ) -> Fate {
-        let (seen, taken) = match decided {
-            Ok(decided) => decided,
-            Err(reason) => return Fate::Invalid(reason),
-        };
+    fn settle(&mut self, seen: Seen, taken: Taken, moment: &Moment<'_>, waited: Span) -> Fate {
         match (seen.verdict, seen.named) {
             (Verdict::Allow, _) => {
                 self.hold(taken, moment, waited);
@@ -318,7 +330,7 @@ impl Lane {
         let mut tend_at = *self.tend_at.get_or_insert(to);
         loop {
             let end = self.ends.peek().map(|Reverse(end)| end.at);
-            let turn = self.waiting.next();
+            let turn = self.next_turn(self.clock.now());
             let due = [Some(tend_at), end, turn].into_iter().flatten().min().unwrap_or(tend_at);
             if due > to {
                 break;
@@ -327,13 +339,14 @@ impl Lane {
             if end == Some(due) {
                 self.end_one();
             } else if turn == Some(due) {
-                self.give_turn(due, hear);
+                self.give_turns(hear);
             } else {
                 block_on(self.admissions.engine.tend());
                 if !self.ends.is_empty() {
                     block_on(self.admissions.leases.tend());
                 }
                 self.place_listed_fields();
+                self.sweep_idle();
                 self.idle = self.idle.saturating_add(1);
                 tend_at = tend_at + self.until_next(tend_at, to);
             }
@@ -346,6 +359,15 @@ impl Lane {
         let gap = to.since(now).as_micros() / EVERY.as_micros();
         let quiet = self.idle > ROUNDS && self.ends.is_empty() && self.waiting.is_empty();
         Span::from_micros(EVERY.as_micros() * if quiet { gap.max(1) } else { 1 })
+    }
+
+    /// Removes idle keys before the store is full: a small table is faster, and need not evict keys that count. When
+    /// the keys have doubled, another search is worth its cost.
+    fn sweep_idle(&mut self) {
+        if self.store.len() >= self.sweep_from {
+            self.store.sweep();
+            self.sweep_from = FEWEST_SWEPT.max(2 * self.store.len());
+        }
     }
 
     /// A ban may need a field that no rule of the policy uses.
@@ -363,43 +385,15 @@ impl Lane {
 
     /// Decides everything that still waits.
     pub fn finish(&mut self, hear: Hear<'_>) {
-        while let Some(due) = self.waiting.next() {
+        while let Some(due) = self.next_turn(self.clock.now()) {
             self.catch_up(due, hear);
         }
     }
-}
 
-/// What a replay needs of a decision.
-fn see(engine: &Engine, decision: &Decision<'_>) -> Seen {
-    let verdict = decision.verdict;
-    let named = (!decision.allowed()).then(|| Box::new(named(engine, decision)));
-    let observed = decision.blocked().is_none() && decision.policy().observes();
-    let observed = if observed { observed_by(engine, decision) } else { None };
-    Seen { verdict, named, observed }
-}
-
-#[cold]
-fn named(engine: &Engine, decision: &Decision<'_>) -> Named {
-    if let Some(listing) = decision.blocked() {
-        return Named { rule: BLOCKLIST.into(), key: listing.target.to_string().into() };
+    /// When the store last evicted a key that counted something, because there was no room for another.
+    pub fn last_eviction(&self) -> Option<Timestamp> {
+        self.store.last_eviction()
     }
-    match decision.denied_by() {
-        Some(line) => {
-            let key = engine.observer.shown_key(line.rule, line.key).into();
-            Named { rule: Arc::clone(&line.rule.name), key }
-        }
-        None => Named { rule: BLOCKLIST.into(), key: "".into() },
-    }
-}
-
-fn observed_by(engine: &Engine, decision: &Decision<'_>) -> Option<Vec<Named>> {
-    let exceeded = decision.lines().filter(|line| line.rule.observes() && line.exceeded());
-    let named = exceeded.map(|line| Named {
-        rule: Arc::clone(&line.rule.name),
-        key: engine.observer.shown_key(line.rule, line.key).into(),
-    });
-    let named: Vec<Named> = named.collect();
-    (!named.is_empty()).then_some(named)
 }
 
 impl PartialEq for End {

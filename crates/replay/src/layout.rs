@@ -10,13 +10,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::Method;
+use smallvec::SmallVec;
 use tollgate_core::Span;
 use tollgate_core::key::MOST_FIELD_BYTES;
 use tollgate_core::policy::nearest;
 use tollgate_web::facts::Facts;
 use tollgate_web::{Aliases, Identity, host, path};
 
-use crate::log::format::{DURATIONS, Format, Taken, address_of};
+use crate::log::format::{DURATION_PARTS, DURATIONS, Format, Taken, address_of};
 use crate::log::{Columns, Unreadable};
 
 /// The longest duration that is believed.
@@ -49,10 +50,13 @@ pub struct Layout {
     pub columns: Vec<Box<str>>,
     pub(crate) time: usize,
     pub(crate) taken: Taken,
-    duration: Option<(usize, f64)>,
+    /// The columns that add up to the duration, with the microseconds of their units.
+    duration: SmallVec<[(usize, f64); 1]>,
     pub(crate) status: Option<usize>,
     pub(crate) agent: Option<usize>,
     pub(crate) slots: Vec<Slot>,
+    /// Columns of JSON that `--map` names and the sample lacks, with the error if no later line has them.
+    pub(crate) unsampled: Vec<(usize, BadLayout)>,
 }
 
 /// Where the value of one field is.
@@ -133,6 +137,16 @@ pub enum BadLayout {
     },
 }
 
+impl BadLayout {
+    /// The column that the log does not have.
+    pub(crate) fn column(&self) -> Option<&str> {
+        match self {
+            Self::NoColumn { column, .. } => Some(column),
+            Self::Missing { .. } | Self::NoTime { .. } | Self::BadUnit { .. } => None,
+        }
+    }
+}
+
 impl Mapping {
     /// Reads `FIELD=COLUMN`.
     pub fn parse(text: &str) -> Result<Self, String> {
@@ -156,7 +170,7 @@ impl Layout {
         taken: Option<Taken>,
     ) -> Result<Self, BadLayout> {
         let known: Vec<&str> = format.columns().collect();
-        let mut search = Search { format, known, mappings, columns: Vec::new() };
+        let mut search = Search { format, known, mappings, columns: Vec::new(), unsampled: Vec::new() };
         // The places of a pattern's columns and of a mail log's are fixed.
         if !matches!(format, Format::Json { .. }) {
             search.columns = search.known.iter().map(|name| (*name).into()).collect();
@@ -167,23 +181,25 @@ impl Layout {
         let agent = search.usual("user_agent")?;
         let slots = wishes.iter().map(|wish| search.slot(wish)).collect::<Result<_, _>>()?;
         let taken = taken.unwrap_or_else(|| Format::taken(&search.columns[time]));
-        let Search { columns, .. } = search;
-        Ok(Self { columns, time, taken, duration, status, agent, slots })
+        let Search { columns, unsampled, .. } = search;
+        Ok(Self { columns, time, taken, duration, status, agent, slots, unsampled })
     }
 
     /// Whether lines have a duration.
     pub fn has_durations(&self) -> bool {
-        self.duration.is_some()
+        !self.duration.is_empty()
     }
 
     /// How long a request took.
     #[inline]
     pub(crate) fn duration_of(&self, columns: Columns<'_>) -> Span {
-        let Some((place, unit)) = self.duration else { return Span::ZERO };
-        let number = columns.value(place).and_then(|value| std::str::from_utf8(value).ok());
-        let number = number.and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0);
-        // A cast of a negative number, of infinity or of no number is within bounds.
-        Span::from_micros((number * unit) as u64).min(LONGEST)
+        let part = |(place, unit): &(usize, f64)| {
+            let number = columns.value(*place).and_then(|value| std::str::from_utf8(value).ok());
+            let number = number.and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0);
+            // A cast of a negative number, of infinity or of no number is within bounds.
+            ((number * unit).round() as u64).min(LONGEST.as_micros())
+        };
+        Span::from_micros(self.duration.iter().map(part).sum()).min(LONGEST)
     }
 }
 
@@ -294,6 +310,7 @@ struct Search<'s> {
     known: Vec<&'s str>,
     mappings: &'s [Mapping],
     columns: Vec<Box<str>>,
+    unsampled: Vec<(usize, BadLayout)>,
 }
 
 impl Search<'_> {
@@ -308,18 +325,24 @@ impl Search<'_> {
         self.mappings.iter().rev().find(|mapping| *mapping.field == *field).map(|mapping| &*mapping.column)
     }
 
-    /// The place of a column that `--map` names.
+    /// The place of a column that `--map` names. Members of JSON may be missing from the sample and come later.
     fn named(&mut self, column: &str) -> Result<usize, BadLayout> {
         let name = column.strip_prefix('$').unwrap_or(column);
         if self.known.contains(&name) {
             return Ok(self.place(name));
         }
-        Err(BadLayout::NoColumn {
+        let missing = BadLayout::NoColumn {
             column: name.to_owned(),
             format: self.format.name(),
             near: nearest(name, self.known.iter().copied()),
             columns: self.names(),
-        })
+        };
+        if !matches!(self.format, Format::Json { .. }) {
+            return Err(missing);
+        }
+        let place = self.place(name);
+        self.unsampled.push((place, missing));
+        Ok(place)
     }
 
     fn names(&self) -> Vec<String> {
@@ -336,13 +359,16 @@ impl Search<'_> {
         Ok(self.place(&known[place]))
     }
 
-    /// The column of the duration, and its unit in microseconds.
-    fn duration(&mut self) -> Result<Option<(usize, f64)>, BadLayout> {
+    /// The columns of the duration, and their units in microseconds.
+    fn duration(&mut self) -> Result<SmallVec<[(usize, f64); 1]>, BadLayout> {
         let Some(mapped) = self.mapped("duration").map(ToOwned::to_owned) else {
+            if DURATION_PARTS.iter().all(|name| self.known.contains(name)) {
+                return Ok(DURATION_PARTS.iter().map(|name| (self.place(name), 1e6)).collect());
+            }
             // Caddy writes seconds.
             let caddy = (self.format.name() == "caddy").then_some(("duration", 1e6));
             let usual = caddy.into_iter().chain(DURATIONS).find(|(name, _)| self.known.contains(name));
-            return Ok(usual.map(|(name, unit)| (self.place(name), unit)));
+            return Ok(usual.map(|(name, unit)| (self.place(name), unit)).into_iter().collect());
         };
         let (column, unit) = mapped.rsplit_once(':').unwrap_or((&mapped, "s"));
         let unit = match unit {
@@ -352,7 +378,7 @@ impl Search<'_> {
             "ns" => 1e-3,
             unit => return Err(BadLayout::BadUnit { unit: unit.to_owned() }),
         };
-        Ok(Some((self.named(column)?, unit)))
+        Ok([(self.named(column)?, unit)].into_iter().collect())
     }
 
     /// The place of a field that every format has in its own way, if it has it.

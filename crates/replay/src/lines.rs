@@ -13,10 +13,15 @@ pub struct Lines<R> {
     /// What of the buffer is not handed out yet.
     from: usize,
     to: usize,
+    /// How many lines have ended, empty ones included.
+    number: u64,
     /// Whether the rest of a line that is too long is being skipped.
     skipping: bool,
     ended: bool,
 }
+
+/// Takes the lines of a block, each with its number in the log. Empty lines have numbers, but are not handed out.
+pub type TakeLine<'t> = &'t mut dyn FnMut(u64, Piece<'_>);
 
 /// What a block of a log contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,41 +38,43 @@ const BLOCK: usize = 256 << 10;
 impl<R: Read> Lines<R> {
     /// The lines of what a reader yields.
     pub fn new(reader: R) -> Self {
-        Self { reader, buffer: vec![0; BLOCK], from: 0, to: 0, skipping: false, ended: false }
+        Self { reader, buffer: vec![0; BLOCK], from: 0, to: 0, number: 0, skipping: false, ended: false }
     }
 
-    /// The first bytes, to recognise the format by. They are handed out as lines later.
+    /// The next bytes, to recognise the format by. They are handed out as lines later.
     pub fn sample(&mut self) -> io::Result<&[u8]> {
-        while self.to < BLOCK && !self.ended {
+        while self.to - self.from < BLOCK && !self.ended {
             self.fill()?;
         }
-        let whole = memchr::memrchr(b'\n', &self.buffer[..self.to]).filter(|_| !self.ended);
-        Ok(&self.buffer[..whole.unwrap_or(self.to)])
+        let sample = &self.buffer[self.from..self.to];
+        let whole = memchr::memrchr(b'\n', sample).filter(|_| !self.ended);
+        Ok(&sample[..whole.unwrap_or(sample.len())])
     }
 
     /// Hands out the lines of the next block. Returns whether there may be more.
-    pub fn next_block(&mut self, each: &mut dyn FnMut(Piece<'_>)) -> io::Result<bool> {
+    pub fn next_block(&mut self, each: TakeLine<'_>) -> io::Result<bool> {
         if self.from == self.to && !self.ended {
             self.fill()?;
         }
         while let Some(length) = memchr(b'\n', &self.buffer[self.from..self.to]) {
             let line = &self.buffer[self.from..self.from + length];
             self.from += length + 1;
+            self.number += 1;
             if !std::mem::take(&mut self.skipping) {
-                hand_out(line, each);
+                hand_out(self.number, line, each);
             }
         }
         let rest = self.to - self.from;
         if self.ended {
             if rest > 0 && !self.skipping {
-                hand_out(&self.buffer[self.from..self.to], each);
+                hand_out(self.number + 1, &self.buffer[self.from..self.to], each);
             }
             self.from = self.to;
             return Ok(false);
         }
         if rest > MOST_LINE {
             if !std::mem::replace(&mut self.skipping, true) {
-                each(Piece::TooLong(&self.buffer[self.from..self.from + 200]));
+                each(self.number + 1, Piece::TooLong(&self.buffer[self.from..self.from + 200]));
             }
             self.from = self.to;
         }
@@ -94,12 +101,13 @@ impl<R: Read> Lines<R> {
     }
 }
 
-fn hand_out(line: &[u8], each: &mut dyn FnMut(Piece<'_>)) {
+#[inline]
+fn hand_out(number: u64, line: &[u8], each: TakeLine<'_>) {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     if line.len() > MOST_LINE {
-        each(Piece::TooLong(&line[..200]));
+        each(number, Piece::TooLong(&line[..200]));
     } else if !line.is_empty() {
-        each(Piece::Line(line));
+        each(number, Piece::Line(line));
     }
 }
 
@@ -122,7 +130,7 @@ mod tests {
     fn all(reader: impl Read) -> Vec<Vec<u8>> {
         let mut lines = Lines::new(reader);
         let mut seen = Vec::new();
-        let mut note = |piece: Piece<'_>| {
+        let mut note = |_: u64, piece: Piece<'_>| {
             seen.push(match piece {
                 Piece::Line(line) => line.to_vec(),
                 Piece::TooLong(_) => b"too long".to_vec(),
@@ -147,11 +155,20 @@ mod tests {
         text.extend_from_slice(b"\nlast\n");
         let mut lines = Lines::new(&text[..]);
         let mut seen = Vec::new();
-        let mut note = |piece: Piece<'_>| seen.push(format!("{piece:?}").len());
+        let mut note =
+            |number: u64, piece: Piece<'_>| seen.push((number, matches!(piece, Piece::TooLong(_))));
         while lines.next_block(&mut note).expect("reading works") {
             assert!(lines.buffer.len() <= MOST_LINE + 3 * BLOCK, "{}", lines.buffer.len());
         }
-        assert_eq!(seen.len(), 3);
+        assert_eq!(seen, [(1, false), (2, true), (3, false)]);
+    }
+
+    #[test]
+    fn empty_lines_have_numbers() {
+        let mut numbers = Vec::new();
+        let mut lines = Lines::new(&b"\n\none\n\r\ntwo"[..]);
+        while lines.next_block(&mut |number, _| numbers.push(number)).expect("reading works") {}
+        assert_eq!(numbers, [3, 5]);
     }
 
     #[test]
@@ -159,7 +176,7 @@ mod tests {
         let mut lines = Lines::new(&b"one\ntwo\n"[..]);
         assert_eq!(lines.sample().expect("reading works"), b"one\ntwo\n");
         let mut seen = 0;
-        while lines.next_block(&mut |_| seen += 1).expect("reading works") {}
+        while lines.next_block(&mut |_, _| seen += 1).expect("reading works") {}
         assert_eq!(seen, 2);
     }
 }

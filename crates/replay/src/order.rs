@@ -4,7 +4,7 @@
 //! lines of that second whose times are whole seconds are spread over it evenly, in the order in which they were read.
 //! Where a time was taken at the end of a request, its duration is subtracted, and the lines are ordered once more.
 //!
-//! A line that comes later than the bound allows is replayed at the earliest moment that is still open. The number of
+//! A line that comes later than the bound allows is replayed at the earliest moment that is still open. The room for
 //! lines that wait is bounded too; beyond it the earliest second is closed early.
 
 use std::collections::BTreeMap;
@@ -12,6 +12,9 @@ use std::collections::BTreeMap;
 use tollgate_core::{Span, Timestamp};
 
 const SECOND: u64 = 1_000_000;
+/// How many empty buckets are kept for later lines, and how large a kept one may be.
+const MOST_SPARE: usize = 16;
+const MOST_SPARE_BYTES: usize = 4 << 20;
 
 /// Lines that wait for earlier ones.
 pub struct Order {
@@ -21,9 +24,18 @@ pub struct Order {
     begun: Option<Seconds>,
     /// How far lines may be out of order, in seconds.
     bound: u64,
-    most: usize,
+    room: Room,
     /// How many lines came too late.
     pub late: u64,
+}
+
+/// What lines that wait may take together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Room {
+    /// How many lines.
+    pub lines: usize,
+    /// How many bytes in memory.
+    pub bytes: usize,
 }
 
 /// One line, ready to be decided.
@@ -63,13 +75,14 @@ struct Seconds {
     spare: Vec<Bucket>,
     /// Everything before this second is closed.
     closed: u64,
-    held: usize,
+    held: Room,
 }
 
 /// The lines of one second.
 #[derive(Default)]
 struct Bucket {
-    lines: Vec<(Head, u32)>,
+    /// The head of each line, and where its values begin in the text.
+    lines: Vec<(Head, usize)>,
     text: String,
     /// The length of each value of each line; [`ABSENT`] if the line lacks it.
     lengths: Vec<u16>,
@@ -86,12 +99,12 @@ pub(crate) struct Values {
 }
 
 impl Order {
-    /// Orders lines that are out of order by at most this much, with room for `most` of them. `shifted` if the times
-    /// were taken at the end of requests whose durations are known.
-    pub fn new(bound: Span, most: usize, shifted: Shift) -> Self {
+    /// Orders lines that are out of order by at most this much, as far as there is room. `shifted` if the times were
+    /// taken at the end of requests whose durations are known.
+    pub fn new(bound: Span, room: Room, shifted: Shift) -> Self {
         let begun = (shifted == Shift::ByDuration).then(Seconds::default);
         let bound = bound.as_micros().div_ceil(SECOND);
-        Self { logged: Seconds::default(), begun, bound, most, late: 0 }
+        Self { logged: Seconds::default(), begun, bound, room, late: 0 }
     }
 
     /// Adds a line.
@@ -109,35 +122,33 @@ impl Order {
         self.begun.is_some()
     }
 
-    /// How many lines wait.
-    pub fn len(&self) -> usize {
-        self.logged.held + self.begun.as_ref().map_or(0, |begun| begun.held)
+    /// What the lines that wait take.
+    pub fn held(&self) -> Room {
+        let begun = self.begun.as_ref().map_or(Room::default(), |begun| begun.held);
+        let Room { lines, bytes } = self.logged.held;
+        Room { lines: lines + begun.lines, bytes: bytes + begun.bytes }
     }
 
-    /// Whether no line waits.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
+    fn is_too_full(&self) -> bool {
+        let held = self.held();
+        held.lines > self.room.lines || held.bytes > self.room.bytes
     }
 
     /// Hands over every line that no other can precede any more, given that all logs have come to `reached`, in
     /// microseconds.
     pub(crate) fn release(&mut self, reached: u64, each: &mut dyn FnMut(&Entry<'_>)) {
         self.close((reached / SECOND).saturating_sub(self.bound), each);
-        while self.len() > self.most {
+        while self.is_too_full() {
             let Some(first) = self.first() else { return };
             self.close(first + 1, each);
-            if let Some(begun) = &mut self.begun {
-                begun.close(first + 1, &mut |bucket| bucket.hand_over(each));
-            }
+            self.close_begun(first + 1, each);
         }
     }
 
     /// Hands over all lines.
     pub(crate) fn finish(&mut self, each: &mut dyn FnMut(&Entry<'_>)) {
         self.close(u64::MAX, each);
-        if let Some(begun) = &mut self.begun {
-            begun.close(u64::MAX, &mut |bucket| bucket.hand_over(each));
-        }
+        self.close_begun(u64::MAX, each);
     }
 
     fn first(&self) -> Option<u64> {
@@ -146,7 +157,8 @@ impl Order {
     }
 
     fn close(&mut self, until: u64, each: &mut dyn FnMut(&Entry<'_>)) {
-        let Self { logged, begun, bound, late, .. } = self;
+        let bound = self.bound;
+        let Self { logged, begun, late, .. } = self;
         let Some(begun) = begun else {
             return logged.close(until, &mut |bucket| {
                 bucket.spread();
@@ -164,10 +176,17 @@ impl Order {
                 begun.push(shifted, text, lengths);
             }
         });
-        begun.close(until.saturating_sub(*bound), &mut |bucket| {
-            bucket.sort();
-            bucket.hand_over(each);
-        });
+        self.close_begun(until.saturating_sub(bound), each);
+    }
+
+    /// Hands over the lines that begin before `until`, in the order of their beginnings.
+    fn close_begun(&mut self, until: u64, each: &mut dyn FnMut(&Entry<'_>)) {
+        if let Some(begun) = &mut self.begun {
+            begun.close(until, &mut |bucket| {
+                bucket.sort();
+                bucket.hand_over(each);
+            });
+        }
     }
 }
 
@@ -188,11 +207,11 @@ impl Seconds {
             self.turn_to(second);
         }
         let (_, bucket) = self.current.as_mut().expect("a bucket was chosen");
-        let from = u32::try_from(bucket.text.len()).expect("the lines of one second are below 4 GiB");
-        bucket.lines.push((head, from));
+        bucket.lines.push((head, bucket.text.len()));
         bucket.text.push_str(text);
         bucket.lengths.extend_from_slice(lengths);
-        self.held += 1;
+        self.held.lines += 1;
+        self.held.bytes += size_of::<(Head, usize)>() + text.len() + size_of_val(lengths);
     }
 
     fn turn_to(&mut self, second: u64) {
@@ -221,10 +240,11 @@ impl Seconds {
                 break;
             }
             let mut bucket = entry.remove();
-            self.held -= bucket.lines.len();
+            self.held.lines -= bucket.lines.len();
+            self.held.bytes -= bucket.bytes();
             each(&mut bucket);
             bucket.clear();
-            if self.spare.len() < 16 {
+            if self.spare.len() < MOST_SPARE && bucket.text.capacity() <= MOST_SPARE_BYTES {
                 self.spare.push(bucket);
             }
         }
@@ -257,7 +277,7 @@ impl Bucket {
     fn values(&self, index: usize) -> (&str, &[u16]) {
         let width = self.lengths.len() / self.lines.len().max(1);
         let lengths = &self.lengths[index * width..][..width];
-        let from = self.lines[index].1 as usize;
+        let from = self.lines[index].1;
         let length: usize = lengths.iter().filter(|length| **length != ABSENT).map(|l| usize::from(*l)).sum();
         (&self.text[from..from + length], lengths)
     }
@@ -270,10 +290,15 @@ impl Bucket {
                 duration: Span::from_micros(head.duration),
                 status: head.status,
                 agent: head.agent,
-                text: &self.text[*from as usize..],
+                text: &self.text[*from..],
                 lengths: &self.lengths[index * width..][..width],
             });
         }
+    }
+
+    /// What its lines take in memory.
+    fn bytes(&self) -> usize {
+        size_of_val(&*self.lines) + self.text.len() + size_of_val(&*self.lengths)
     }
 
     fn clear(&mut self) {
@@ -307,6 +332,8 @@ impl<'b> Entry<'b> {
 mod tests {
     use super::*;
 
+    const WIDE: Room = Room { lines: 1_000, bytes: 1 << 20 };
+
     fn line(at: u64, whole: bool, duration: u64, name: &str) -> (Head, Values) {
         let lengths = vec![u16::try_from(name.len()).expect("a short name")];
         let values = Values { text: name.to_owned(), lengths };
@@ -335,7 +362,7 @@ mod tests {
 
     #[test]
     fn whole_seconds_are_spread_evenly_over_their_second() {
-        let mut order = Order::new(Span::from_secs(5), 1_000, Shift::None);
+        let mut order = Order::new(Span::from_secs(5), WIDE, Shift::None);
         let lines: Vec<_> = ["a", "b", "c", "d"].iter().map(|name| line(7_000_000, true, 0, name)).collect();
         let seen = ordered(&mut order, &lines);
         assert_eq!(pairs(&seen), [(7_000_000, "a"), (7_250_000, "b"), (7_500_000, "c"), (7_750_000, "d")]);
@@ -343,7 +370,7 @@ mod tests {
 
     #[test]
     fn lines_out_of_order_within_the_bound_are_put_in_order() {
-        let mut order = Order::new(Span::from_secs(5), 1_000, Shift::None);
+        let mut order = Order::new(Span::from_secs(5), WIDE, Shift::None);
         let lines = [(3, "b"), (9, "d"), (1, "a"), (5, "c")];
         let lines = lines.map(|(second, name)| line(second * SECOND, false, 0, name));
         // 9 closes everything before 4, so 1 comes too late and is replayed at 4.
@@ -357,7 +384,7 @@ mod tests {
 
     #[test]
     fn a_time_at_the_end_is_shifted_by_the_duration() {
-        let mut order = Order::new(Span::from_secs(30), 1_000, Shift::ByDuration);
+        let mut order = Order::new(Span::from_secs(30), WIDE, Shift::ByDuration);
         let lines = [line(10_000_000, false, 0, "quick"), line(11_000_000, false, 9_500_000, "slow")];
         let seen = ordered(&mut order, &lines);
         assert_eq!(pairs(&seen), [(1_500_000, "slow"), (10_000_000, "quick")]);
@@ -365,14 +392,42 @@ mod tests {
 
     #[test]
     fn the_lines_that_wait_are_bounded() {
-        let mut order = Order::new(Span::from_secs(1_000), 10, Shift::ByDuration);
+        let mut order = Order::new(Span::from_secs(1_000), Room { lines: 10, ..WIDE }, Shift::ByDuration);
         let mut most = 0;
         for second in 0..500 {
             let (head, values) = line(second * SECOND, true, 500_000, "x");
             order.push(head, &values);
             order.release(second * SECOND, &mut |_| {});
-            most = most.max(order.len());
+            most = most.max(order.held().lines);
         }
         assert!(most <= 11, "{most}");
+    }
+
+    #[test]
+    fn lines_without_room_are_handed_over_in_order_of_their_beginnings() {
+        let mut order = Order::new(Span::from_secs(1_000), Room { lines: 3, ..WIDE }, Shift::ByDuration);
+        // All end in one second, the later the earlier they began.
+        let lines: Vec<_> = (0..8_u64)
+            .map(|number| line(10 * SECOND + number * 1_000, false, number * 50_000, &number.to_string()))
+            .collect();
+        let seen = ordered(&mut order, &lines);
+        assert_eq!(seen.len(), 8);
+        assert!(seen.is_sorted_by_key(|(at, _)| *at), "{seen:?}");
+    }
+
+    #[test]
+    fn the_bytes_of_the_lines_that_wait_are_bounded() {
+        let room = Room { lines: 1_000_000, bytes: 64 << 10 };
+        let mut order = Order::new(Span::from_secs(1_000), room, Shift::None);
+        let (text, mut most, mut seen) = ("x".repeat(1_000), 0, 0);
+        for second in 0..500 {
+            let (head, values) = line(second / 100 * SECOND, true, 0, &text);
+            order.push(head, &values);
+            order.release(second * SECOND, &mut |_| seen += 1);
+            most = most.max(order.held().bytes);
+        }
+        order.finish(&mut |_| seen += 1);
+        assert!(most <= room.bytes + 2_000, "{most}");
+        assert_eq!((seen, order.held()), (500, Room::default()), "no line is lost, and nothing is left");
     }
 }

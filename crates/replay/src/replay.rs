@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 use smallvec::SmallVec;
-use tollgate_core::{Policies, StoreError};
+use tollgate_core::{Policies, StoreError, Timestamp};
 
 use crate::choose::{Choosing, Wishes};
 use crate::curve::{Curve, NoCurve, Point};
@@ -45,6 +45,9 @@ pub struct Outcome {
     pub curve: Option<(Arc<str>, Vec<Point>)>,
     /// The difference from another configuration.
     pub difference: Option<Difference>,
+    /// When a key that counted something was last evicted, because there was no room for another. Denials may be too
+    /// low then.
+    pub last_eviction: Option<Timestamp>,
 }
 
 /// The difference between two configurations on the same attempts.
@@ -76,7 +79,7 @@ const MOST_KEYS: usize = 10_000;
 impl Replay {
     /// Prepares a replay.
     pub fn new(setup: Setup, wishes: &Wishes) -> Result<Self, StoreError> {
-        let tally = Tally::new(client_slots(wishes));
+        let tally = Tally::new(passed_rules(&setup), client_slots(wishes));
         let main = Lane::new(setup.policies, setup.max_keys, setup.choosing, wishes)?;
         Ok(Self { main, tally, curve: None, against: None, number: 0 })
     }
@@ -106,10 +109,17 @@ impl Replay {
     pub fn run(mut self, feed: &mut Feed, each: &mut dyn FnMut(&Report<'_>)) -> Result<Outcome, FeedError> {
         feed.run(&mut |entry| self.attempt(entry, each))?;
         self.finish(each);
+        let last_eviction = self.last_eviction();
         let Self { tally, curve, against, .. } = self;
         let curve = curve.map(|curve| (Arc::clone(&curve.rule), curve.points(&tally)));
         let difference = against.map(|against| against.difference);
-        Ok(Outcome { account: feed.account.clone(), tally, curve, difference })
+        Ok(Outcome { account: feed.account.clone(), tally, curve, difference, last_eviction })
+    }
+
+    fn last_eviction(&self) -> Option<Timestamp> {
+        let curve = self.curve.as_ref().and_then(Curve::last_eviction);
+        let against = self.against.as_ref().and_then(|against| against.lane.last_eviction());
+        self.main.last_eviction().into_iter().chain(curve).chain(against).max()
     }
 
     #[inline]
@@ -220,6 +230,15 @@ fn joined(named: &Named) -> String {
 /// The rule and the key of an entry of a difference.
 pub fn rule_and_key(entry: &TopKey) -> (&str, &str) {
     entry.key.split_once('\n').unwrap_or(("", &entry.key))
+}
+
+/// The rules that attempts pass, each once.
+fn passed_rules(setup: &Setup) -> Vec<&Arc<str>> {
+    let passed = setup.choosing.policies();
+    let policies = passed.iter().filter_map(|name| setup.policies.named(name));
+    let passed: Vec<&Arc<str>> = policies.flat_map(|policy| &policy.rules).map(|rule| &rule.name).collect();
+    let rules = setup.policies.rules().iter().filter(|rule| rule.enabled).map(|rule| &rule.name);
+    rules.filter(|rule| passed.contains(rule)).collect()
 }
 
 /// Where the client and the user of an attempt are. Without an address, the user or the sender stands for the client.

@@ -51,7 +51,7 @@ pub fn html(outcome: &Outcome, titles: &Titles) -> String {
     keys(&outcome.tally, &mut page);
     if let Some((rule, points)) = &outcome.curve {
         let mut body =
-            format!("<p>What rule <code>{}</code> denies if its numbers were others.</p>", Escaped(rule));
+            format!("<p>What rule <code>{}</code> would do if its numbers were others.</p>", Escaped(rule));
         body.push_str(&chart::curve(points));
         section("Impact curve", &body, &mut page);
     }
@@ -71,9 +71,9 @@ fn section(title: &str, body: &str, page: &mut String) {
 /// The four numbers that matter most.
 fn headline(outcome: &Outcome, page: &mut String) {
     let tally = &outcome.tally;
-    let clients = (tally.denied_clients.count(), tally.clients.count());
+    let clients = (tally.clients_of(Way::Denied).count(), tally.clients.count());
     let share = percent(clients.0, clients.1);
-    let first = tally.first_denial().map_or_else(|| "never".to_owned(), time);
+    let first = tally.first_of(Way::Denied).map_or_else(|| "never".to_owned(), time);
     let about = if tally.clients.is_exact() { "" } else { "about " };
     let tiles = [
         ("Attempts", grouped(tally.attempts), format!("of {} lines", grouped(outcome.account.lines))),
@@ -91,25 +91,27 @@ fn headline(outcome: &Outcome, page: &mut String) {
         );
     }
     page.push_str("</div>\n");
-    if tally.delayed + tally.deferred > 0 {
-        let _ = writeln!(
-            page,
-            "<p>{} attempts were allowed after a wait of at most {}, and {} were deferred.</p>",
-            grouped(tally.delayed),
-            tally.longest_wait,
-            grouped(tally.deferred)
-        );
+    if tally.delayed > 0 {
+        let (delayed, longest) = (grouped(tally.delayed), tally.longest_wait);
+        let _ = writeln!(page, "<p>{delayed} attempts were allowed after a wait of at most {longest}.</p>");
+    }
+    for (way, did) in [(Way::Observed, "observing rules would deny"), (Way::Deferred, "rules deferred")] {
+        let (attempts, clients) = (tally.attempts_of(way), tally.clients_of(way).count());
+        if attempts > 0 {
+            let (attempts, clients) = (grouped(attempts), grouped(clients));
+            let _ = writeln!(page, "<p>In addition, {did} {attempts} attempts of {clients} clients.</p>");
+        }
     }
 }
 
 fn rules(tally: &Tally, page: &mut String) {
     let mut body = String::new();
-    if tally.rules.is_empty() {
+    if tally.rules.iter().all(|rule| rule.affected() == 0) {
         body.push_str("<p>No rule would have denied anything.</p>");
         return section("Rules", &body, page);
     }
     body.push_str("<div class=\"wide\"><table><thead><tr><th>rule<th class=n>denied<th class=n>share<th class=n>clients<th class=n>deferred<th class=n>observed<th>first</thead>\n<tbody>");
-    for rule in &tally.rules {
+    for rule in tally.rules.iter().filter(|rule| rule.affected() > 0) {
         let _ = writeln!(
             body,
             "<tr><td><code>{}</code><td class=n>{}<td class=n>{}<td class=n>{}<td class=n>{}<td class=n>{}<td>{}",

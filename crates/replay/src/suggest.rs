@@ -43,6 +43,8 @@ pub struct Suggestion {
     pub one_of: u64,
     /// For each period, what its clients ask for.
     pub periods: Vec<PeriodPeaks>,
+    /// How many of the counted clients ask for more than at least one of the limits.
+    pub affected: u64,
 }
 
 /// What clients ask for in one period at most.
@@ -58,7 +60,7 @@ pub struct PeriodPeaks {
     pub p99: u64,
     /// No client asks for more.
     pub max: u64,
-    /// The number for a limit that affects at most the given share of clients.
+    /// The number for a limit. The limits of all covered periods together affect at most the given share of clients.
     pub limit: u64,
     /// How many clients ask for more than that.
     pub above: u64,
@@ -97,7 +99,7 @@ impl Peaks {
         Self { clients, mask: 0, most: MOST_CLIENTS, requests: 0, without: 0, span, slots }
     }
 
-    /// Reads logs. `share` is the share of clients that a limit may affect, from 0 to 1.
+    /// Reads logs. `share` is the share of clients that the limits may affect together, from 0 to 1.
     pub fn run(mut self, feed: &mut Feed, share: f64) -> Result<Suggestion, FeedError> {
         let mut key = Vec::new();
         feed.run(&mut |entry| {
@@ -115,10 +117,62 @@ impl Peaks {
             self.span = Some(self.span.map_or((entry.at, entry.at), |(first, _)| (first, entry.at)));
             self.note(hash(&key), entry.at);
         })?;
-        let periods = (0..PERIODS.len()).map(|index| self.period(index, share)).collect();
+        let (periods, affected) = self.suggest(share);
         let Self { requests, without, clients, mask, .. } = self;
         let (clients, one_of) = (clients.len() as u64, mask + 1);
-        Ok(Suggestion { account: feed.account.clone(), requests, without, clients, one_of, periods })
+        Ok(Suggestion {
+            account: feed.account.clone(),
+            requests,
+            without,
+            clients,
+            one_of,
+            periods,
+            affected,
+        })
+    }
+
+    /// The lowest limits that together affect at most this share of the clients, and how many they affect. Every
+    /// limit leaves equally many clients above it.
+    fn suggest(&self, share: f64) -> (Vec<PeriodPeaks>, u64) {
+        let sorted: Vec<Vec<u64>> = (0..PERIODS.len()).map(|index| self.sorted_peaks(index)).collect();
+        let most = (self.clients.len() as f64 * share).floor() as usize;
+        let limits = |above: usize| sorted.iter().map(|peaks| round_up(exceeded_by(peaks, above))).collect();
+        // The more clients are above each limit, the more are above any.
+        let (mut least, mut beyond) = (0, most + 1);
+        while beyond - least > 1 {
+            let middle = least.midpoint(beyond);
+            let limits: Vec<u64> = limits(middle);
+            if self.affected_by(&limits) <= most {
+                least = middle;
+            } else {
+                beyond = middle;
+            }
+        }
+        let limits: Vec<u64> = limits(least);
+        let periods = (0..PERIODS.len()).map(|index| self.period(index, &sorted[index], limits[index]));
+        (periods.collect(), self.affected_by(&limits) as u64)
+    }
+
+    /// How many clients ask for more than the limit of at least one covered period.
+    fn affected_by(&self, limits: &[u64]) -> usize {
+        let covered: Vec<usize> = (0..PERIODS.len()).filter(|index| self.covers(*index)).collect();
+        let above = |client: &&Client| {
+            covered.iter().any(|index| u64::from(client.periods[*index].peak) > limits[*index])
+        };
+        self.clients.values().filter(above).count()
+    }
+
+    /// Whether the log is at least as long as a period.
+    fn covers(&self, index: usize) -> bool {
+        let length = self.span.map_or(0, |(first, last)| last.since(first).as_micros());
+        length >= 4 * PERIODS[index].1
+    }
+
+    fn sorted_peaks(&self, index: usize) -> Vec<u64> {
+        let mut peaks: Vec<u64> =
+            self.clients.values().map(|client| u64::from(client.periods[index].peak)).collect();
+        peaks.sort_unstable();
+        peaks
     }
 
     fn note(&mut self, client: u64, at: Timestamp) {
@@ -136,30 +190,28 @@ impl Peaks {
         }
     }
 
-    fn period(&self, index: usize, share: f64) -> PeriodPeaks {
-        let mut peaks: Vec<u64> =
-            self.clients.values().map(|client| u64::from(client.periods[index].peak)).collect();
-        peaks.sort_unstable();
-        let limit = round_up(at_share(&peaks, share));
+    fn period(&self, index: usize, peaks: &[u64], limit: u64) -> PeriodPeaks {
         let above = peaks.len() - peaks.partition_point(|peak| *peak <= limit);
-        let (name, quarter) = PERIODS[index];
-        let length = self.span.map_or(0, |(first, last)| last.since(first).as_micros());
         PeriodPeaks {
-            period: name,
-            p50: at_share(&peaks, 0.5),
-            p95: at_share(&peaks, 0.05),
-            p99: at_share(&peaks, 0.01),
-            max: at_share(&peaks, 0.0),
+            period: PERIODS[index].0,
+            p50: at_share(peaks, 0.5),
+            p95: at_share(peaks, 0.05),
+            p99: at_share(peaks, 0.01),
+            max: at_share(peaks, 0.0),
             limit,
             above: above as u64,
-            covered: length >= 4 * quarter,
+            covered: self.covers(index),
         }
     }
 }
 
 /// The least number that at most this share of the peaks exceeds.
 fn at_share(sorted: &[u64], share: f64) -> u64 {
-    let above = (sorted.len() as f64 * share).floor() as usize;
+    exceeded_by(sorted, (sorted.len() as f64 * share).floor() as usize)
+}
+
+/// The least number that at most so many of the peaks exceed.
+fn exceeded_by(sorted: &[u64], above: usize) -> u64 {
     let place = sorted.len().saturating_sub(1 + above.min(sorted.len().saturating_sub(1)));
     sorted.get(place).copied().unwrap_or(0)
 }
@@ -223,9 +275,32 @@ mod tests {
                 counted.note(hash(&[client as u8]), at(request));
             }
         }
-        let second = counted.period(0, 0.05);
+        let (periods, _) = counted.suggest(0.05);
+        let second = &periods[0];
         assert_eq!((second.p50, second.p95, second.max), (50, 95, 100));
         assert_eq!((second.limit, second.above), (95, 5));
+    }
+
+    #[test]
+    fn limits_together_affect_at_most_the_share_that_was_given() {
+        let mut counted = peaks(1_000);
+        // Five clients are busy in a second, five others in a minute, and ninety are quiet.
+        for client in 0..100_u64 {
+            let (requests, every) = match client {
+                0..5 => (10 + client, 10),
+                5..10 => (30 + client, 1_500),
+                _ => (2, 30_000),
+            };
+            for request in 0..requests {
+                counted.note(hash(&client.to_le_bytes()), at(1_000 + request * every));
+            }
+        }
+        counted.span = Some((at(0), at(90_000)));
+        let (periods, affected) = counted.suggest(0.05);
+        assert!(affected <= 5 && affected > 0, "{affected}: {periods:?}");
+        assert!(periods[0].above > 0 && periods[1].above > 0, "{periods:?}");
+        let (_, none) = counted.suggest(0.0);
+        assert_eq!(none, 0);
     }
 
     #[test]
@@ -238,7 +313,8 @@ mod tests {
         }
         assert!(counted.clients.len() <= 1_000 && counted.clients.len() > 300, "{}", counted.clients.len());
         assert!(counted.mask >= 15);
-        let second = counted.period(0, 0.0);
+        let (periods, _) = counted.suggest(0.0);
+        let second = &periods[0];
         assert_eq!(second.max, 10);
         assert!((4..=6).contains(&second.p50), "{second:?}");
     }

@@ -25,6 +25,8 @@ pub struct Tally {
     pub deferred: u64,
     /// Denied.
     pub denied: u64,
+    /// Attempts that at least one rule would have denied that only observes. They are counted by their fates, too.
+    pub observed: u64,
     /// Requests whose route has no policy.
     pub unlimited: u64,
     /// Requests without a route.
@@ -35,13 +37,15 @@ pub struct Tally {
     pub mistakes: Vec<String>,
     /// All clients.
     pub clients: Distinct,
-    /// The clients that were denied at least once.
-    pub denied_clients: Distinct,
-    /// The rules that denied, delayed, deferred or would have, in the order in which they did first.
+    /// The clients of [`Tally::clients_of`], in the order of [`Way`].
+    affected: [Distinct; 3],
+    /// All rules, in the order of the configuration, and the blocklist if it denied.
     pub rules: Vec<RuleTally>,
     /// Allowed and denied attempts over time.
     pub timeline: Timeline,
     slots: ClientSlots,
+    /// The attempt that was observed last: several rules may observe one attempt.
+    last_observed: Option<u64>,
 }
 
 /// The decisions that name one rule.
@@ -55,7 +59,7 @@ pub struct RuleTally {
     pub deferred: Effect,
     /// Attempts that it would have denied, but only observes.
     pub observed: Effect,
-    /// The clients that it denied.
+    /// The clients that it denied, deferred, or would have denied.
     pub clients: Distinct,
 }
 
@@ -96,8 +100,8 @@ const MOST_KEYS: usize = 10_000;
 const SHOWN: usize = 5;
 
 impl Tally {
-    /// Nothing yet.
-    pub fn new(slots: ClientSlots) -> Self {
+    /// Nothing yet, of these rules.
+    pub fn new<'r>(rules: impl IntoIterator<Item = &'r Arc<str>>, slots: ClientSlots) -> Self {
         Self {
             attempts: 0,
             allowed: 0,
@@ -105,15 +109,17 @@ impl Tally {
             longest_wait: Span::ZERO,
             deferred: 0,
             denied: 0,
+            observed: 0,
             unlimited: 0,
             unrouted: 0,
             invalid: 0,
             mistakes: Vec::new(),
             clients: Distinct::default(),
-            denied_clients: Distinct::default(),
-            rules: Vec::new(),
+            affected: Default::default(),
+            rules: rules.into_iter().map(RuleTally::new).collect(),
             timeline: Timeline::default(),
             slots,
+            last_observed: None,
         }
     }
 
@@ -123,6 +129,8 @@ impl Tally {
         match report {
             Report::Fate(moment, fate) => self.count(moment, fate),
             Report::Observed(moment, named) => {
+                let another = self.last_observed.replace(moment.number) != Some(moment.number);
+                self.observed += u64::from(another);
                 self.note(moment, named, Way::Observed);
             }
         }
@@ -142,44 +150,49 @@ impl Tally {
             }
             Fate::Deferred(named) => {
                 self.deferred += 1;
-                self.note(moment, named, Way::Deferred);
                 self.attempt(moment, false);
+                self.note(moment, named, Way::Deferred);
             }
             Fate::Denied(named) => {
                 self.denied += 1;
-                let client = self.attempt(moment, true);
-                let rule = self.note(moment, named, Way::Denied);
-                if client != 0 {
-                    rule.clients.note(client);
-                    self.denied_clients.note(client);
-                }
+                self.attempt(moment, true);
+                self.note(moment, named, Way::Denied);
             }
         }
     }
 
-    /// Counts an attempt that a policy decided. Returns the hash of its client; 0 if that is unknown.
+    /// Counts an attempt that a policy decided.
     #[inline]
-    fn attempt(&mut self, moment: &Moment<'_>, denied: bool) -> u64 {
+    fn attempt(&mut self, moment: &Moment<'_>, denied: bool) {
         self.attempts += 1;
         self.timeline.count(moment.entry.at, denied);
-        let mut slots = self.slots.client.iter().flatten();
-        let client = slots.find_map(|slot| moment.values[*slot]);
-        let client = client.map_or(0, |client| hash(client.as_bytes()).max(1));
-        if client != 0 {
+        if let Some(client) = self.client_of(moment) {
             self.clients.note(client);
         }
-        client
     }
 
+    /// The hash of the client of an attempt, if it is known.
+    #[inline]
+    fn client_of(&self, moment: &Moment<'_>) -> Option<u64> {
+        let mut slots = self.slots.client.iter().flatten();
+        slots.find_map(|slot| moment.values[*slot]).map(|client| hash(client.as_bytes()))
+    }
+
+    /// Counts what a rule did to an attempt.
     #[cold]
-    fn note(&mut self, moment: &Moment<'_>, named: &Named, way: Way) -> &mut RuleTally {
+    fn note(&mut self, moment: &Moment<'_>, named: &Named, way: Way) {
         let place = self.rules.iter().position(|rule| rule.rule == named.rule).unwrap_or_else(|| {
             self.rules.push(RuleTally::new(&named.rule));
             self.rules.len() - 1
         });
+        let client = self.client_of(moment);
         let user = self.slots.user.and_then(|slot| moment.values[slot]);
         let user = user.map_or(0, |user| hash(user.as_bytes()).max(1));
         let rule = &mut self.rules[place];
+        if let Some(client) = client {
+            rule.clients.note(client);
+            self.affected[way as usize].note(client);
+        }
         let effect = match way {
             Way::Denied => &mut rule.denied,
             Way::Deferred => &mut rule.deferred,
@@ -190,7 +203,6 @@ impl Tally {
         effect.first = Some(effect.first.map_or(at, |first| first.min(at)));
         let (status, agent) = (moment.entry.status, moment.entry.agent);
         effect.keys.note(&named.key, Occurrence { at, status, agent, user });
-        rule
     }
 
     #[cold]
@@ -218,14 +230,28 @@ impl Tally {
         self.rules.iter().find(|rule| *rule.rule == *name)
     }
 
+    /// How many attempts were affected in this way.
+    pub fn attempts_of(&self, way: Way) -> u64 {
+        match way {
+            Way::Denied => self.denied,
+            Way::Deferred => self.deferred,
+            Way::Observed => self.observed,
+        }
+    }
+
+    /// The clients that were affected in this way at least once.
+    pub fn clients_of(&self, way: Way) -> &Distinct {
+        &self.affected[way as usize]
+    }
+
+    /// When an attempt was first affected in this way.
+    pub fn first_of(&self, way: Way) -> Option<Timestamp> {
+        self.rules.iter().filter_map(|rule| rule.effect(way).first).min()
+    }
+
     /// The share of attempts that were denied, from 0 to 1.
     pub fn denied_share(&self) -> f64 {
         if self.attempts == 0 { 0.0 } else { self.denied as f64 / self.attempts as f64 }
-    }
-
-    /// The first denial.
-    pub fn first_denial(&self) -> Option<Timestamp> {
-        self.rules.iter().filter_map(|rule| rule.denied.first).min()
     }
 }
 
@@ -243,6 +269,11 @@ impl RuleTally {
             Way::Deferred => &self.deferred,
             Way::Observed => &self.observed,
         }
+    }
+
+    /// How many attempts it denied, deferred, or would have denied.
+    pub fn affected(&self) -> u64 {
+        self.denied.count + self.deferred.count + self.observed.count
     }
 
     /// When it affected an attempt first.

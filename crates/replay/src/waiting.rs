@@ -1,40 +1,40 @@
-//! Attempts that wait for their turn, as a server's pacer lets them: in order of arrival, for as long as the rule allows.
-//!
-//! A waiting attempt takes nothing. Attempts that meet a key for which others wait queue behind them. When the first
-//! one's time has come, it is decided again.
+//! Attempts that wait in the engine's pacer, each with the line that it came from.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
 
 use hashbrown::HashMap;
 use tollgate_core::{Span, Timestamp};
-use tollgate_engine::PacerOptions;
+use tollgate_engine::Admit;
+use tollgate_engine::admit::Admitted;
 
-use crate::hash;
-use crate::lane::{Moment, Named};
+use crate::lane::Moment;
 use crate::order::Entry;
 
-/// All attempts that wait.
-#[derive(Default)]
-pub(crate) struct WaitRoom {
-    queues: HashMap<u64, Queue>,
-    due: BTreeSet<(Timestamp, u64)>,
-    waiting: usize,
+/// All attempts that wait. The pacer bounds how many there are.
+pub(crate) struct WaitRoom<T> {
+    waiting: HashMap<u64, (Deferred, Admit<T>)>,
+    woken: Arc<Woken>,
 }
 
-/// The attempts that wait for one key.
-pub(crate) struct Queue {
-    /// The key.
-    pub(crate) named: Named,
-    /// How long its rule lets an attempt wait.
-    pub(crate) most: Span,
-    pub(crate) attempts: VecDeque<Deferred>,
+/// The numbers of the attempts whose waits may be over.
+#[derive(Default)]
+struct Woken(Mutex<VecDeque<u64>>);
+
+/// Notes the number of an attempt when the pacer wakes it.
+struct WakeUp {
+    number: u64,
+    woken: Arc<Woken>,
 }
 
 /// An attempt that waits.
 pub(crate) struct Deferred {
     pub(crate) policy: Box<str>,
     pub(crate) route: Option<Box<str>>,
-    pub(crate) at: Timestamp,
+    at: Timestamp,
     number: u64,
     duration: Span,
     status: u16,
@@ -42,74 +42,48 @@ pub(crate) struct Deferred {
     values: Vec<Option<Box<str>>>,
 }
 
-impl Named {
-    /// The id of its queue.
-    pub(crate) fn id(&self) -> u64 {
-        id(&self.rule, &self.key)
+impl<T> Default for WaitRoom<T> {
+    fn default() -> Self {
+        Self { waiting: HashMap::new(), woken: Arc::default() }
     }
 }
 
-/// The id of the queue for a key.
-pub(crate) fn id(rule: &str, key: &str) -> u64 {
-    hash(rule.as_bytes()).rotate_left(1) ^ hash(key.as_bytes())
-}
-
-impl WaitRoom {
+impl<T> WaitRoom<T> {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.waiting == 0
+        self.waiting.is_empty()
     }
 
-    /// When the next turn is due.
-    pub(crate) fn next(&self) -> Option<Timestamp> {
-        self.due.first().map(|(at, _)| *at)
+    /// Adds an attempt. It counts as woken: the pacer learns from the first poll where to report.
+    pub(crate) fn join(&mut self, attempt: Deferred, admit: Admit<T>) {
+        let number = attempt.number;
+        self.waiting.insert(number, (attempt, admit));
+        self.woken.lock().push_back(number);
     }
 
-    /// The first of these keys that attempts wait for.
-    pub(crate) fn queue_of(&self, keys: &[u64]) -> Option<u64> {
-        keys.iter().copied().find(|key| self.queues.contains_key(key))
-    }
-
-    /// Adds an attempt to a queue. Returns it, with the key, if there is no room.
-    pub(crate) fn join(&mut self, queue: u64, attempt: Deferred) -> Option<(Deferred, Named)> {
-        let bounds = PacerOptions::default();
-        let queue = self.queues.get_mut(&queue)?;
-        if queue.attempts.len() >= bounds.most_per_key || self.waiting >= bounds.most_waiting {
-            return Some((attempt, queue.named.clone()));
+    /// Takes out an attempt whose wait is over.
+    pub(crate) fn take_decided(&mut self) -> Option<(Deferred, Admitted<T>)> {
+        loop {
+            let number = self.woken.lock().pop_front()?;
+            let Some((_, admit)) = self.waiting.get_mut(&number) else { continue };
+            let waker = Waker::from(Arc::new(WakeUp { number, woken: Arc::clone(&self.woken) }));
+            if let Poll::Ready(admitted) = Pin::new(admit).poll(&mut Context::from_waker(&waker)) {
+                let (attempt, _) = self.waiting.remove(&number)?;
+                return Some((attempt, admitted));
+            }
         }
-        queue.attempts.push_back(attempt);
-        self.waiting += 1;
-        None
     }
+}
 
-    /// Opens a queue for a key, whose first turn is due at a time.
-    pub(crate) fn open(&mut self, named: &Named, most: Span, due: Timestamp, attempt: Deferred) {
-        let id = named.id();
-        let queue = self.queues.entry(id).or_insert_with(|| {
-            self.due.insert((due, id));
-            Queue { named: named.clone(), most, attempts: VecDeque::new() }
-        });
-        queue.attempts.push_back(attempt);
-        self.waiting += 1;
+impl Woken {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    /// Takes out the queue whose turn is due.
-    pub(crate) fn take(&mut self) -> Option<Queue> {
-        let (_, id) = self.due.pop_first()?;
-        let queue = self.queues.remove(&id)?;
-        self.waiting -= queue.attempts.len();
-        Some(queue)
-    }
-
-    /// Puts a queue back, whose next turn is due at a time.
-    pub(crate) fn put_back(&mut self, queue: Queue, due: Timestamp) {
-        if queue.attempts.is_empty() {
-            return;
-        }
-        self.waiting += queue.attempts.len();
-        let id = queue.named.id();
-        self.due.insert((due, id));
-        self.queues.insert(id, queue);
+impl Wake for WakeUp {
+    fn wake(self: Arc<Self>) {
+        self.woken.lock().push_back(self.number);
     }
 }
 

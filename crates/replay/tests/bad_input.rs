@@ -4,9 +4,12 @@
 
 mod support;
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use support::{MIDNIGHT, combined, policies, reading, replay, rule};
 use tollgate_core::Span;
-use tollgate_replay::feed::Reading;
+use tollgate_replay::feed::{Feed, Input, OpenLog, Reading};
 use tollgate_replay::log::Unreadable;
 
 fn limited() -> tollgate_core::Policies {
@@ -113,4 +116,91 @@ fn a_log_in_no_known_format_is_refused() {
     assert!(error.contains("log0: the format is not known: choose one of combined"), "{error}");
     let (outcome, _) = replay(&limited(), &[b""], &reading()).unwrap();
     assert_eq!((outcome.account.lines, outcome.tally.attempts), (0, 0));
+}
+
+#[test]
+fn a_log_may_begin_with_garbage() {
+    let good: String = (1..4).map(|second| combined(second, "192.0.2.7", "/", 200)).collect();
+    let long_line = [vec![b'x'; 3 << 20], b"\n".to_vec()].concat();
+    let many_lines = format!("no line of a log: {}\n", "y".repeat(150)).into_bytes().repeat(2_500);
+    let json = |ip: &str| format!("{{\"time\":\"2026-11-17T00:00:01Z\",\"ip\":\"{ip}\"}}\n");
+    let named = Reading { format: Some("json".to_owned()), ..reading() };
+    for (garbage, lines) in [(&long_line, 1), (&many_lines, 2_500)] {
+        let log = [&garbage[..], good.as_bytes()].concat();
+        let (outcome, decided) = replay(&limited(), &[&log], &reading()).unwrap();
+        let account = &outcome.account;
+        assert_eq!((account.lines, account.unreadable, decided.len()), (lines + 3, lines, 3));
+        assert_eq!((account.samples[0].line, &*account.formats), (1, &["combined"][..]));
+        let log = [&garbage[..], json("192.0.2.7").as_bytes()].concat();
+        let (outcome, decided) = replay(&limited(), &[&log], &named).unwrap();
+        assert_eq!((outcome.account.unreadable, decided.len()), (lines, 1));
+    }
+    let error = replay(&limited(), &[&many_lines], &named).unwrap_err().to_string();
+    assert_eq!(error, "log0: no line is a JSON object");
+}
+
+#[test]
+fn a_mapped_member_of_json_may_come_late() {
+    let mut log = "{\"time\":\"2026-11-17T00:00:01Z\",\"ip\":\"192.0.2.7\"}\n".repeat(3_000);
+    log += "{\"time\":\"2026-11-17T00:00:02Z\",\"ip\":\"192.0.2.7\",\"who\":\"ada\"}\n";
+    let policies = policies(vec![rule("user", &["user"], &["2/min"])]);
+    let reading = support::mapped(&["user=who"]);
+    let (outcome, decided) = replay(&policies, &[log.as_bytes()], &reading).unwrap();
+    assert_eq!((outcome.account.unreadable, decided.last().unwrap().field("user")), (0, Some("ada")));
+    // A column that no line has is a mistake all the same.
+    let error = replay(&policies, &[log.as_bytes()], &support::mapped(&["user=whom"])).unwrap_err();
+    assert!(error.to_string().contains("this log (json) has no column `whom`"), "{error}");
+}
+
+#[test]
+fn an_unreadable_line_is_named_by_its_number_in_the_file() {
+    let log = format!("\n\n{}\r\n\nnot a line\n", combined(1, "192.0.2.7", "/", 200));
+    let (outcome, _) = replay(&limited(), &[log.as_bytes()], &reading()).unwrap();
+    let samples: Vec<_> = outcome.account.samples.iter().map(|sample| (sample.line, &*sample.text)).collect();
+    assert_eq!((samples, outcome.account.lines), (vec![(6, "not a line")], 2));
+}
+
+#[test]
+fn two_thousand_rotated_logs_are_open_one_after_the_other() {
+    let opened = Rc::new(Cell::new((0_usize, 0_usize)));
+    let logs: Vec<(String, Input)> = (0..2_000_u64)
+        .rev()
+        .map(|number| {
+            let opened = Rc::clone(&opened);
+            let open: OpenLog = Box::new(move |_| {
+                let lines = (0..3).map(|line| combined(number * 40 + line * 13, "192.0.2.7", "/", 200));
+                let (now, most) = opened.get();
+                opened.set((now + 1, most.max(now + 1)));
+                let text = std::io::Cursor::new(lines.collect::<String>().into_bytes());
+                Ok(Box::new(Counted { text, opened: Rc::clone(&opened) }))
+            });
+            (format!("log{number}"), Input::File(open))
+        })
+        .collect();
+    let policies = limited();
+    let wishes = support::wishes(&policies);
+    let mut feed = Feed::open(logs, &reading(), &wishes.list).unwrap();
+    let run = tollgate_replay::replay::Replay::new(support::setup(policies), &wishes).unwrap();
+    let outcome = run.run(&mut feed, &mut |_| {}).unwrap();
+    assert_eq!((outcome.account.lines, outcome.account.late), (6_000, 0));
+    assert!(opened.get().1 < 10, "{} were open at once", opened.get().1);
+}
+
+/// Counts how many of its kind are open, and how many were at most.
+struct Counted {
+    text: std::io::Cursor<Vec<u8>>,
+    opened: Rc<Cell<(usize, usize)>>,
+}
+
+impl std::io::Read for Counted {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        self.text.read(into)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let (now, most) = self.opened.get();
+        self.opened.set((now - 1, most));
+    }
 }

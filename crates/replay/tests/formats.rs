@@ -98,6 +98,29 @@ fn an_application_load_balancer_of_aws() {
     assert_eq!(formats, ["alb"]);
     assert_eq!(values(&decided[0]), [Some("192.0.2.7"), Some("GET"), Some("/cart"), Some("curl/7.46.0")]);
     assert_eq!(decided[0].at.as_micros() % 1_000_000, 364_000);
+
+    // The three parts of the duration add up; a part of -1 did not take place.
+    let (formats, decided) = read(log, &mapped(&["user=http_user_agent", "time=time"]));
+    assert_eq!((formats, decided[0].at.as_micros() % 1_000_000), (vec!["alb"], 186_641 - 171_000));
+    let failed = log.replace("0.086 0.048 0.037", "0.086 -1 -1");
+    let (_, decided) = read(&failed, &mapped(&["user=http_user_agent", "time=time"]));
+    assert_eq!(decided[0].at.as_micros() % 1_000_000, 186_641 - 86_000);
+}
+
+#[test]
+fn a_request_to_a_load_balancer_of_aws_holds_its_place() {
+    let line = |start: &str, parts: &str| {
+        format!(
+            "http 2026-11-17T09:09:00.000000Z app/lb/1 192.0.2.7:2817 10.0.0.1:80 {parts} 200 200 0 57 \"GET http://shop.example:80/ HTTP/1.1\" \"curl\" - - arn \"Root=1\" \"-\" \"-\" 0 2026-11-17T09:08:{start}Z \"forward\"\n"
+        )
+    };
+    let log = line("50.000000", "0.001 2.000 0.001")
+        + &line("51.000000", "0.001 0.100 -1")
+        + &line("53.000000", "0.1 0.1 0.1");
+    let policies = policies(vec![rule("at_once", &["ip"], &["1 at once"])]);
+    let (outcome, decided) = replay(&policies, &[log.as_bytes()], &reading()).unwrap();
+    let denied: Vec<bool> = decided.iter().map(Decided::is_denied).collect();
+    assert_eq!((outcome.account.durations, denied), (true, vec![false, true, false]));
 }
 
 const MAIL: &str = "\

@@ -119,6 +119,12 @@ impl MemoryStore {
         self.shards.iter().map(|shard| shard.lock().len()).sum()
     }
 
+    /// When a key that counted something was last evicted to make room for another. Its counters started anew.
+    pub fn last_eviction(&self) -> Option<Timestamp> {
+        let last = self.shards.iter().map(|shard| shard.lock().evicted()).max();
+        last.filter(|at| *at > Timestamp::ZERO)
+    }
+
     /// Whether there are no keys.
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -206,6 +206,33 @@ fn a_load_shows_its_progress_on_a_terminal() {
 }
 
 #[test]
+fn a_replay_shows_its_progress_on_a_terminal_and_clears_it() {
+    let home = tempfile::tempdir().unwrap();
+    let config = "store: memory\nrules: { client: { by: ip, limits: 2/min } }\npolicies: { api: [client] }\n";
+    std::fs::write(home.path().join("new.yaml"), config).unwrap();
+    let line = |second: u32| {
+        format!(
+            "192.0.2.7 - - [17/Nov/2026:09:{:02}:{:02} +0000] \"GET /a HTTP/1.1\" 200 12 \"-\" \"x\"\n",
+            second / 60,
+            second % 60
+        )
+    };
+    let log: String = (0..200_000).map(|number| line(number / 100)).collect();
+    std::fs::write(home.path().join("access.log"), log).unwrap();
+    let path = |name: &str| home.path().join(name).display().to_string();
+    let server = Responder::always(Reply::Json(200, TOP));
+    let mut terminal = Terminal::open();
+    let (config, log) = (path("new.yaml"), path("access.log"));
+    let mut child = terminal.start(&server, &["replay", "--config", &config, &log], &[]);
+    terminal.wait_for("denied ");
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let (bar, summary) = terminal.seen.split_once("(combined)").unwrap();
+    assert!(bar.contains("%") && bar.contains("/s"), "there is a bar before the summary: {bar:?}");
+    assert!(bar.contains("\x1b[2K") || bar.contains("\r"), "the bar is cleared: {bar:?}");
+    assert!(!summary.contains("B/s"), "the summary stands alone: {summary:?}");
+}
+
+#[test]
 fn the_doctor_colours_what_it_finds() {
     let server = Responder::always(Reply::Json(200, TOP));
     let mut terminal = Terminal::open();

@@ -99,7 +99,135 @@ fn the_json_has_stable_members() {
     assert_eq!(keys, [("203.0.113.9", 58), ("198.51.100.1", 8)]);
     assert_eq!(report["keys"][0]["first"], json!("2026-11-17T09:00:02Z"));
     assert!(report["keys"][1]["agents"].as_u64().unwrap() >= 6, "an office: {}", report["keys"][1]);
-    assert_eq!(report["clients"], json!({ "all": 12, "denied": 2, "exact": true }));
+    assert_eq!(
+        report["clients"],
+        json!({ "all": 12, "denied": 2, "observed": 0, "deferred": 0, "exact": true })
+    );
+    assert_eq!((&report["observed"], &report["last_eviction"]), (&json!(0), &json!(null)));
+}
+
+#[test]
+fn the_json_has_every_rule_and_every_key_unless_top_says_how_many() {
+    let home = home();
+    let config = "store: memory
+rules:
+  client: { by: ip, limits: 1/min }
+  page: { by: path, limits: 1000000/min }
+  elsewhere: { by: path, limits: 1/min }
+policies: { api: [page, client], other: [elsewhere] }
+";
+    std::fs::write(home.path().join("new.yaml"), config).unwrap();
+    let line = |client: u32| {
+        let ip = format!("198.51.100.{client}");
+        format!("{ip} - - [17/Nov/2026:09:00:00 +0000] \"GET /a HTTP/1.1\" 200 12 \"-\" \"x\"\n").repeat(2)
+    };
+    std::fs::write(home.path().join("clients.log"), (0..25).map(line).collect::<String>()).unwrap();
+    let report = replayed(home.path(), &["--policy", "api", "clients.log"]);
+    assert_eq!(report["keys"].as_array().unwrap().len(), 25);
+    let rules: Vec<_> = report["rules"].as_array().unwrap().iter().collect();
+    let rules: Vec<_> = rules.iter().map(|rule| (&rule["rule"], &rule["denied"])).collect();
+    assert_eq!(rules.len(), 2, "{rules:?}");
+    assert!(rules.contains(&(&json!("client"), &json!(25))) && rules.contains(&(&json!("page"), &json!(0))));
+    let report = replayed(home.path(), &["--policy", "api", "--top", "3", "clients.log"]);
+    assert_eq!(report["keys"].as_array().unwrap().len(), 3);
+    let error = refused(
+        home.path(),
+        &["replay", "--config", "new.yaml", "--policy", "api", "--curve", "elsewhere", "clients.log"],
+    );
+    assert!(error.contains("--curve elsewhere: no attempt passes the rule `elsewhere`"), "{error}");
+}
+
+#[test]
+fn a_rule_that_observes_or_defers_has_its_share_of_clients_and_its_curve() {
+    let home = home();
+    for (on_exceed, way, line) in [
+        ("observe", "observed", "observing rules would deny 2 of 12 clients (16.7 %) at least once"),
+        ("defer", "deferred", "deferred 2 of 12 clients (16.7 %) at least once"),
+    ] {
+        let config = CONFIG.replace("2/min", &format!("2/min, on_exceed: {on_exceed}"));
+        std::fs::write(home.path().join("new.yaml"), config).unwrap();
+        let arguments = ["replay", "--config", "new.yaml", "--curve", "client", "access.log"];
+        let output = run(home.path(), &arguments);
+        let printed = text(&output.stdout);
+        assert!(printed.contains(line), "{line:?} is not in\n{printed}{}", text(&output.stderr));
+        assert!(printed.contains(&format!("limits  {way}  clients")), "{printed}");
+        let report = replayed(home.path(), &["--curve", "client", "access.log"]);
+        let points = report["curve"]["points"].as_array().unwrap();
+        let counts: Vec<_> = points.iter().map(|point| (&point[way], &point["clients"])).collect();
+        assert_eq!(
+            counts,
+            [(68, 2), (66, 2), (62, 2), (54, 2)]
+                .map(|(a, b)| (json!(a), json!(b)))
+                .each_ref()
+                .map(|(a, b)| (a, b)),
+            "{on_exceed}"
+        );
+        assert_eq!((&report[way], &report["clients"][way]), (&json!(66), &json!(2)), "{on_exceed}");
+    }
+}
+
+#[test]
+fn evicted_counters_are_told() {
+    let home = home();
+    let config = CONFIG.replace("store: memory", "store: { memory: { max_keys: 1000 } }");
+    std::fs::write(home.path().join("new.yaml"), config).unwrap();
+    let line = |client: u32| {
+        let ip = format!("10.0.{}.{}", client / 250, client % 250);
+        format!(
+            "{ip} - - [17/Nov/2026:09:00:{:02} +0000] \"GET /a HTTP/1.1\" 200 12 \"-\" \"x\"\n",
+            client / 100
+        )
+    };
+    std::fs::write(home.path().join("clients.log"), (0..5_000).map(line).collect::<String>()).unwrap();
+    let report = replayed(home.path(), &["clients.log"]);
+    let at = report["last_eviction"].as_str().unwrap();
+    assert!(at.starts_with("2026-11-17T09:00:"), "{at}");
+    let notes = report["notes"].to_string();
+    assert!(notes.contains("There was room for 1,000 keys only. Counters were evicted"), "{notes}");
+}
+
+#[test]
+fn a_limit_on_denials_needs_attempts() {
+    let home = home();
+    let line = "192.0.2.7 - - [17/Nov/2099:09:00:00 +0000] \"GET /a HTTP/1.1\" 200 12 \"-\" \"x\"\n";
+    std::fs::write(home.path().join("future.log"), line.repeat(3)).unwrap();
+    std::fs::write(home.path().join("empty.log"), "").unwrap();
+    for (log, lines) in [("future.log", 3), ("empty.log", 0)] {
+        let output =
+            run(home.path(), &["replay", "--config", "new.yaml", "--fail-if-denied", "100%", "--json", log]);
+        assert_eq!(output.status.code(), Some(2));
+        let error = text(&output.stderr);
+        let expected =
+            format!("--fail-if-denied: there was no attempt to decide: {lines} lines, {lines} unreadable");
+        assert!(error.contains(&expected), "{error}");
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(report["attempts"], json!(0), "the summary is printed all the same");
+    }
+}
+
+#[test]
+fn two_thousand_rotated_files_need_few_descriptors() {
+    let home = home();
+    let line = |second: u64| {
+        let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
+        format!(
+            "192.0.2.7 - - [17/Nov/2026:{hour:02}:{minute:02}:{second:02} +0000] \"GET /a HTTP/1.1\" 200 12 \"-\" \"x\"\n"
+        )
+    };
+    for number in 0..2_000_u64 {
+        let text: String = (0..3).map(|step| line(number * 30 + step * 10)).collect();
+        std::fs::write(home.path().join(format!("access.log.{}", 2_000 - number)), text).unwrap();
+    }
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg("ulimit -n 64 && exec \"$0\" replay --json --config new.yaml access.log.*");
+    let output =
+        shell.arg(env!("CARGO_BIN_EXE_tollgate")).current_dir(home.path()).env_clear().output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (&report["lines"], &report["late"], &report["unreadable"]),
+        (&json!(6_000), &json!(0), &json!(0))
+    );
 }
 
 #[test]
@@ -301,7 +429,9 @@ fn suggested_limits_affect_no_more_clients_than_was_asked_for() {
     let mut log = String::new();
     for client in 0..200_u32 {
         for request in 0..=client {
-            let at = 60 * u64::from(request % 7) + u64::from(request % 60);
+            // Half of the clients come in bursts of a few seconds, and the other half evenly over seven minutes.
+            let spread = u64::from(request % 7) * 60 + u64::from(request % 60);
+            let at = if client % 2 == 0 { u64::from(request % 5) } else { spread };
             log += &format!(
                 "10.0.{}.{} - - [17/Nov/2026:09:{:02}:{:02} +0000] \"GET / HTTP/1.1\" 200 1 \"-\" \"x\"\n",
                 client / 250,
@@ -319,17 +449,12 @@ fn suggested_limits_affect_no_more_clients_than_was_asked_for() {
     std::fs::write(home.path().join("suggested.yaml"), &printed).unwrap();
     let checked = run(home.path(), &["check-config", "suggested.yaml"]);
     assert_eq!(checked.status.code(), Some(0), "{}", text(&checked.stderr));
-    let limits: Vec<&str> = printed.lines().filter_map(|line| line.trim().strip_prefix("- ")).collect();
-    assert_eq!(limits.len(), 2, "{printed}");
+    let limits = printed.lines().filter(|line| line.trim().starts_with("- ")).count();
+    assert_eq!(limits, 2, "{printed}");
     assert!(printed.contains("The log is shorter than one hour"), "{printed}");
-    for limit in limits {
-        let limit = limit.split("  #").next().unwrap();
-        let config = format!(
-            "store: memory\nrules: {{ client: {{ by: ip, limits: {limit} }} }}\npolicies: {{ api: [client] }}\n"
-        );
-        std::fs::write(home.path().join("new.yaml"), config).unwrap();
-        let report = replayed(home.path(), &["--reorder", "1h", "many.log"]);
-        let denied = report["clients"]["denied"].as_u64().unwrap();
-        assert!(denied <= 10, "{limit} denies {denied} of 200 clients");
-    }
+    // The printed configuration itself, with all its limits in one rule.
+    std::fs::write(home.path().join("new.yaml"), &printed).unwrap();
+    let report = replayed(home.path(), &["--reorder", "1h", "many.log"]);
+    let observed = report["clients"]["observed"].as_u64().unwrap();
+    assert!(observed > 0 && observed <= 10, "{printed}\naffects {observed} of 200 clients");
 }

@@ -58,7 +58,7 @@ impl Driving {
             match rest {
                 Rest::Go => tokio::task::yield_now().await,
                 Rest::Linger => {
-                    let now = Instant::now();
+                    let now = self.scheduler.time.now();
                     // A paused tokio clock advances only while every task sleeps.
                     match before.replace(now) {
                         Some(before) if before == now => sleep(TICK).await,
@@ -73,7 +73,7 @@ impl Driving {
 }
 
 /// Decides the attempts whose turn it is. Returns what to do then; `None` if no attempt waits.
-async fn give_turns(scheduler: &Arc<Scheduler>) -> Option<Rest> {
+pub(super) async fn give_turns(scheduler: &Arc<Scheduler>) -> Option<Rest> {
     for _ in 0..BATCH {
         match scheduler.step() {
             Step::Ask(job) if is_answered_at_once(scheduler, &job) => ask_about(scheduler, &job).await,
@@ -105,7 +105,7 @@ async fn ask_about(scheduler: &Arc<Scheduler>, job: &Job) {
 impl Scheduler {
     fn step(&self) -> Step {
         let mut board = self.board.lock();
-        let now = Instant::now();
+        let now = self.time.now();
         board.asleep = None;
         self.follow(&mut board, now);
         if board.asking < self.most_asking
@@ -171,7 +171,7 @@ impl Scheduler {
 
     fn settle_queues(&self, job: &Job, finding: &Finding<'_>) -> (Settled, Instant) {
         let mut board = self.board.lock();
-        let now = Instant::now();
+        let now = self.time.now();
         let settled = board.queues.settle(job, finding, now);
         board.asking -= 1;
         self.count(&board);

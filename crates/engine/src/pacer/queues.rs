@@ -112,6 +112,11 @@ impl Queues {
         if self.open.is_empty() { self.timetable.rest(now, calm) } else { Some(Rest::Go) }
     }
 
+    /// When the next turn may come; `None` if no time brings it.
+    pub(super) fn due(&self, now: Instant) -> Option<Instant> {
+        if self.open.is_empty() { self.timetable.first() } else { Some(now) }
+    }
+
     /// The next attempt to decide, if a turn has come.
     pub(super) fn next(&mut self, now: Instant) -> Option<Job> {
         self.open_due(now);

@@ -16,6 +16,7 @@ use super::ask::Ask;
 use super::driver::Driving;
 use super::ids::{Blocked, ById, Ids, Route};
 use super::notifications::{self, Caller, CallerResult};
+use super::pacer_time::PacerTime;
 use super::queues::{Bounds, Expiry, Newcomer, Place, Queues, Seat, TurnedAway};
 use super::timetable::Rest;
 use crate::admit::at_first_poll;
@@ -28,6 +29,7 @@ use crate::pauses::Stopped;
 /// The state that all parts of a pacer share.
 pub(super) struct Scheduler {
     pub(super) engine: Arc<Engine>,
+    pub(super) time: PacerTime,
     pub(super) ids: Ids,
     pub(super) board: Mutex<Board>,
     /// How many attempts wait, readable without the lock.
@@ -81,7 +83,12 @@ pub(super) struct Seated<T> {
 }
 
 impl Scheduler {
-    pub(super) fn new(engine: Arc<Engine>, options: PacerOptions, runtime: Option<Handle>) -> Self {
+    pub(super) fn new(
+        engine: Arc<Engine>,
+        options: PacerOptions,
+        time: PacerTime,
+        runtime: Option<Handle>,
+    ) -> Self {
         let most_asking = options.most_asking.max(1);
         // An in-process store answers before a second decision could begin.
         let most_width = if engine.counters.answer_at_once() { 1 } else { most_asking };
@@ -93,13 +100,14 @@ impl Scheduler {
             ended: false,
             driving: false,
             asleep: None,
-            calm: Instant::now(),
+            calm: time.now(),
             asking: 0,
             policies: 0,
             pauses: 0,
         };
         Self {
             engine,
+            time,
             ids: Ids::new(),
             board: Mutex::new(board),
             waiting: AtomicUsize::new(0),
@@ -122,7 +130,7 @@ impl Scheduler {
         T: Send + 'static,
         F: FnOnce(&Arc<Engine>, &Decision<'_>) -> T + Send + 'static,
     {
-        let arrived = Instant::now();
+        let arrived = self.time.now();
         let pinned = self.engine.pin();
         if !self.engine.decides_at_once(&pinned, ask.attempt.policy) && pinned.policies.enabled {
             // Over a store that does not answer at once, the driver decides every attempt in the order of
@@ -195,7 +203,10 @@ impl Scheduler {
         F: FnOnce(&Arc<Engine>, &Decision<'_>) -> T + Send + 'static,
     {
         let meter = self.meters.of(ask.attempt.policy);
-        let Some(runtime) = self.runtime() else { return Arrived::Answered(Err(Unpaced::Ended)) };
+        let runtime = self.runtime();
+        if runtime.is_none() && matches!(self.time, PacerTime::Runtime) {
+            return Arrived::Answered(Err(Unpaced::Ended));
+        }
         let (answer, result) = oneshot::channel();
         let newcomer = Newcomer {
             ask: Arc::new(OwnedAttempt::new(&ask.attempt).known_by(ask.correlation)),
@@ -204,11 +215,11 @@ impl Scheduler {
             arrived,
             deadline: ask.max_wait.and_then(|most| arrived.checked_add(most.into())),
         };
-        let (seat, place) = match self.place(route, newcomer, told, &runtime) {
+        let (seat, place) = match self.place(route, newcomer, told, runtime.as_ref()) {
             Ok(placed) => placed,
             Err(TurnedAway::TooLate { wait, bound }) => {
                 meter.late.inc();
-                let waited = arrived.elapsed().into();
+                let waited = (self.time.now() - arrived).into();
                 return Arrived::Answered(Err(Unpaced::TooLate { waited, wait, bound }));
             }
             Err(TurnedAway::Full { waiting }) => {
@@ -221,17 +232,17 @@ impl Scheduler {
         Arrived::Seated(Seated { seat, arrived, deadline: place.deadline, result, meter })
     }
 
-    /// Queues an attempt, and starts the driver if there is none. No caller's code runs while the board is
-    /// locked, not even when an attempt is rejected.
+    /// Queues an attempt, and starts the driver if there is none, unless the caller gives the turns. No caller's code
+    /// runs while the board is locked, not even when an attempt is rejected.
     fn place(
         self: &Arc<Self>,
         route: &Route,
         newcomer: Newcomer,
         told: Option<&Blocked>,
-        runtime: &Handle,
+        runtime: Option<&Handle>,
     ) -> Result<(Seat, Place), TurnedAway> {
         let mut board = self.board.lock();
-        let now = Instant::now();
+        let now = self.time.now();
         self.follow(&mut board, now);
         let found = if board.ended {
             Err(TurnedAway::Ended)
@@ -250,7 +261,10 @@ impl Scheduler {
         self.rouse(&board, now);
         let driven = std::mem::replace(&mut board.driving, true);
         drop(board);
-        if !driven {
+        if !driven
+            && matches!(self.time, PacerTime::Runtime)
+            && let Some(runtime) = runtime
+        {
             runtime.spawn(Driving::new(Arc::clone(self)).run());
         }
         Ok((seat, place))
@@ -293,7 +307,7 @@ impl Scheduler {
             let wait_keys = places.into_iter().map(|(rule, key)| self.ids.key_spot(rule, key));
             let mut board = self.board.lock();
             board.queues.free(wait_keys);
-            self.rouse(&board, Instant::now());
+            self.rouse(&board, self.time.now());
         }
     }
 
@@ -302,7 +316,7 @@ impl Scheduler {
         if self.hears_of_frees() {
             let mut board = self.board.lock();
             board.queues.free_all();
-            self.rouse(&board, Instant::now());
+            self.rouse(&board, self.time.now());
         }
     }
 
@@ -310,7 +324,7 @@ impl Scheduler {
     fn freed_on(&self, route: &Route) {
         let mut board = self.board.lock();
         board.queues.free(route.stops.iter().map(|stop| stop.wait_key));
-        self.rouse(&board, Instant::now());
+        self.rouse(&board, self.time.now());
     }
 
     /// Counts a release. Returns whether attempts wait. A new attempt is counted as waiting before it reads
@@ -341,7 +355,7 @@ impl Scheduler {
         let mut board = self.board.lock();
         let waiter = board.queues.leave(seat);
         self.count(&board);
-        self.rouse(&board, Instant::now());
+        self.rouse(&board, self.time.now());
         drop(board);
         waiter.is_some()
     }
@@ -350,7 +364,7 @@ impl Scheduler {
     /// if it is being decided or has its result.
     pub(super) fn expire(&self, seat: Seat) -> Option<Span> {
         let mut board = self.board.lock();
-        let now = Instant::now();
+        let now = self.time.now();
         let expiry = board.queues.expire(seat, now);
         self.count(&board);
         self.rouse(&board, now);

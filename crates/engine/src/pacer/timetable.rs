@@ -71,6 +71,12 @@ impl Timetable {
         heap.pop().map(|Reverse(entry)| entry)
     }
 
+    /// The first due time, valid or not.
+    pub(super) fn first(&self) -> Option<Instant> {
+        let first = |heap: &Heap| heap.peek().map(|Reverse((at, _))| *at);
+        first(&self.precise).into_iter().chain(first(&self.coarse)).min()
+    }
+
     /// What to do until a wait key is due; `None` if there is none. From `calm` on there is time to stay
     /// awake for the last tick before that.
     pub(super) fn rest(&self, now: Instant, calm: Instant) -> Option<Rest> {

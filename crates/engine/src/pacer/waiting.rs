@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout_at};
-
 use super::answer::{Paced, Unpaced};
 use super::scheduler::{Scheduler, Seated};
 
@@ -27,11 +25,11 @@ impl<T> Waiting<T> {
     /// Waits for the result.
     pub(super) async fn answer(mut self) -> Result<Paced<T>, Unpaced<T>> {
         if let Some((deadline, bound)) = self.seated.deadline.clone() {
-            match timeout_at(deadline + GRACE, &mut self.seated.result).await {
-                Ok(result) => return self.conclude(result.ok()),
-                Err(_) => {
+            match self.scheduler.time.within(deadline + GRACE, &mut self.seated.result).await {
+                Some(result) => return self.conclude(result.ok()),
+                None => {
                     if let Some(wait) = self.scheduler.expire(self.seated.seat) {
-                        let waited = (Instant::now() - self.seated.arrived).into();
+                        let waited = (self.scheduler.time.now() - self.seated.arrived).into();
                         return self.conclude_with(Err(Unpaced::TooLate { waited, wait, bound }));
                     }
                 }

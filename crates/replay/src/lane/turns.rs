@@ -1,85 +1,78 @@
-//! Attempts that may wait: at once if no other waits for one of their keys, and otherwise in their turn.
+//! Attempts that may wait. The engine's own pacer gives them their turns, on the clock of the lane.
 
-use tollgate_core::{Attempt, Charges, OnExceed, Span, Ticket, Timestamp, Verdict};
+use tollgate_core::{Attempt, OnExceed, Policy, Rule, Timestamp};
+use tollgate_engine::pacer::Bound;
+use tollgate_engine::{Admit, NotAdmitted};
 
-use super::{Fate, Hear, Lane, Moment, Named, Report, Seen};
-use crate::waiting::{self, Deferred};
+use super::{Arrival, Hear, Lane, Moment, Named, Seen};
+use crate::waiting::Deferred;
 
 impl Lane {
-    /// Decides an attempt by a policy that lets attempts wait: at once if no other waits for one of its keys.
-    pub(super) fn arrive_or_wait(
+    /// Lets an attempt wait.
+    pub(super) fn wait(
         &mut self,
-        policy: &str,
-        route: Option<&str>,
+        admit: Admit<Seen>,
+        arrival: Arrival<'_>,
         moment: &Moment<'_>,
         hear: Hear<'_>,
     ) {
-        if !self.waiting.is_empty()
-            && let Some(queue) = self.waiting.queue_of(&self.keys_of(policy, route, moment))
-        {
-            let full = self.waiting.join(queue, Deferred::new(policy, route, moment));
-            if let Some((_, named)) = full {
-                self.idle = 0;
-                hear(Report::Fate(moment, &Fate::Denied(Box::new(named))));
-            }
-            return;
-        }
-        let decided = self.decide(policy, route, moment, hear);
-        match &decided {
-            Ok((Seen { verdict: Verdict::Wait(span), named: Some(named), .. }, _)) => {
-                let most = self.patience(named);
-                let due = moment.entry.at + *span;
-                self.waiting.open(named, most, due, Deferred::new(policy, route, moment));
-            }
-            _ => hear(Report::Fate(moment, &self.settle(decided, moment, Span::ZERO))),
+        self.waiting.join(Deferred::new(arrival.policy, arrival.route, moment), admit);
+        self.report_decided(hear);
+    }
+
+    /// When the pacer gives the next turn; `None` if no attempt waits.
+    pub(super) fn next_turn(&self, now: Timestamp) -> Option<Timestamp> {
+        if self.waiting.is_empty() { None } else { self.turns.due().map(|due| due.max(now)) }
+    }
+
+    /// Decides the attempts whose turn has come.
+    pub(super) fn give_turns(&mut self, hear: Hear<'_>) {
+        self.turns.give();
+        self.report_decided(hear);
+    }
+
+    fn report_decided(&mut self, hear: Hear<'_>) {
+        while let Some((attempt, admitted)) = self.waiting.take_decided() {
+            let arrival = Arrival { policy: &attempt.policy, route: attempt.route.as_deref() };
+            attempt.with(|moment| self.conclude(admitted, arrival, moment, hear));
         }
     }
 
-    /// The ids of the keys that an attempt is counted at.
-    fn keys_of(&self, policy: &str, route: Option<&str>, moment: &Moment<'_>) -> Vec<u64> {
-        let Some(policy) = self.policies.named(policy) else { return Vec::new() };
-        let fields = self.fields_of(policy.number(), route, moment);
+    /// The rule and the key of an attempt that may not wait any longer: of the rule that bounds the wait, or
+    /// else of the first rule that lets attempts wait. `None` if the attempt was not refused for that.
+    pub(super) fn given_up(
+        &self,
+        reason: &NotAdmitted,
+        arrival: Arrival<'_>,
+        moment: &Moment<'_>,
+    ) -> Option<Named> {
+        let bound = match reason {
+            NotAdmitted::TooLate { bound: Bound::Rule(rule), .. } => Some(rule),
+            NotAdmitted::TooLate { .. } | NotAdmitted::Full { .. } => None,
+            NotAdmitted::Ended | NotAdmitted::Fault(_) => return None,
+        };
+        let policy = self.policies.named(arrival.policy)?;
+        let waits = |rule: &&Rule| match bound {
+            Some(name) => rule.name == *name,
+            None => matches!(rule.on_exceed, OnExceed::Wait(_)),
+        };
+        let rule = policy.rules.iter().map(|rule| &**rule).find(waits)?;
+        let key = self.key_of(policy, rule, arrival, moment)?;
+        Some(Named { rule: rule.name.clone(), key })
+    }
+
+    /// The key at which a rule counts an attempt, as operators may see it.
+    fn key_of(
+        &self,
+        policy: &Policy,
+        rule: &Rule,
+        arrival: Arrival<'_>,
+        moment: &Moment<'_>,
+    ) -> Option<Box<str>> {
+        let fields = self.fields_of(policy.number(), arrival.route, moment);
         let attempt = Attempt { policy: &policy.name, fields: &fields, cost: 1, id: None };
-        let mut charges = Charges::new(Ticket(0), 1, None);
-        // A mistake is found when the attempt is decided.
-        let _ = policy.charge_listed(&attempt, self.policies.roster(), &mut charges);
-        charges.iter().map(|charge| waiting::id(charge.plan.rule(), charges.key(charge))).collect()
-    }
-
-    /// How long a rule lets attempts wait.
-    fn patience(&self, named: &Named) -> Span {
-        match self.policies.rule(&named.rule).map(|rule| rule.on_exceed) {
-            Some(OnExceed::Wait(most)) => most,
-            _ => Span::ZERO,
-        }
-    }
-
-    /// Decides the attempts of the queue whose turn has come, until one has to wait on.
-    pub(super) fn give_turn(&mut self, now: Timestamp, hear: Hear<'_>) {
-        let Some(mut queue) = self.waiting.take() else { return };
-        while let Some(first) = queue.attempts.pop_front() {
-            let waited = now.since(first.at);
-            let again = first.with(|moment| {
-                if waited > queue.most {
-                    let fate = Fate::Denied(Box::new(queue.named.clone()));
-                    self.idle = 0;
-                    hear(Report::Fate(moment, &fate));
-                    return None;
-                }
-                let decided = self.decide(&first.policy, first.route.as_deref(), moment, hear);
-                if let Ok((Seen { verdict: Verdict::Wait(span), .. }, _)) = &decided
-                    && first.at + queue.most >= now + *span
-                {
-                    return Some(now + *span);
-                }
-                let fate = self.settle(decided, moment, waited);
-                hear(Report::Fate(moment, &fate));
-                None
-            });
-            if let Some(due) = again {
-                queue.attempts.push_front(first);
-                return self.waiting.put_back(queue, due);
-            }
-        }
+        let charges = policy.charges(&attempt, Default::default()).ok()?;
+        let charge = charges.iter().find(|charge| *charge.plan.rule() == rule.name)?;
+        Some(self.admissions.engine.observer.shown_key(rule, charges.key(charge)).into())
     }
 }

@@ -41,8 +41,12 @@ pub enum Taken {
 /// Why there is no format. The operator's fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoFormat {
+    /// No known format has this name.
+    UnknownName,
     /// No known format has lines like these.
-    Unknown,
+    Unrecognised,
+    /// No line is a JSON object.
+    NoObject,
     /// The pattern cannot be used.
     Pattern(BadPattern),
 }
@@ -103,8 +107,12 @@ pub const DURATIONS: [(&str, f64); 10] = [
     ("took_ms", 1e3),
 ];
 
+/// The parts of a duration in the logs of AWS's load balancers, in seconds. A part that did not take place is `-1`.
+pub const DURATION_PARTS: [&str; 3] =
+    ["request_processing_time", "target_processing_time", "response_processing_time"];
+
 /// How many lines of a sample are looked at.
-const SAMPLED: usize = 1_000;
+pub(crate) const SAMPLED: usize = 1_000;
 
 impl Format {
     /// The names that `--format` accepts.
@@ -114,7 +122,10 @@ impl Format {
     pub fn named(name: &str, sample: &[u8]) -> Result<Self, NoFormat> {
         match name {
             "postfix" => Ok(Self::Postfix),
-            "json" | "caddy" => Ok(Self::json(sample, if name == "json" { "json" } else { "caddy" })),
+            "json" | "caddy" => {
+                let format = Self::json(sample, if name == "json" { "json" } else { "caddy" });
+                if format.columns().next().is_none() { Err(NoFormat::NoObject) } else { Ok(format) }
+            }
             name if Self::NAMES.contains(&name) => {
                 let fits = patterns().filter(|format| format.name() == name);
                 let best = fits.max_by_key(|format| format.readable(sample));
@@ -123,7 +134,7 @@ impl Format {
             text if text.contains(['$', '%']) => Pattern::parse(text)
                 .map(|pattern| Self::Pattern { name: "pattern", pattern })
                 .map_err(NoFormat::Pattern),
-            _ => Err(NoFormat::Unknown),
+            _ => Err(NoFormat::UnknownName),
         }
     }
 
@@ -144,7 +155,7 @@ impl Format {
                 best = Some((readable, format));
             }
         }
-        best.map(|(_, format)| format).ok_or(NoFormat::Unknown)
+        best.map(|(_, format)| format).ok_or(NoFormat::Unrecognised)
     }
 
     fn json(sample: &[u8], name: &'static str) -> Self {
@@ -169,7 +180,7 @@ impl Format {
                 addressed && is_time(columns, time, &mut stamps)
             }
             // Lines about a message are read even if none of them is an attempt.
-            Ok(None) => line.windows(8).any(|window| window == b"postfix/"),
+            Ok(None) => memchr::memmem::find(line, b"postfix/").is_some(),
             Err(_) => false,
         };
         lines(sample).filter(readable).count()
@@ -239,14 +250,28 @@ fn is_time(columns: Columns<'_>, place: usize, stamps: &mut Stamps) -> bool {
     columns.value(place).is_some_and(|text| stamps.read(text).is_some())
 }
 
+impl NoFormat {
+    /// Whether no other lines would change it.
+    pub(crate) fn is_final(&self) -> bool {
+        match self {
+            Self::UnknownName | Self::Pattern(_) => true,
+            Self::Unrecognised | Self::NoObject => false,
+        }
+    }
+}
+
 impl fmt::Display for NoFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unknown => {
+            Self::UnknownName | Self::Unrecognised => {
                 let names = Format::NAMES.join(", ");
-                write!(f, "choose one of {names}, or give the `log_format` of nginx as it is configured")
+                write!(
+                    f,
+                    "the format is not known: choose one of {names}, or give the `log_format` of nginx as it is configured"
+                )
             }
-            Self::Pattern(bad) => bad.fmt(f),
+            Self::NoObject => f.write_str("no line is a JSON object"),
+            Self::Pattern(bad) => write!(f, "the format is not known: {bad}"),
         }
     }
 }

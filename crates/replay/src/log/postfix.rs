@@ -5,12 +5,13 @@
 //! delivery attempt to the same recipient is the same attempt. A recipient that Postfix refused (`NOQUEUE: reject`) is
 //! an attempt with the status 450 or 550 that the client was sent.
 //!
-//! What is known of messages is bounded: beyond [`MOST_MESSAGES`] the oldest message is forgotten.
+//! What is known of messages is bounded: beyond [`MOST_MESSAGES`] or [`MOST_BYTES`] the oldest message is forgotten.
 
 use std::collections::VecDeque;
 
 use hashbrown::HashMap;
 use memchr::memmem;
+use tollgate_core::key::MOST_FIELD_BYTES;
 
 use super::Row;
 use crate::hash;
@@ -32,6 +33,8 @@ const CLIENT_NAME: usize = 9;
 
 /// The most messages that are known at once.
 const MOST_MESSAGES: usize = 100_000;
+/// The most bytes that are kept of all messages together.
+const MOST_BYTES: usize = 64 << 20;
 /// The most recipients of one message that are told apart.
 const MOST_RECIPIENTS: usize = 1_000;
 
@@ -52,6 +55,8 @@ pub struct Joined {
     messages: HashMap<Box<[u8]>, Mail>,
     /// Queue ids, oldest first.
     order: VecDeque<Box<[u8]>>,
+    /// What the messages take in memory.
+    bytes: usize,
 }
 
 #[derive(Default)]
@@ -83,13 +88,14 @@ impl Joined {
         if text.starts_with(b"client=") {
             self.arrived(id, text);
         } else if text.starts_with(b"from=<") {
-            let mail = self.mail(id);
-            mail.sender = value(text, b"from=<", b">").into();
-            mail.size = value(text, b"size=", b",").into();
+            self.change(id, |mail| {
+                mail.sender = kept(value(text, b"from=<", b">"));
+                mail.size = kept(value(text, b"size=", b","));
+            });
         } else if text.starts_with(b"to=<") {
             return self.delivered(id, text, time, row);
         } else if text == b"removed" {
-            self.messages.remove(id);
+            self.forget(id);
         }
         Said::Nothing
     }
@@ -97,23 +103,27 @@ impl Joined {
     /// `client=name[address], sasl_method=…, sasl_username=…`.
     fn arrived(&mut self, id: &[u8], text: &[u8]) {
         // Queue ids come again: a new message must not have the recipients of an old one.
-        self.messages.remove(id);
-        let mail = self.mail(id);
-        mail.name = value(text, b"client=", b"[").into();
-        mail.ip = value(text, b"[", b"]").into();
-        mail.user = value(text, b"sasl_username=", b",").into();
+        self.forget(id);
+        self.change(id, |mail| {
+            mail.name = kept(value(text, b"client=", b"["));
+            mail.ip = kept(value(text, b"[", b"]"));
+            mail.user = kept(value(text, b"sasl_username=", b","));
+        });
     }
 
     /// `to=<recipient>, relay=…, delay=1.2, …, status=sent (…)`.
     fn delivered(&mut self, id: &[u8], text: &[u8], time: &[u8], row: &mut Row) -> Said {
-        let mail = self.mail(id);
         let recipient = value(text, b"to=<", b">");
         let hash = hash(recipient);
-        if mail.recipients.contains(&hash) {
+        let mut known = false;
+        let mail = self.change(id, |mail| {
+            known = mail.recipients.contains(&hash);
+            if !known && mail.recipients.len() < MOST_RECIPIENTS {
+                mail.recipients.push(hash);
+            }
+        });
+        if known {
             return Said::Nothing;
-        }
-        if mail.recipients.len() < MOST_RECIPIENTS {
-            mail.recipients.push(hash);
         }
         let known = [(IP, &mail.ip), (USER, &mail.user), (SENDER, &mail.sender), (SIZE, &mail.size)];
         for (place, value) in known {
@@ -127,21 +137,52 @@ impl Joined {
         Said::Attempt
     }
 
-    fn mail(&mut self, id: &[u8]) -> &mut Mail {
+    /// Changes what is known of a message. The message itself is never the one that is forgotten to make room.
+    fn change(&mut self, id: &[u8], change: impl FnOnce(&mut Mail)) -> &Mail {
         if !self.messages.contains_key(id) {
             self.make_room();
             self.order.push_back(id.into());
             self.messages.insert(id.into(), Mail::default());
+            self.bytes += EMPTY_BYTES;
         }
-        self.messages.get_mut(id).expect("it was inserted")
+        let mail = self.messages.get_mut(id).expect("it was inserted");
+        let before = mail.bytes();
+        change(mail);
+        self.bytes = self.bytes + mail.bytes() - before;
+        mail
+    }
+
+    fn forget(&mut self, id: &[u8]) {
+        if let Some(mail) = self.messages.remove(id) {
+            self.bytes -= EMPTY_BYTES + mail.bytes();
+        }
     }
 
     fn make_room(&mut self) {
-        while self.messages.len() >= MOST_MESSAGES || self.order.len() >= 2 * MOST_MESSAGES {
+        while self.messages.len() >= MOST_MESSAGES
+            || self.bytes >= MOST_BYTES
+            || self.order.len() >= 2 * MOST_MESSAGES
+        {
             let Some(oldest) = self.order.pop_front() else { return };
-            self.messages.remove(&oldest);
+            self.forget(&oldest);
         }
     }
+}
+
+/// About what a message without values takes, with its id.
+const EMPTY_BYTES: usize = size_of::<Mail>() + 64;
+
+impl Mail {
+    /// What its values take in memory.
+    fn bytes(&self) -> usize {
+        let values = [&self.ip, &self.name, &self.user, &self.sender, &self.size];
+        values.iter().map(|value| value.len()).sum::<usize>() + self.recipients.capacity() * size_of::<u64>()
+    }
+}
+
+/// A value as it is kept. One that is too long for a field is cut, but stays too long: the attempt is then unreadable.
+fn kept(value: &[u8]) -> Box<[u8]> {
+    value[..value.len().min(MOST_FIELD_BYTES + 1)].into()
 }
 
 /// `name[address]: 450 4.7.1 <…>: …; from=<sender> to=<recipient> proto=ESMTP helo=<…>`.
@@ -184,4 +225,28 @@ fn value<'t>(text: &'t [u8], before: &[u8], end: &[u8]) -> &'t [u8] {
     let Some(at) = memmem::find(text, before) else { return b"" };
     let rest = &text[at + before.len()..];
     &rest[..memmem::find(rest, end).unwrap_or(rest.len())]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_known_of_messages_is_bounded_in_bytes() {
+        let (mut joined, mut row) = (Joined::default(), Row::default());
+        let sender = "x".repeat(300_000);
+        let line = format!("Nov 17 09:08:51 mx postfix/qmgr[103]: ABCDEF0123: from=<{sender}>, size=1");
+        assert_eq!(joined.read(line.as_bytes(), &mut row), Said::Nothing);
+        assert_eq!(joined.messages[&b"ABCDEF0123"[..]].sender.len(), MOST_FIELD_BYTES + 1);
+        let sender = "y".repeat(900);
+        for number in 0..120_000_u32 {
+            let line =
+                format!("Nov 17 09:08:51 mx postfix/qmgr[103]: {number:010X}: from=<{sender}>, size=1");
+            joined.read(line.as_bytes(), &mut row);
+        }
+        let counted: usize = joined.messages.values().map(|mail| EMPTY_BYTES + mail.bytes()).sum();
+        assert_eq!(counted, joined.bytes);
+        assert!(joined.bytes <= MOST_BYTES + 2_000, "{}", joined.bytes);
+        assert!(joined.messages.len() > 10_000, "{}", joined.messages.len());
+    }
 }

@@ -23,6 +23,15 @@ pub struct Stamps {
     latest: u64,
     /// The last conversion from the zone: the hour, and its offset in seconds.
     known: Option<(i64, i64)>,
+    last: LastRead,
+}
+
+/// The time that was read last. Many lines of a log have the time of the line before.
+#[derive(Clone, Copy, Default)]
+struct LastRead {
+    text: [u8; 32],
+    length: usize,
+    stamp: Option<Stamp>,
 }
 
 /// How far beyond the present a log's clock may be ahead, in seconds.
@@ -41,7 +50,7 @@ struct Written {
 impl Stamps {
     /// Reads times as of `now`. Times without a zone are in `zone`, or else in UTC.
     pub fn new(now: Timestamp, zone: Option<TimeZone>) -> Self {
-        Self { zone, latest: now.as_micros() / SECOND + MOST_AHEAD, known: None }
+        Self { zone, latest: now.as_micros() / SECOND + MOST_AHEAD, known: None, last: LastRead::default() }
     }
 
     /// Whether a time is so far in the future that the line must be damaged.
@@ -52,6 +61,18 @@ impl Stamps {
     /// Reads a time; `None` if it is none.
     #[inline]
     pub fn read(&mut self, text: &[u8]) -> Option<Stamp> {
+        if text.len() == self.last.length && *text == self.last.text[..text.len()] {
+            return self.last.stamp;
+        }
+        let stamp = self.parse(text);
+        if let Some(kept) = self.last.text.get_mut(..text.len()) {
+            kept.copy_from_slice(text);
+            (self.last.length, self.last.stamp) = (text.len(), stamp);
+        }
+        stamp
+    }
+
+    fn parse(&mut self, text: &[u8]) -> Option<Stamp> {
         let text = text.strip_prefix(b"[").unwrap_or(text);
         let text = text.strip_suffix(b"]").unwrap_or(text);
         let written = match text {

@@ -94,8 +94,8 @@ pub(super) fn curve(points: &[Point]) -> String {
     let (height, top, base) = (280.0, 30.0, 210.0);
     let most = |count: fn(&Point) -> u64| points.iter().map(count).max().unwrap_or(0).max(1);
     let series: [Series; 2] =
-        [("", "requests denied", |point| point.denied), ("2", "clients denied", |point| point.clients)];
-    let mut chart = open(height, "Requests and clients denied at multiples of the limit");
+        [("", "requests affected", Point::affected), ("2", "clients affected", |point| point.clients)];
+    let mut chart = open(height, "Requests and clients affected at multiples of the limit");
     let place = |index: usize| 80.0 + (WIDTH - 180.0) * index as f64 / (points.len().max(2) - 1) as f64;
     let _ = writeln!(chart, "<line class=\"grid\" x1=\"40\" x2=\"{WIDTH}\" y1=\"{base}\" y2=\"{base}\"/>");
     for (number, (suffix, name, count)) in series.into_iter().enumerate() {
@@ -131,7 +131,7 @@ pub(super) fn curve(points: &[Point]) -> String {
             Escaped(&point.limits)
         );
     }
-    chart.push_str("</svg>\n<p class=\"sub\">Red: requests that the rule denies. Blue: clients that it denies at least once. Each line has its own scale.</p>");
+    chart.push_str("</svg>\n<p class=\"sub\">Red: requests that the rule denies, defers, or would deny if it did not only observe. Blue: clients to which that happens at least once. Each line has its own scale.</p>");
     chart
 }
 

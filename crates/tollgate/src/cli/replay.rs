@@ -3,7 +3,7 @@
 mod opening;
 mod printing;
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -21,6 +21,7 @@ use tollgate_store::SystemClock;
 
 use super::ConfigFile;
 use crate::command::duration;
+use crate::command::words::number;
 use crate::config::memory::FALLBACK_KEYS;
 use crate::config::{self, Config, StoreConfig};
 use opening::Opened;
@@ -51,13 +52,13 @@ pub struct Replay {
     /// Also replay this rule at 0.5, 2 and 4 times its numbers
     #[arg(long, value_name = "RULE")]
     curve: Option<String>,
-    /// How many keys to list
-    #[arg(long, value_name = "NUMBER", default_value_t = 10)]
-    top: usize,
+    /// How many keys to list. By default 10, and all that were kept with --json
+    #[arg(long, value_name = "NUMBER")]
+    top: Option<usize>,
     /// Write a report with charts to this HTML file
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// Exit with 1 if more than this share of the attempts is denied
+    /// Exit with 1 if more than this share of the attempts is denied. Without any attempt it is an error
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     fail_if_denied: Option<f64>,
     /// Print JSON instead of words
@@ -113,7 +114,7 @@ Examples:
   tollgate replay --policy api --map user=http_x_user --format '$remote_addr [$time_local] \"$request\" $http_x_user' -
   tollgate replay --policy api --curve client --fail-if-denied 0.1% --json access.log
 
-Exit codes: 0 done, 1 more was denied than --fail-if-denied allows, 2 an error.";
+Exit codes: 0 done, 1 more was denied than --fail-if-denied allows, 2 an error, or --fail-if-denied without attempts.";
 
 /// More was denied than `--fail-if-denied` allows.
 const TOO_MANY: u8 = 1;
@@ -145,7 +146,17 @@ impl Replay {
         } else {
             printing::print(&outcome, &titles, self.top, out)?;
         }
-        let too_many = self.fail_if_denied.is_some_and(|most| outcome.tally.denied_share() > most);
+        self.judge(&outcome)
+    }
+
+    /// The exit code that `--fail-if-denied` asks for.
+    fn judge(&self, outcome: &Outcome) -> anyhow::Result<ExitCode> {
+        let Some(most) = self.fail_if_denied else { return Ok(ExitCode::SUCCESS) };
+        if outcome.tally.attempts == 0 {
+            let (lines, unreadable) = (outcome.account.lines, outcome.account.unreadable);
+            bail!("--fail-if-denied: there was no attempt to decide: {lines} lines, {unreadable} unreadable");
+        }
+        let too_many = outcome.tally.denied_share() > most;
         Ok(if too_many { ExitCode::from(TOO_MANY) } else { ExitCode::SUCCESS })
     }
 
@@ -185,11 +196,7 @@ impl Replay {
         };
         let strictness = if self.skip_missing { Strictness::SkipRules } else { Strictness::AllFields };
         wishes.add_policies(&policies, &choosing, strictness, &config.clients.aliases);
-        let max_keys = match &config.store {
-            StoreConfig::Memory { max_keys } | StoreConfig::File { max_keys, .. } => *max_keys,
-            StoreConfig::Redis(_) | StoreConfig::Postgres(_) => FALLBACK_KEYS,
-        };
-        Ok(Setup { policies, max_keys, choosing: Arc::new(choosing) })
+        Ok(Setup { policies, max_keys: max_keys(config), choosing: Arc::new(choosing) })
     }
 }
 
@@ -213,6 +220,14 @@ impl Logs {
             now: SystemClock::new().now(),
             refused,
         }
+    }
+}
+
+/// How many keys a replay counts. A shared store has no such bound, so it is what a node counts during an outage.
+fn max_keys(config: &Config) -> usize {
+    match &config.store {
+        StoreConfig::Memory { max_keys } | StoreConfig::File { max_keys, .. } => *max_keys,
+        StoreConfig::Redis(_) | StoreConfig::Postgres(_) => FALLBACK_KEYS,
     }
 }
 
@@ -251,6 +266,10 @@ fn notes(config: &Config, outcome: &Outcome) -> Vec<String> {
     if !account.durations && config.policies.rules().iter().any(|rule| rule.plan.in_flight().is_some()) {
         notes.push("The log has no durations, so requests end when they begin, and limits on requests at once never deny.".to_owned());
     }
+    if let Some(at) = outcome.last_eviction {
+        let (keys, at) = (number(max_keys(config) as u64), report::time(at));
+        notes.push(format!("There was room for {keys} keys only. Counters were evicted to make room, last at {at}, and their keys started anew, so the denials may be too low."));
+    }
     if config.policies.rules().iter().any(|rule| rule.rows.is_some()) {
         notes.push("Rules that count rows of a database are switched off.".to_owned());
     }
@@ -275,6 +294,3 @@ pub(super) fn percent(text: &str) -> Result<f64, String> {
     let share = number.filter(|percent| (0.0..=100.0).contains(percent)).map(|percent| percent / 100.0);
     share.ok_or_else(|| "write a share in per cent, as in `0.1%`".to_owned())
 }
-
-/// The logs as readers that move a progress bar.
-pub(super) type LogReaders = Vec<(String, Box<dyn Read>)>;

@@ -20,7 +20,7 @@ pub struct Suggest {
     /// The fields that make a client: `ip`, `user`, or `user,ip`
     #[arg(long, value_name = "FIELDS", default_value = "ip", value_delimiter = ',', value_parser = field)]
     by: Vec<String>,
-    /// The share of clients that each limit may affect
+    /// The share of clients that the limits may affect together
     #[arg(long, value_name = "PERCENT", default_value = "1%", value_parser = percent)]
     share: f64,
     /// How the logs are read.
@@ -36,7 +36,7 @@ pub struct Suggest {
 
 pub(super) const HELP: &str = "\
 suggest counts what each client asks for at its busiest second, minute and hour, and prints a rule with the
-lowest limits that affect at most --share of the clients. Try it with `tollgate replay` before you use it.
+lowest limits that together affect at most --share of the clients. Try it with `tollgate replay` before you use it.
 
 Examples:
   tollgate suggest --by ip /var/log/nginx/access.log
@@ -95,7 +95,12 @@ impl Suggest {
         for peaks in suggestion.periods.iter().filter(|peaks| !peaks.covered) {
             writeln!(out, "# The log is shorter than one {}, so there is no limit for it.", in_words(peaks))?;
         }
-        writeln!(out, "#\n# Each limit affects at most {} of the clients.", in_percent_of(self.share))?;
+        writeln!(
+            out,
+            "#\n# Together the limits affect {} of the clients, at most {}.",
+            in_percent(suggestion.affected, *clients),
+            in_percent_of(self.share)
+        )?;
         writeln!(out, "rules:\n  client:\n    by: {by}\n    limits:")?;
         for peaks in suggestion.periods.iter().filter(|peaks| peaks.covered) {
             let above = in_percent(peaks.above, *clients);
@@ -126,6 +131,7 @@ impl Suggest {
             "unreadable": suggestion.account.unreadable,
             "requests": suggestion.requests,
             "clients": suggestion.clients,
+            "clients_affected": suggestion.affected,
             "one_of": suggestion.one_of,
             "by": self.by,
             "share": self.share,

@@ -48,8 +48,9 @@ impl Sheet {
     }
 
     /// Adds a line. Control characters in the texts are removed.
-    pub(crate) fn line<const N: usize>(&mut self, tone: Tone, cells: [String; N]) {
-        debug_assert_eq!(N, self.columns, "a line has as many cells as there are titles");
+    pub(crate) fn line(&mut self, tone: Tone, cells: impl AsRef<[String]>) {
+        let cells = cells.as_ref();
+        debug_assert_eq!(cells.len(), self.columns, "a line has as many cells as there are titles");
         let cell = |text: &String| {
             let cell = Cell::new(words::plain(text));
             match tone {

@@ -1,4 +1,6 @@
 //! Opens logs: files, compressed files, and standard input. A bar shows the progress, on a terminal only.
+//!
+//! A file is opened when its turn comes. Whatever is not a file, such as a pipe, can be read once and is opened at once.
 
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Cursor, Read};
@@ -8,13 +10,13 @@ use anyhow::{Context as _, bail};
 use flate2::read::MultiGzDecoder;
 use indicatif::{ProgressBar, ProgressStyle};
 use ruzstd::decoding::StreamingDecoder;
+use tollgate_replay::feed::{Input, Pass};
 
-use super::LogReaders;
 use crate::printable::plain;
 
-/// Logs that are open.
+/// Logs that can be read.
 pub(in crate::cli) struct Opened {
-    pub(in crate::cli) logs: LogReaders,
+    pub(in crate::cli) logs: Vec<(String, Input)>,
     pub(in crate::cli) names: Vec<String>,
     /// The bar. It hides itself if standard error is not a terminal.
     pub(in crate::cli) bar: ProgressBar,
@@ -23,7 +25,7 @@ pub(in crate::cli) struct Opened {
 const GZIP: &[u8] = &[0x1f, 0x8b];
 const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 
-/// Opens all logs.
+/// Prepares all logs for reading.
 pub(in crate::cli) fn open_all(paths: &[PathBuf]) -> anyhow::Result<Opened> {
     let sizes = paths.iter().filter_map(|path| Some(path.metadata().ok()?.len()));
     let template = "{wide_bar} {percent:>3}%  {bytes_per_sec}  {eta}";
@@ -32,26 +34,37 @@ pub(in crate::cli) fn open_all(paths: &[PathBuf]) -> anyhow::Result<Opened> {
     let mut opened = Opened { logs: Vec::new(), names: Vec::new(), bar: bar.clone() };
     for path in paths {
         let name = plain(&path.display().to_string());
-        let reader = open(path, &bar).with_context(|| format!("{name}: cannot be opened"))?;
+        let input = input(path, &bar).with_context(|| format!("{name}: cannot be opened"))?;
         opened.names.push(name.clone());
-        opened.logs.push((name, reader));
+        opened.logs.push((name, input));
     }
     Ok(opened)
 }
 
-fn open(path: &Path, bar: &ProgressBar) -> anyhow::Result<Box<dyn Read>> {
+fn input(path: &Path, bar: &ProgressBar) -> anyhow::Result<Input> {
     if path == Path::new("-") {
-        return decompressed(bar.wrap_read(io::stdin()));
+        return Ok(Input::Stream(decompressed(bar.wrap_read(io::stdin()))?));
     }
     let file = File::open(path)?;
-    if file.metadata()?.is_dir() {
+    let kind = file.metadata()?.file_type();
+    if kind.is_dir() {
         bail!("it is a directory: name the files in it");
     }
-    decompressed(bar.wrap_read(file))
+    if !kind.is_file() {
+        return Ok(Input::Stream(decompressed(bar.wrap_read(file))?));
+    }
+    let (path, bar) = (path.to_owned(), bar.clone());
+    Ok(Input::File(Box::new(move |pass| {
+        let file = File::open(&path)?;
+        match pass {
+            Pass::Recognise => decompressed(file),
+            Pass::Read => decompressed(bar.wrap_read(file)),
+        }
+    })))
 }
 
 /// The plain text, whichever way its first bytes say that it is compressed.
-fn decompressed(mut reader: impl Read + 'static) -> anyhow::Result<Box<dyn Read>> {
+fn decompressed(mut reader: impl Read + 'static) -> io::Result<Box<dyn Read>> {
     let mut magic = Vec::new();
     reader.by_ref().take(4).read_to_end(&mut magic)?;
     let is_gzip = magic.starts_with(GZIP);

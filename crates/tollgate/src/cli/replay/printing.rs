@@ -4,9 +4,10 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 use tollgate_core::Timestamp;
+use tollgate_replay::curve::Point;
 use tollgate_replay::replay::{Difference, Outcome, rule_and_key};
 use tollgate_replay::report::{Titles, percent, time};
-use tollgate_replay::tally::Way;
+use tollgate_replay::tally::{Tally, Way};
 use tollgate_replay::top::{Top, TopKey};
 
 use crate::command::say;
@@ -21,18 +22,22 @@ const VERSION: u32 = 1;
 const WAYS: [(&str, Way); 3] =
     [("denied", Way::Denied), ("observed", Way::Observed), ("deferred", Way::Deferred)];
 
-pub(super) fn print(outcome: &Outcome, titles: &Titles, top: usize, out: &mut dyn Write) -> io::Result<()> {
+/// How many keys are listed, unless the operator says so.
+const TOP: usize = 10;
+
+pub(super) fn print(
+    outcome: &Outcome,
+    titles: &Titles,
+    top: Option<usize>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let top = top.unwrap_or(TOP);
     let mut text = Vec::new();
     headline(outcome, titles, &mut text)?;
     tables(outcome, top, &mut text)?;
     if let Some((rule, points)) = &outcome.curve {
         writeln!(text, "\nrule {rule} at multiples of its numbers")?;
-        let mut sheet = Sheet::new(&[">times", "limits", ">denied", ">clients"]);
-        for point in points {
-            let (denied, clients) = (number(point.denied), number(point.clients));
-            sheet.line(Tone::Normal, [point.factor.to_string(), point.limits.clone(), denied, clients]);
-        }
-        write!(text, "{sheet}")?;
+        curve(points, &mut text)?;
     }
     if let Some(difference) = &outcome.difference {
         compare(difference, titles, top, &mut text)?;
@@ -44,6 +49,31 @@ pub(super) fn print(outcome: &Outcome, titles: &Titles, top: usize, out: &mut dy
         writeln!(text, "note: {note}")?;
     }
     say(&text, out)
+}
+
+/// What the rule does at each multiple, in the ways in which it acts.
+fn curve(points: &[Point], text: &mut Vec<u8>) -> io::Result<()> {
+    let acts = |way: Way| points.iter().any(|point| point.count(way) > 0);
+    let mut ways: Vec<(&str, Way)> = WAYS.into_iter().filter(|(_, way)| acts(*way)).collect();
+    if ways.is_empty() {
+        ways.push(WAYS[0]);
+    }
+    let counts = ways.iter().map(|(word, _)| format!(">{word}"));
+    let titles: Vec<String> = [">times", "limits"]
+        .map(String::from)
+        .into_iter()
+        .chain(counts)
+        .chain([">clients".to_owned()])
+        .collect();
+    let titles: Vec<&str> = titles.iter().map(String::as_str).collect();
+    let mut sheet = Sheet::new(&titles);
+    for point in points {
+        let counts = ways.iter().map(|(_, way)| number(point.count(*way)));
+        let cells = [point.factor.to_string(), point.limits.clone()].into_iter().chain(counts);
+        let cells: Vec<String> = cells.chain([number(point.clients)]).collect();
+        sheet.line(Tone::Normal, cells);
+    }
+    write!(text, "{sheet}")
 }
 
 fn headline(outcome: &Outcome, titles: &Titles, text: &mut Vec<u8>) -> io::Result<()> {
@@ -78,38 +108,39 @@ fn headline(outcome: &Outcome, titles: &Titles, text: &mut Vec<u8>) -> io::Resul
         }
     }
     tally.mistakes.iter().try_for_each(|mistake| writeln!(text, "  {}", plain(mistake)))?;
-    let first = tally.first_denial().map_or_else(String::new, |at| format!(", first at {}", time(at)));
-    let share = percent(tally.denied, tally.attempts);
-    writeln!(
-        text,
-        "\ndenied {} of {} attempts ({share}){first}",
-        number(tally.denied),
-        number(tally.attempts)
-    )?;
-    let (denied, clients) = (tally.denied_clients.count(), tally.clients.count());
-    let about = if tally.clients.is_exact() { "" } else { "about " };
-    if clients > 0 {
-        writeln!(
-            text,
-            "denied {} of {about}{} clients ({}) at least once",
-            number(denied),
-            number(clients),
-            percent(denied, clients)
-        )?;
+    writeln!(text)?;
+    for (verb, way) in
+        [("denied", Way::Denied), ("observing rules would deny", Way::Observed), ("deferred", Way::Deferred)]
+    {
+        if way == Way::Denied || tally.attempts_of(way) > 0 {
+            affected(tally, verb, way, text)?;
+        }
     }
     if tally.delayed > 0 {
         writeln!(text, "delayed {}, the longest by {}", number(tally.delayed), tally.longest_wait)?;
     }
-    if tally.deferred > 0 {
-        writeln!(text, "deferred {}", number(tally.deferred))?;
-    }
     Ok(())
+}
+
+/// How many attempts and clients were affected in one way.
+fn affected(tally: &Tally, verb: &str, way: Way, text: &mut Vec<u8>) -> io::Result<()> {
+    let (attempts, clients) = (tally.attempts_of(way), tally.clients_of(way).count());
+    let first = tally.first_of(way).map_or_else(String::new, |at| format!(", first at {}", time(at)));
+    let share = percent(attempts, tally.attempts);
+    writeln!(text, "{verb} {} of {} attempts ({share}){first}", number(attempts), number(tally.attempts))?;
+    let all = tally.clients.count();
+    if all == 0 {
+        return Ok(());
+    }
+    let about = if tally.clients.is_exact() { "" } else { "about " };
+    let share = percent(clients, all);
+    writeln!(text, "{verb} {} of {about}{} clients ({share}) at least once", number(clients), number(all))
 }
 
 fn tables(outcome: &Outcome, top: usize, text: &mut Vec<u8>) -> io::Result<()> {
     let tally = &outcome.tally;
     let mut sheet = Sheet::new(&["rule", ">denied", ">share", ">clients", ">deferred", ">observed", "first"]);
-    for rule in &tally.rules {
+    for rule in tally.rules.iter().filter(|rule| rule.affected() > 0) {
         sheet.line(
             Tone::Normal,
             [
@@ -174,7 +205,9 @@ fn compare(difference: &Difference, titles: &Titles, top: usize, text: &mut Vec<
     if sheet.is_empty() { Ok(()) } else { write!(text, "{sheet}") }
 }
 
-pub(super) fn as_json(outcome: &Outcome, titles: &Titles, top: usize) -> Value {
+/// The outcome as JSON: with every rule, and with all keys that were kept unless `top` says how many.
+pub(super) fn as_json(outcome: &Outcome, titles: &Titles, top: Option<usize>) -> Value {
+    let top = top.unwrap_or(usize::MAX);
     let (account, tally) = (&outcome.account, &outcome.tally);
     let samples: Vec<Value> = account
         .samples
@@ -212,22 +245,45 @@ pub(super) fn as_json(outcome: &Outcome, titles: &Titles, top: usize) -> Value {
         "delayed": tally.delayed,
         "deferred": tally.deferred,
         "denied": tally.denied,
+        "observed": tally.observed,
         "unlimited": tally.unlimited,
         "unrouted": tally.unrouted,
         "invalid": tally.invalid,
         "mistakes": tally.mistakes,
-        "first_denial": tally.first_denial().map(time_of),
-        "clients": { "all": tally.clients.count(), "denied": tally.denied_clients.count(), "exact": tally.clients.is_exact() },
+        "first_denial": tally.first_of(Way::Denied).map(time_of),
+        "last_eviction": outcome.last_eviction.map(time_of),
+        "clients": {
+            "all": tally.clients.count(),
+            "denied": tally.clients_of(Way::Denied).count(),
+            "observed": tally.clients_of(Way::Observed).count(),
+            "deferred": tally.clients_of(Way::Deferred).count(),
+            "exact": tally.clients.is_exact(),
+        },
         "rules": rules,
         "keys": keys("denied", Way::Denied),
         "observed_keys": keys("observed", Way::Observed),
         "deferred_keys": keys("deferred", Way::Deferred),
         "notes": titles.notes,
     });
+    add_comparisons(outcome, top, &mut report);
+    report
+}
+
+/// Adds the curve and the difference, if there are any.
+fn add_comparisons(outcome: &Outcome, top: usize, report: &mut Value) {
     if let Some((rule, points)) = &outcome.curve {
         let points: Vec<Value> = points
             .iter()
-            .map(|point| json!({ "times": point.factor, "limits": point.limits, "denied": point.denied, "clients": point.clients }))
+            .map(|point| {
+                json!({
+                    "times": point.factor,
+                    "limits": point.limits,
+                    "denied": point.denied,
+                    "observed": point.observed,
+                    "deferred": point.deferred,
+                    "clients": point.clients,
+                })
+            })
             .collect();
         report["curve"] = json!({ "rule": &**rule, "points": points });
     }
@@ -240,7 +296,6 @@ pub(super) fn as_json(outcome: &Outcome, titles: &Titles, top: usize) -> Value {
             "newly_allowed_keys": changed(&difference.allowed_keys, top),
         });
     }
-    report
 }
 
 fn key_json(rule: &str, word: &str, entry: &TopKey) -> Value {
