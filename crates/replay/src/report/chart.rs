@@ -13,11 +13,8 @@ use crate::timeline::{Interval, Timeline};
 /// A colour of the style sheet, by the class of the outcome that it stands for.
 pub(super) type Class = &'static str;
 
-/// What a line of the curve counts, with its class and its name.
-type Series = (Class, &'static str, fn(&Point) -> u64);
-
-/// A part of a stacked chart, with its class and its name.
-type Layer = (Class, &'static str, fn(&Interval) -> u64);
+/// Something that is counted: its class, its name, and its count.
+type Series<T> = (Class, &'static str, fn(&T) -> u64);
 
 const WIDTH: f64 = 1_000.0;
 const HEIGHT: f64 = 100.0;
@@ -27,13 +24,13 @@ pub(super) fn timeline(timeline: &Timeline) -> String {
     if timeline.intervals().iter().all(|one| one.attempts == 0) {
         return "<p>There were no attempts.</p>".to_owned();
     }
-    let denied: Layer = ("deny", "denied", |one| one.denied);
-    let others: Layer = ("allow", "not denied", |one| one.attempts - one.denied);
+    let denied: Series<Interval> = ("deny", "denied", |one| one.denied);
+    let others: Series<Interval> = ("allow", "not denied", |one| one.attempts - one.denied);
     stacked("Attempts", &[others, denied], timeline) + &stacked("Denied", &[denied], timeline)
 }
 
 /// Areas over time, each on top of those before it, in steps.
-fn stacked(title: &str, layers: &[Layer], timeline: &Timeline) -> String {
+fn stacked(title: &str, layers: &[Series<Interval>], timeline: &Timeline) -> String {
     let intervals = timeline.intervals();
     let sum = |one: &Interval| layers.iter().map(|(_, _, count)| count(one)).sum::<u64>();
     let (count, top) = (intervals.len(), scale(intervals.iter().map(sum).max().unwrap_or(0)));
@@ -129,7 +126,7 @@ pub(super) fn bars(class: Class, title: &str, bars: &[(String, u64)]) -> String 
 pub(super) fn curve(points: &[Point]) -> String {
     let (height, top, base) = (280.0, 30.0, 210.0);
     let most = |count: fn(&Point) -> u64| points.iter().map(count).max().unwrap_or(0).max(1);
-    let series: [Series; 2] = [
+    let series: [Series<Point>; 2] = [
         ("deny", "requests denied", |point| point.denied),
         ("blocked", "clients denied at least once", |point| point.clients),
     ];
@@ -175,7 +172,7 @@ pub(super) fn curve(points: &[Point]) -> String {
 }
 
 /// The beginning of a chart: its title, a remark, and what each colour stands for.
-fn caption<T>(title: &str, remark: &str, series: &[(Class, &'static str, fn(&T) -> u64)]) -> String {
+fn caption<T>(title: &str, remark: &str, series: &[Series<T>]) -> String {
     let mut text = format!(
         "<figure class=\"chart\">\n<figcaption><b>{title}</b><span class=\"dim\">{}</span>",
         Escaped(remark)
