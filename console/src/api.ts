@@ -68,6 +68,8 @@ export interface KeyRule {
   override_ends?: { at: string; after_ms: number };
   limits: Reading[];
   fields: Record<string, string>;
+  /** Whether `key` is only a pseudonym. */
+  secret: boolean;
   on_exceed: string;
   enabled: boolean;
 }
@@ -75,6 +77,8 @@ export interface KeyRule {
 export interface KeyShown {
   rules: KeyRule[];
   left_out: number;
+  /** Whether the text that was looked up is the pseudonym of a secret key. */
+  pseudonym: boolean;
 }
 
 export interface Ban {
@@ -132,9 +136,9 @@ export interface RuleRow {
   on_exceed: string;
   observed: boolean;
   enabled: boolean;
-  attempts: number;
+  attempts: number | null;
   recent: { deny: number; wait: number; defer: number; observe: number };
-  pressure: number;
+  pressure: number | null;
   last_denied: string | null;
   last_observed: string | null;
   used: number | null;

@@ -14,6 +14,9 @@ type Series = Record<Outcome, number[]>;
 const ASK_MS = 5000;
 const STREAM_MS = 30000;
 
+/** Seconds that may pass until the answer comes. */
+const SPARE = 2;
+
 export class Live {
   link: Link = "starting";
   /** Since when there is no connection, in milliseconds. */
@@ -27,6 +30,8 @@ export class Live {
   private nextStream = 0;
   private listeners = new Set<() => void>();
   private running = false;
+  /** Changes with every start and end, so that an answer that comes late does nothing. */
+  private generation = 0;
 
   start(): void {
     this.running = true;
@@ -54,6 +59,7 @@ export class Live {
   };
 
   private close(): void {
+    this.generation += 1;
     this.stream?.close();
     this.stream = null;
     clearTimeout(this.timer);
@@ -61,18 +67,20 @@ export class Live {
 
   /** Asks once, then opens a stream if that was not tried for a while. */
   private async ask(): Promise<void> {
+    const mine = this.generation;
+    let link: Link = "asking";
     try {
-      this.status = await get<Status>("status");
-      await this.remember();
-      this.tell("asking");
+      const status = await get<Status>("status");
+      if (mine !== this.generation) return;
+      this.status = status;
+      await this.catchUp(second(status.at));
     } catch {
-      if (this.link !== "lost") {
-        this.lostAt = Date.now();
-      }
-      this.tell("lost");
+      link = "lost";
     }
-    if (!this.running || document.hidden) return;
-    if (this.link === "asking" && Date.now() >= this.nextStream) {
+    if (mine !== this.generation) return;
+    if (link === "lost" && this.link !== "lost") this.lostAt = Date.now();
+    this.tell(link);
+    if (link === "asking" && Date.now() >= this.nextStream) {
       this.nextStream = Date.now() + STREAM_MS;
       this.follow();
     } else {
@@ -84,34 +92,58 @@ export class Live {
     const stream = new EventSource("api/v1/status/stream");
     this.stream = stream;
     stream.addEventListener("status", (event) => {
+      if (this.stream !== stream) return stream.close();
       this.take(JSON.parse(event.data) as Status);
       this.tell("live");
     });
     stream.onerror = () => {
       // The browser would try again by itself, but would not tell why it failed. A stream that has worked is opened again at once.
+      stream.close();
+      if (this.stream !== stream) return;
       if (this.link === "live") this.nextStream = 0;
       this.close();
       void this.ask();
     };
   }
 
-  /** Reads the last fifteen minutes. */
-  private async remember(): Promise<void> {
-    const history = await get<History>("status/history");
+  /** Reads the seconds up to this one that are not known, at most fifteen minutes of them. */
+  private async catchUp(until: number): Promise<void> {
+    const missing = until - this.end;
+    if (isNow(missing)) return;
+    const [mine, seconds] = [this.generation, missing + SPARE];
+    const known = this.end > 0 && missing > 0 && seconds < SECONDS;
+    const history = await get<History>(known ? `status/history?seconds=${seconds}` : "status/history");
+    if (mine !== this.generation) return;
+    const newer = second(history.at) - this.end;
+    // Another answer came first, or this one too late: then the next one brings everything.
+    if (known && newer <= 0) return;
+    if (known && newer > seconds) {
+      this.end = 0;
+      return;
+    }
+    const fresh = new Map(history.policies.map(({ policy, outcomes }) => [policy, series((outcome) => outcomes[outcome] ?? [])]));
+    if (known) this.append(fresh, newer);
+    else this.series = fresh;
     this.end = second(history.at);
-    this.series = new Map(
-      history.policies.map(({ policy, outcomes }) => [policy, series((outcome) => outcomes[outcome] ?? [])]),
-    );
     this.tell(this.link);
+  }
+
+  /** Adds the latest seconds to every series. */
+  private append(fresh: Map<string, Series>, seconds: number): void {
+    for (const policy of new Set([...this.series.keys(), ...fresh.keys()])) {
+      const [before, after] = [this.series.get(policy), fresh.get(policy)];
+      const values = (outcome: Outcome) => [...(before?.[outcome] ?? []), ...(after?.[outcome] ?? zeros(SECONDS)).slice(-seconds)];
+      this.series.set(policy, series(values));
+    }
   }
 
   private take(status: Status): void {
     const behind = second(status.at) - this.end;
     this.status = status;
-    if (this.end === 0 || behind === 0) return;
-    if (behind !== 1) {
+    if (isNow(behind)) return;
+    if (behind !== 1 || this.end === 0) {
       // The page or the server missed a second.
-      void this.remember().catch(() => undefined);
+      void this.catchUp(second(status.at)).catch(() => undefined);
       return;
     }
     this.end += 1;
@@ -135,10 +167,15 @@ export class Live {
 
 const second = (text: string) => Math.floor(Date.parse(text) / 1000);
 
+/** Whether a status is no later than what is known: it may be of the second before. */
+const isNow = (behind: number) => behind <= 0 && behind >= -SPARE;
+
+const zeros = (count: number) => new Array<number>(Math.max(0, count)).fill(0);
+
 /** As many seconds as a chart shows, with zeros before the first. */
 function series(values: (outcome: Outcome) => number[]): Series {
-  const padded = (known: number[]) => [...new Array<number>(Math.max(0, SECONDS - known.length)).fill(0), ...known];
-  return Object.fromEntries(OUTCOMES.map((outcome) => [outcome, padded(values(outcome)).slice(-SECONDS)])) as Series;
+  const padded = (known: number[]) => [...zeros(SECONDS - known.length), ...known].slice(-SECONDS);
+  return Object.fromEntries(OUTCOMES.map((outcome) => [outcome, padded(values(outcome))])) as Series;
 }
 
 export const live = new Live();

@@ -5,7 +5,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { Refused, type Session, call, get, onSignedOut } from "./api";
 import { live, useLive } from "./live";
 import { Notice, SessionContext, Text, link, message } from "./parts";
-import { clock } from "./words";
+import { clock, decoded } from "./words";
 import { Changes } from "./views/changes";
 import { DecisionView } from "./views/decision";
 import { Guards } from "./views/guards";
@@ -35,13 +35,7 @@ interface Place {
 
 function place(): Place {
   const [view = "", ...rest] = location.hash.replace(/^#\/?/, "").split("/");
-  let about = rest.join("/");
-  try {
-    about = decodeURIComponent(about);
-  } catch {
-    // Somebody typed a lone percent sign.
-  }
-  return { view: VIEWS.some(([name]) => name === view) ? view : "now", about };
+  return { view: VIEWS.some(([name]) => name === view) ? view : "now", about: decoded(rest.join("/")) };
 }
 
 function Page() {

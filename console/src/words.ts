@@ -7,6 +7,19 @@ const HIDDEN = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202
 export const plain = (text: string) =>
   text.replace(HIDDEN, (one) => `\\u{${one.codePointAt(0)?.toString(16)}}`);
 
+/** The same in a quoted text of JSON or YAML. */
+export const escaped = (quoted: string) =>
+  quoted.replace(HIDDEN, (one) => `\\u${one.charCodeAt(0).toString(16).padStart(4, "0")}`);
+
+/** A part of an address, decoded. A lone percent sign stays as it was typed. */
+export function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
 const grouped = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 export const number = (value: number) => grouped.format(value);
 

@@ -69,12 +69,59 @@ export async function a_page_too_many_asks_instead_of_following(browser, assert)
   const refused = await server.call("GET", "api/v1/status/stream");
   assert.deepEqual([refused.status, refused.body.detail.includes("256 pages follow the status already")], [503, true]);
   const page = await openPage(browser, server.url);
+  const histories = [];
+  page.on("request", (request) => request.url().includes("status/history") && histories.push(new URL(request.url()).search));
   await signIn(page, ADMIN);
   await page.getByText("up", { exact: true }).waitFor();
   await server.check("api", { user: "ada" }, 9);
   await page.getByRole("link", { name: "ada" }).first().waitFor();
+  // It asks for all seconds once, and then only for those that it missed.
+  await until("it has asked three times", () => histories.length >= 3);
+  assert.equal(histories[0], "");
+  for (const search of histories.slice(1)) {
+    const seconds = Number(new URLSearchParams(search).get("seconds"));
+    assert.ok(seconds >= 1 && seconds < 30, `it asks for ${search}`);
+  }
+  await until("the chart has them", async () => (await page.locator(".plot .area.deny[d^=M]").count()) === 1);
+  const history = await page.locator("figcaption", { hasText: "Not allowed" }).innerText();
+  assert.match(history, /denied/);
   for (const stream of streams) stream.close();
   await until("there is room again", async () => (await server.call("GET", "api/v1/status")).body.pages === 0);
+  assert.deepEqual(page.faults, []);
+  await server.kill("SIGKILL");
+}
+
+export async function a_page_that_is_hidden_and_shown_quickly_follows_once(browser, assert) {
+  const server = await Server.start(`${KEYS}store: memory\n${RULES}`);
+  const page = await openPage(browser, server.url);
+  await signIn(page, ADMIN);
+  await page.getByText("live", { exact: true }).waitFor();
+  const show = (times) => page.evaluate((times) => {
+    for (let time = 0; time < times; time++) {
+      for (const hidden of [true, false]) {
+        Object.defineProperty(document, "hidden", { configurable: true, get: () => hidden });
+        document.dispatchEvent(new Event("visibilitychange"));
+      }
+    }
+  }, times);
+  const pages = async () => (await server.call("GET", "api/v1/status")).body.pages;
+  await show(8);
+  await until("it follows again", async () => (await pages()) === 1);
+  let asked = 0;
+  page.on("request", (request) => (asked += request.url().endsWith("/api/v1/status") ? 1 : 0));
+  await page.waitForTimeout(7000);
+  assert.deepEqual([await pages(), asked], [1, 0], "one stream, and none of the eight calls that were under way goes on");
+  // Hidden, it follows no more, and no stream comes back by itself.
+  await page.evaluate(() => {
+    Object.defineProperty(document, "hidden", { configurable: true, get: () => true });
+    document.dispatchEvent(new Event("visibilitychange"));
+  });
+  await until("it follows no more", async () => (await pages()) === 0);
+  await page.waitForTimeout(2500);
+  assert.equal(await pages(), 0);
+  await show(1);
+  await page.getByText("live", { exact: true }).waitFor();
+  await until("it follows again", async () => (await pages()) === 1);
   assert.deepEqual(page.faults, []);
   await server.kill("SIGKILL");
 }

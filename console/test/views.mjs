@@ -1,43 +1,7 @@
 // Every view and every button, by mouse and by keyboard.
 import { createServer, request } from "node:http";
-import { join } from "node:path";
-import { ADMIN, KEYS, Server, freePort, go, openPage, overflows, root, signIn, until } from "./bench.mjs";
-
-const CONFIG = `${KEYS}store: memory
-rules:
-  everybody: { limits: 500/s burst 2000 }
-  user: { by: user, limits: [20/min, 500/day], overrides: { "batch": [2000/min] } }
-  address: { by: ip, limits: 30/min, on_exceed: observe }
-  login: { by: [user, ip], limits: 5/min, code: TOO_MANY_LOGINS }
-policies: { api: [everybody, user, address], login: [login] }
-guards: { signin: by account }
-`;
-
-const pictures = process.argv.includes("--screenshots");
-
-/** Takes a picture for the guide. */
-async function picture(page, name) {
-  if (pictures) await page.screenshot({ path: join(root, `docs/guides/console-${name}.png`) });
-}
-
-async function opened(browser, config = CONFIG) {
-  const server = await Server.start(config);
-  const page = await openPage(browser, server.url);
-  await signIn(page, ADMIN);
-  await page.getByText("live", { exact: true }).waitFor();
-  return { server, page };
-}
-
-/** Clicks a button of a card, and confirms in the dialog. */
-async function act(page, button, fill = async () => {}) {
-  await button.click();
-  const dialog = page.getByRole("dialog");
-  await fill(dialog);
-  await dialog.locator("button[type=submit]").click();
-  await dialog.waitFor({ state: "detached" });
-}
-
-const count = async (server, rule, key) => (await server.call("GET", `api/v1/counters/${rule}/${encodeURIComponent(key)}`)).body;
+import { ADMIN, Server, freePort, go, openPage, overflows, signIn, until } from "./bench.mjs";
+import { CONFIG, GUARDED, act, count, failLogins, opened, picture, pictures } from "./steps.mjs";
 
 export async function now_shows_rates_live_and_the_most_denied_keys(browser, assert) {
   const { server, page } = await opened(browser);
@@ -54,7 +18,7 @@ export async function now_shows_rates_live_and_the_most_denied_keys(browser, ass
   const denied = page.locator("section", { hasText: "Most denied keys" });
   await denied.getByRole("link", { name: "eve,203.0.113.9" }).waitFor();
   await until("both charts have areas", async () => (await page.locator(".plot .area.allow[d^=M]").count()) === 1 && (await page.locator(".plot .area.deny[d^=M]").count()) === 1);
-  await picture(page, "now");
+  await picture(page, "console-now");
   // One policy alone, chosen in the table and in the list.
   await page.getByRole("button", { name: "login", exact: true }).click();
   assert.equal(await page.getByLabel("Policy").inputValue(), "login");
@@ -84,7 +48,7 @@ export async function a_key_shows_every_limit_and_its_buttons_work(browser, asse
   await card.getByText("20 of 20 used").waitFor();
   await card.getByText("20 of 500 used").waitFor();
   await page.getByText("over the limit of rule user").first().waitFor();
-  await picture(page, "key");
+  await picture(page, "console-key");
   await act(page, card.getByRole("button", { name: "Reset" }));
   await page.getByText("The counts of user ada are reset.").waitFor();
   assert.equal((await count(server, "user", "ada")).limits[0].used, 0);
@@ -141,7 +105,7 @@ export async function a_decision_is_found_by_the_id_of_its_refusal(browser, asse
   const card = page.getByRole("region", { name: "decision" });
   await card.getByText("over the limit of rule login").waitFor();
   await card.getByText("TOO_MANY_LOGINS").waitFor();
-  await picture(page, "decision");
+  await picture(page, "console-decision");
   // What was read then, and what is read now.
   assert.equal(await card.getByText("5 of 5 used").count(), 2);
   await server.call("DELETE", "api/v1/counters/login/eve,203.0.113.9");
@@ -176,6 +140,8 @@ export async function the_link_in_a_refusal_leads_to_its_reason(browser, assert)
   await card.getByText("over the limit of rule login").waitFor();
   await card.getByText("told to retry after").waitFor();
   assert.equal(await card.getByText("5 of 5 used").count(), 2);
+  await page.setViewportSize({ width: 1000, height: 420 });
+  await picture(page, "linked-decision");
   assert.deepEqual(page.faults, []);
   await server.kill("SIGKILL");
 }
@@ -190,7 +156,7 @@ export async function rules_show_pressure_and_copy_as_valid_yaml(browser, assert
   await row("address").locator("td[data-name=observed]", { hasText: "10" }).waitFor();
   assert.equal(await row("address").locator("td[data-name=mode]").innerText(), "observed");
   assert.match(await row("login").locator("td[data-name='last denial']").innerText(), /ago|now/);
-  await picture(page, "rules");
+  await picture(page, "console-rules");
   const copied = ["store: memory"];
   for (const name of ["user", "address", "login", "everybody", "signin"]) {
     await row(name).getByRole("button", { name: "Copy as YAML" }).click();
@@ -212,11 +178,8 @@ export async function rules_show_pressure_and_copy_as_valid_yaml(browser, assert
 }
 
 export async function guards_show_locks_and_lists_can_be_changed(browser, assert) {
-  const { server, page } = await opened(browser, CONFIG.replace("signin: by account", "signin: { policy: signin }").replace("login: [login] }", "login: [login], signin: [lock] }").replace("policies:", "  lock: { by: account, limits: ladder 2 lock 15m, secret: false }\n  hidden: { by: account, limits: ladder 2 +1s }\npolicies:").replace("signin: [lock]", "signin: [lock, hidden]"));
-  for (let attempt = 0; attempt < 2; attempt++) {
-    const begun = await server.call("POST", "api/v1/guards/signin/begin", { fields: { account: "zoe" } });
-    await server.call("POST", "api/v1/guards/finish", { ticket: begun.body.ticket, outcome: "failure" });
-  }
+  const { server, page } = await opened(browser, GUARDED);
+  await failLogins(server, "zoe");
   const begin = async () => (await server.call("POST", "api/v1/guards/signin/begin", { fields: { account: "zoe" } })).status;
   assert.equal(await begin(), 429);
   await go(page, "guards");
@@ -244,10 +207,7 @@ export async function guards_show_locks_and_lists_can_be_changed(browser, assert
   await standing.getByText("The failures are forgotten.").waitFor();
   assert.equal(await begin(), 200);
   await locks.getByText("Nobody is locked.").waitFor();
-  for (let attempt = 0; attempt < 2; attempt++) {
-    const begun = await server.call("POST", "api/v1/guards/signin/begin", { fields: { account: "yan" } });
-    await server.call("POST", "api/v1/guards/finish", { ticket: begun.body.ticket, outcome: "failure" });
-  }
+  await failLogins(server, "yan");
   await act(page, locks.getByRole("button", { name: "Unlock" }));
   await page.getByText("yan is unlocked.").waitFor();
   await lists.getByLabel("Kind").selectOption("allow");
@@ -258,51 +218,6 @@ export async function guards_show_locks_and_lists_can_be_changed(browser, assert
   await act(page, lists.getByRole("button", { name: "Remove" }));
   await page.getByText("user=batch is off the list.").waitFor();
   assert.deepEqual((await server.call("GET", "api/v1/bans")).body.bans.map((one) => one.target), ["198.51.100.0/24"]);
-  assert.deepEqual(page.faults, []);
-  await server.kill("SIGKILL");
-}
-
-export async function mail_shows_lanes_and_messages_can_be_retried_and_cancelled(browser, assert) {
-  const { server, page } = await opened(browser, `${KEYS}store: memory
-rules: { sender: { by: sender, limits: 100/hour }, account: { by: [tenant, account], limits: 2/hour, on_exceed: defer } }
-policies: { accept: [sender], deliver: [account] }
-relay:
-  hostname: relay.example
-  listen: [{ smtp: "127.0.0.1:0" }]
-  queue: { dir: ./queue, min_free: 1KiB }
-  accept: accept
-  accounts:
-    default/main: { host: 127.0.0.1, port: ${await freePort()}, tls: none }
-`);
-  for (const to of ["bob@there.example", "carol@there.example", "dan@elsewhere.example"]) {
-    const sent = await server.call("POST", "api/v1/messages", { from: "ada@acme.example", to, subject: "hi", text: "hello" });
-    assert.equal(sent.status, 202);
-  }
-  await page.getByRole("link", { name: "Mail" }).click();
-  await page.getByRole("cell", { name: "there.example", exact: true }).waitFor();
-  await picture(page, "mail");
-  await page.getByLabel("Recipient").fill("bob@there.example");
-  await page.getByRole("button", { name: "Find" }).click();
-  await page.getByRole("link", { name: "carol@there.example" }).waitFor({ state: "detached" });
-  await page.getByRole("link", { name: "bob@there.example" }).click();
-  const message = page.getByRole("region", { name: "message" });
-  await act(page, message.getByRole("button", { name: "Retry now" }));
-  await page.getByText("It is tried now.").waitFor();
-  await act(page, message.getByRole("button", { name: "Cancel" }));
-  await message.getByText("cancelled").waitFor();
-  await page.getByRole("link", { name: "all mail" }).click();
-  await page.getByLabel("Status").selectOption("cancelled");
-  await page.getByRole("link", { name: "bob@there.example" }).waitFor();
-  // Lanes are paused and resumed.
-  const lane = page.getByRole("row").filter({ has: page.getByRole("cell", { name: "elsewhere.example", exact: true }) });
-  await act(page, lane.getByRole("button", { name: "Pause" }));
-  await lane.getByText("paused by an operator").waitFor();
-  await act(page, lane.getByRole("button", { name: "Resume" }));
-  await lane.getByText("paused by an operator").waitFor({ state: "detached" });
-  await go(page, "changes");
-  for (const action of ["mail.pause", "mail.resume", "message.retry", "message.cancel"]) {
-    await page.getByRole("cell", { name: action }).waitFor();
-  }
   assert.deepEqual(page.faults, []);
   await server.kill("SIGKILL");
 }

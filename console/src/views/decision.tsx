@@ -1,22 +1,32 @@
 // One decision and its reason: by the token or link in the refusal, or by its correlation id.
 
+import type { ComponentChild } from "preact";
 import type { Decision, DecisionDetail, Reading } from "../api";
 import { path, query } from "../api";
 import { Decisions, Gauge, KeyLink, Moment, Notice, Text, Verdict, When, link, useCall, why } from "../parts";
-import { reason, span } from "../words";
+import { decoded, reason, span } from "../words";
 
-/** Tokens are sealed, so they are long; ids of requests are not. */
-const isToken = (text: string) => /^[\w-]{100,}$/.test(text);
+/** No correlation id is longer. */
+const LONGEST_ID = 128;
+
+/** Whether a text may be a token. It may be a correlation id too, unless it is too long for that: the server is asked for both. */
+const mayBeToken = (text: string) => /^[\w-]+$/.test(text);
+
+/** The id or token in what was typed. A link may be pasted too: of this page, or another one that ends with a token. */
+function typed(text: string): string {
+  const [, here] = /#\/decision\/(.*)$/.exec(text) ?? [];
+  if (here !== undefined) return decoded(here);
+  return /^https?:/.test(text) ? (/[\w-]*$/.exec(text)?.[0] ?? "") : text;
+}
 
 export function DecisionView({ about }: { about: string }) {
-  const byToken = isToken(about);
-  const found = useCall<{ decisions: Decision[] }>(about && !byToken ? query("decisions", { id: about }) : null);
+  const mayBeId = about.length <= LONGEST_ID;
+  const found = useCall<{ decisions: Decision[] }>(about && mayBeId ? query("decisions", { id: about }) : null);
+  const noId = !mayBeId || found.data?.decisions.length === 0;
   const latest = useCall<{ decisions: Decision[] }>(about ? null : query("decisions", { verdict: "deny", limit: 50 }), 5000);
   const find = (event: SubmitEvent) => {
     event.preventDefault();
-    const text = String(new FormData(event.currentTarget as HTMLFormElement).get("id") ?? "").trim();
-    // A whole link may be pasted too.
-    const id = decodeURIComponent(text.replace(/^.*#\/decision\//, ""));
+    const id = typed(String(new FormData(event.currentTarget as HTMLFormElement).get("id") ?? "").trim());
     if (id) location.hash = link("decision", id);
   };
   return (
@@ -30,13 +40,8 @@ export function DecisionView({ about }: { about: string }) {
           Find
         </button>
       </form>
-      {byToken && <Told token={about} />}
       {found.error && <Notice tone="bad">{found.error}</Notice>}
-      {found.data?.decisions.length === 0 && (
-        <Notice tone="plain">
-          No decision with this id is in the journal of this node. It has the last 1000 decisions; other nodes have their own.
-        </Notice>
-      )}
+      {about && noId && (mayBeToken(about) ? <Told token={about} otherwise={mayBeId ? <Unknown /> : undefined} /> : <Unknown />)}
       {found.data?.decisions.map((decision) =>
         decision.token ? <Told key={decision.token} token={decision.token} entry={decision} /> : <Entry key={`${decision.at} ${decision.policy}`} decision={decision} />,
       )}
@@ -50,9 +55,16 @@ export function DecisionView({ about }: { about: string }) {
   );
 }
 
-/** A decision with every rule, then and now. */
-function Told({ token, entry }: { token: string; entry?: Decision }) {
-  const { data, error } = useCall<DecisionDetail>(`decisions/${path(token)}`, 5000);
+const Unknown = () => (
+  <Notice tone="plain">
+    No decision with this id is in the journal of this node. It has the last 1000 decisions; other nodes have their own.
+  </Notice>
+);
+
+/** A decision with every rule, then and now; something else if this is no token. */
+function Told({ token, entry, otherwise }: { token: string; entry?: Decision; otherwise?: ComponentChild }) {
+  const { data, error, status } = useCall<DecisionDetail>(`decisions/${path(token)}`, 5000);
+  if (status === 400 && otherwise) return <>{otherwise}</>;
   if (error && entry) return <Entry decision={entry} />;
   if (error) return <Notice tone="bad">{error}</Notice>;
   if (!data) return null;

@@ -42,7 +42,12 @@ export function KeyView({ about }: { about: string }) {
       {used.map((rule) => (
         <RuleCard key={rule.rule} rule={rule} open={setOpen} />
       ))}
-      {counts.data && used.length === 0 && <p class="dim">No rule has counted anything for this key.</p>}
+      {counts.data?.pseudonym && (
+        <Notice tone="plain">
+          This is the pseudonym of a secret key. Decisions are found by it. To see or to change the counts, look up the key itself.
+        </Notice>
+      )}
+      {counts.data && !counts.data.pseudonym && used.length === 0 && <p class="dim">No rule has counted anything for this key.</p>}
       {unused.length > 0 && (
         <details class="card" open={used.length === 0 && unused.length <= 3}>
           <summary>
@@ -106,6 +111,7 @@ function RuleCard({ rule, open }: { rule: KeyRule; open: (open: Open) => void })
           <Text>{rule.rule}</Text> <span class="dim">{rule.key !== "" && <Text>{rule.key}</Text>}</span>
         </h3>
         <span class="dim small">
+          {rule.secret && "keys are secret, this is a pseudonym · "}
           {!rule.enabled && "switched off · "}
           {rule.on_exceed === "observe" && "only observed · "}
           {rule.overridden && `has limits of its own${rule.override_ends ? `, for ${span(rule.override_ends.after_ms)} more` : ", until they are removed"}`}
@@ -154,7 +160,8 @@ function Action({ open, about, close, done }: { open: Open; about: string; close
   }
   if (open.kind === "block") return <Block fields={open.fields} about={about} close={close} done={done} />;
   const { rule } = open;
-  const counter = `counters/${path(rule.rule, rule.key)}`;
+  // The key as it was typed: what the server shows of a secret key is only a pseudonym.
+  const counter = `counters/${path(rule.rule, about)}`;
   const name = `${rule.rule} ${rule.key}`;
   if (open.kind === "reset") {
     const run = async () => {

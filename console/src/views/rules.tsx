@@ -6,6 +6,12 @@ import { Notice, Text, Table, When, message, useCall } from "../parts";
 import { number, percent } from "../words";
 import { type Configured, yaml } from "../yaml";
 
+/** Unknown for a rule of policies that have no counters of their own. */
+const Pressure = ({ row }: { row: RuleRow }) => {
+  if (row.pressure === null) return <span class="dim">–</span>;
+  return <span class={row.pressure > 0 ? `count ${row.observed ? "observe" : "deny"}` : "dim"}>{percent(row.pressure)}</span>;
+};
+
 export function Rules() {
   const { data, error } = useCall<{ enabled: boolean; rules: RuleRow[] }>("rules", 5000);
   const [shown, setShown] = useState<{ rule: string; text: string } | null>(null);
@@ -24,7 +30,7 @@ export function Rules() {
       setSaid(problem instanceof DOMException ? "Copy the text below." : message(problem));
     }
   };
-  const rows = (data?.rules ?? []).filter((row) => row.rule.includes(filter)).sort((one, two) => two.pressure - one.pressure || one.rule.localeCompare(two.rule));
+  const rows = (data?.rules ?? []).filter((row) => row.rule.includes(filter)).sort((one, two) => (two.pressure ?? -1) - (one.pressure ?? -1) || one.rule.localeCompare(two.rule));
   return (
     <>
       <div class="title">
@@ -45,7 +51,7 @@ export function Rules() {
           { name: "by", cell: (row) => <Text>{row.by.join(", ") || "everybody together"}</Text> },
           { name: "limits", cell: (row) => <Text>{row.limits.join(", ") + (row.overrides ? ` and ${number(row.overrides)} of single keys` : "")}</Text> },
           { name: "mode", cell: (row) => <span class={row.observed ? "count observe" : ""}>{row.observed ? "observed" : row.on_exceed}</span> },
-          { name: "pressure", right: true, cell: (row) => <span class={row.pressure > 0 ? `count ${row.observed ? "observe" : "deny"}` : "dim"}>{percent(row.pressure)}</span> },
+          { name: "pressure", right: true, cell: (row) => <Pressure row={row} /> },
           { name: "enforced", right: true, cell: (row) => number(row.recent.deny + row.recent.defer + row.recent.wait) },
           { name: "observed", right: true, cell: (row) => number(row.recent.observe) },
           { name: "used", right: true, cell: (row) => (row.used === null ? "–" : percent(row.used)) },

@@ -4,11 +4,15 @@
 
 mod door;
 
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::http::{Method, Request};
 use door::{Door, Reply, StoreKind};
 use futures_util::StreamExt;
 use serde_json::{Value, json};
+use tollgate_core::rows::RowCount;
+use tollgate_core::{Policies, Policy, Rule, Span};
 use tower::ServiceExt;
 
 const READER: &[(&str, &str)] = &[("x-api-key", "reader")];
@@ -238,6 +242,43 @@ async fn a_stream_ends_after_ten_minutes_and_when_the_keys_change() {
 }
 
 #[tokio::test]
+async fn a_stream_ends_with_its_session() {
+    let door = Door::guarded();
+    let cookie = sign_in(&door, READER).await;
+    let request = Request::get("/api/v1/status/stream").header("cookie", cookie).header(HERE.0, HERE.1);
+    let response = door.router.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+    assert_eq!(response.status(), 200);
+    let mut page = response.into_body().into_data_stream();
+    assert!(page.next().await.is_some());
+    door.advance(12 * 3_600 - 1);
+    door.live.tick();
+    assert!(page.next().await.is_some(), "the session lasts another second");
+    door.advance(1);
+    door.live.tick();
+    assert!(page.next().await.is_none());
+}
+
+#[tokio::test]
+async fn a_page_that_missed_a_few_seconds_asks_for_no_more_than_those() {
+    let door = Door::open();
+    door.live.tick();
+    for times in [3, 0, 2, 1] {
+        checks(&door, "shadow", ("ip", "192.0.2.9"), times).await;
+        door.advance(1);
+        door.live.tick();
+    }
+    let latest = door.get("/api/v1/status/history?seconds=2").await.json();
+    assert_eq!(latest["at"], "2026-01-15T10:00:04Z");
+    assert_eq!(latest["policies"][0]["outcomes"]["allow"], json!([2, 1]));
+    let all = door.get("/api/v1/status/history?seconds=900").await.json();
+    assert_eq!(all, door.get("/api/v1/status/history").await.json());
+    for wrong in ["0", "901", "-1", "all"] {
+        let refused = door.get(&format!("/api/v1/status/history?seconds={wrong}")).await;
+        assert_eq!((refused.status, &*refused.detail()), (400, "`seconds` is a number from 1 to 900"));
+    }
+}
+
+#[tokio::test]
 async fn so_many_pages_follow_and_no_more() {
     let door = Door::open();
     let mut pages = Vec::new();
@@ -277,6 +318,128 @@ async fn a_key_is_shown_at_every_rule_that_it_fits() {
     assert!(of(&slashes, "key").contains(&json!("a/b/c d")), "{slashes}");
     let down = Door::with(door::policies(), Vec::new(), StoreKind::Gone);
     assert_eq!(down.get("/api/v1/keys/192.0.2.9").await.status, 503);
+}
+
+/// What operators see of a secret key.
+async fn pseudonym_of(door: &Door, key: &str) -> String {
+    let shown = door.get(&format!("/api/v1/counters/api_key/{key}")).await.json();
+    shown["key"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_pseudonym_is_never_taken_for_a_key() {
+    let door = Door::open();
+    checks(&door, "mail.accept", ("api_key", "hidden-silver"), 3).await;
+    let used = async |key: &str| {
+        let shown = door.get(&format!("/api/v1/counters/api_key/{key}")).await.json();
+        shown["limits"][0]["used"].as_u64()
+    };
+    let pseudonym = pseudonym_of(&door, "hidden-silver").await;
+    let path = format!("/api/v1/counters/api_key/{}", pseudonym.replace('#', "%23"));
+    let limits = json!({ "limits": "7/hour" }).to_string().into_bytes();
+    for (method, path, body) in [
+        (Method::GET, path.clone(), Vec::new()),
+        (Method::PUT, path.clone(), limits),
+        (Method::DELETE, path.clone(), Vec::new()),
+        (Method::DELETE, format!("{path}/override"), Vec::new()),
+    ] {
+        let refused = door.send(method, &path, &[], body).await;
+        let why =
+            format!("`{pseudonym}` is the pseudonym of a secret key of rule `api_key`: give the key itself");
+        assert_eq!((refused.status, refused.detail()), (400, why));
+    }
+    assert_eq!(used("hidden-silver").await, Some(3));
+    assert_eq!(door.get("/api/v1/changes").await.json()["changes"], json!([]), "nothing was changed");
+    // The whole key works, and a text that is no pseudonym is a key.
+    assert_eq!(door.delete("/api/v1/counters/api_key/hidden-silver").await.status, 200);
+    assert_eq!(used("hidden-silver").await, Some(0));
+    assert_eq!(used("%23not-a-pseudonym").await, Some(0));
+    // A rule without secrets takes any key.
+    assert_eq!(door.get(&path.replace("api_key", "jobs")).await.status, 200);
+}
+
+#[tokio::test]
+async fn the_pseudonym_of_a_key_with_limits_of_its_own_stands_for_that_key() {
+    let door = Door::open();
+    checks(&door, "mail.accept", ("api_key", "hidden-gold"), 3).await;
+    let pseudonym = pseudonym_of(&door, "hidden-gold").await.replace('#', "%23");
+    let path = format!("/api/v1/counters/api_key/{pseudonym}");
+    let shown = door.get(&path).await.json();
+    assert_eq!((&shown["limits"][0]["limit"], &shown["limits"][0]["used"]), (&json!("9000/hour"), &json!(3)));
+    door.delete(&path).await;
+    let shown = door.get("/api/v1/counters/api_key/hidden-gold").await.json();
+    assert_eq!(shown["limits"][0]["used"], 0);
+    door.put("/api/v1/counters/api_key/hidden-silver", json!({ "limits": "7/hour" })).await;
+    let silver = pseudonym_of(&door, "hidden-silver").await.replace('#', "%23");
+    let removed = door.delete(&format!("/api/v1/counters/api_key/{silver}/override")).await;
+    assert_eq!(removed.json(), json!({ "removed": true }));
+    assert_eq!(door.get(&format!("/api/v1/counters/api_key/{silver}")).await.status, 400);
+}
+
+#[tokio::test]
+async fn a_pseudonym_is_looked_up_as_what_it_is() {
+    let door = Door::open();
+    checks(&door, "mail.accept", ("api_key", "hidden-silver"), 3).await;
+    let of = |body: &Value, rule: &str| {
+        body["rules"].as_array().unwrap().iter().find(|one| one["rule"] == rule).cloned()
+    };
+    let known = door.get("/api/v1/keys/hidden-silver").await.json();
+    assert_eq!(known["pseudonym"], false);
+    let secret = of(&known, "api_key").unwrap();
+    assert_eq!((&secret["secret"], &secret["limits"][0]["used"]), (&json!(true), &json!(3)));
+    assert_eq!(of(&known, "jobs").unwrap()["secret"], false);
+    let pseudonym = secret["key"].as_str().unwrap().replace('#', "%23");
+    let shown = door.get(&format!("/api/v1/keys/{pseudonym}")).await.json();
+    assert_eq!(shown["pseudonym"], true);
+    assert_eq!(of(&shown, "api_key"), None, "its counts are not known by it");
+    assert!(of(&shown, "jobs").is_some(), "it may be a key of another rule");
+}
+
+#[tokio::test]
+async fn the_configuration_of_a_rule_is_complete() {
+    let (database, query) = ("shop".into(), "SELECT count(*) FROM deals WHERE advertiser = $1".into());
+    let rows = RowCount { database, query, timeout: Span::from_millis(250), cache: Span::from_secs(1) };
+    let mut deals = door::rule("deals", &["advertiser"], &["10 at once for 30s"]);
+    deals.rows = Some(rows.into());
+    let mut hidden = door::rule("hidden", &["token"], &["9/hour"]);
+    hidden.secret = true;
+    let rules: Vec<Arc<Rule>> = vec![deals.into(), hidden.into()];
+    let policy = Policy::new("deals".into(), rules.clone(), false);
+    let door = Door::with(Policies::new(true, rules, vec![policy]), Vec::new(), StoreKind::Memory);
+    let shown = door.get("/api/v1/counters").await.json();
+    let expected = json!({
+        "in": "shop", "query": "SELECT count(*) FROM deals WHERE advertiser = $1", "at_most": 10,
+        "reserve": "30s", "cache": "1s", "timeout": "250ms",
+    });
+    assert_eq!(shown["rules"]["deals"]["count_rows"], expected);
+    assert_eq!(shown["rules"]["deals"]["secret"], false);
+    assert_eq!(
+        (&shown["rules"]["hidden"]["secret"], &shown["rules"]["hidden"]["count_rows"]),
+        (&json!(true), &Value::Null)
+    );
+}
+
+#[tokio::test]
+async fn each_of_many_policies_has_its_own_pressure() {
+    let rule = |number: usize| Arc::new(door::rule(&format!("r{number:02}"), &["user"], &["1/hour"]));
+    let rules: Vec<Arc<Rule>> = (0..60).map(rule).collect();
+    let policy =
+        |rule: &Arc<Rule>| Policy::new(format!("of-{}", rule.name).into(), vec![Arc::clone(rule)], false);
+    let policies = Policies::new(true, rules.clone(), rules.iter().map(policy).collect());
+    let door = Door::with(policies, Vec::new(), StoreKind::Memory);
+    door.live.tick();
+    for rule in &rules {
+        checks(&door, &format!("of-{}", rule.name), ("user", "ada"), 4).await;
+    }
+    door.advance(1);
+    door.live.tick();
+    let shown = door.get("/api/v1/rules").await.json();
+    let shown = shown["rules"].as_array().unwrap();
+    assert_eq!(shown.len(), 60);
+    for rule in shown {
+        let figures = (&rule["attempts"], &rule["recent"]["deny"], &rule["pressure"]);
+        assert_eq!(figures, (&json!(4), &json!(3), &json!(0.75)), "{rule}");
+    }
 }
 
 #[tokio::test]

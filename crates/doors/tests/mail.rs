@@ -45,7 +45,7 @@ async fn what_is_configured_is_shown_as_rules_and_as_a_mail_server_has_it() {
     let domain = json!({
         "by": ["domain"], "limits": ["1000/hour", "10000/day"],
         "overrides": { "example.com": ["5000/hour", "50000/day", "100 recipients per attempt"] },
-        "on_exceed": "reject", "on_outage": "local 50%", "enabled": true,
+        "on_exceed": "reject", "on_outage": "local 50%", "enabled": true, "secret": false,
     });
     assert_eq!(shown["rules"]["domain"], domain);
     assert_eq!(shown["rules"]["pace"]["on_exceed"], "wait 5s");

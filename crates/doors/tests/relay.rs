@@ -292,6 +292,9 @@ async fn a_submission_is_sent_once_and_its_story_is_told() {
         (&lanes["lanes"][0]["domain"], &lanes["lanes"][0]["cause"]),
         (&json!("there.example"), &json!("limit"))
     );
+    assert_eq!(lanes["lanes"][0]["reason"], "account acme,main");
+    assert_eq!(lanes["lanes"][0]["sleeps_until"], "2026-01-15T11:00:00Z");
+    assert_eq!(lanes["lanes"][0]["oldest"], "2026-01-15T10:00:00Z");
     let cancelled =
         post.ask("boss", Method::POST, &format!("/api/v1/messages/{id}/cancel"), Value::Null).await;
     assert_eq!(cancelled.json(), json!({ "cancelled": true }));
@@ -481,6 +484,27 @@ async fn what_an_operator_pauses_waits_until_it_is_resumed() {
     let wrong = post.ask("boss", Method::POST, "/api/v1/lanes/pause", json!({ "domain": "x.example" })).await;
     assert!(wrong.status == 400 && wrong.detail().contains("needs `tenant`"), "{wrong:?}");
     assert_eq!(post.ask("clerk", Method::POST, "/api/v1/lanes/pause", json!({})).await.status, 403);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lane_tells_its_oldest_message_and_its_last_error() {
+    let (post, sink) = (Post::open(keys()), Sink::start_with(&["-r", "rcpt"]));
+    let account = json!({ "host": "127.0.0.1", "port": sink.port(), "tls": "none" });
+    post.ask("boss", Method::PUT, "/api/v1/accounts/acme/main", account).await;
+    assert_eq!(post.submit("app", &[], message(&["b@there.example"])).await.status, 202);
+    let failed = || post.relay.sender().lanes().iter().any(|lane| lane.last_error.is_some());
+    post.until("the server refuses for now", failed).await;
+    post.door.advance(5);
+    assert_eq!(post.submit("app", &[], message(&["c@there.example"])).await.status, 202);
+    let both = || post.relay.sender().lanes().iter().any(|lane| lane.waiting == 2);
+    post.until("both messages wait", both).await;
+    let lanes = post.ask("clerk", Method::GET, "/api/v1/lanes", Value::Null).await.json();
+    let lane = &lanes["lanes"][0];
+    assert_eq!((&lane["domain"], &lane["waiting"]), (&json!("there.example"), &json!(2)), "{lanes}");
+    assert_eq!(lane["oldest"], "2026-01-15T10:00:00Z");
+    assert!(lane["last_error"].as_str().unwrap().contains("450"), "{lanes}");
+    assert!(lane["next_due"].as_str().unwrap() > "2026-01-15T10:00:00Z", "{lanes}");
+    assert_eq!(sink.count(), 0);
 }
 
 #[tokio::test]

@@ -72,6 +72,11 @@ impl Meters {
         self.tallies.lock().counts()
     }
 
+    /// Whether a policy has counters of its own.
+    pub fn counts_policy(&self, name: &str) -> bool {
+        self.tallies.lock().has(name)
+    }
+
     /// The outcomes of each policy since the start, in the order of [`crate::rates::Rates::OUTCOMES`].
     pub(crate) fn policy_totals(&self) -> Vec<(Arc<str>, Outcomes)> {
         self.tallies.lock().policy_totals()

@@ -16,7 +16,7 @@ use crate::meter::Meters;
 use crate::nearest::Nearest;
 use crate::ranking::Ranking;
 use crate::rates::Rates;
-use crate::receipt::Seals;
+use crate::receipt::{self, Seals};
 
 /// Stands for a rule's name where the blocklist refuses an attempt.
 const BLOCKLIST: &str = "blocklist";
@@ -62,6 +62,16 @@ impl Observer {
     /// A rule's key as operators may see it.
     pub fn shown_key<'k>(&self, rule: &Rule, key: &'k str) -> Cow<'k, str> {
         if rule.secret { Cow::Owned(self.seals.pseudonym(key)) } else { Cow::Borrowed(key) }
+    }
+
+    /// Whether a text looks like the pseudonym of a secret key of this rule.
+    pub fn is_pseudonym(rule: &Rule, text: &str) -> bool {
+        rule.secret && receipt::is_pseudonym(text)
+    }
+
+    /// The secret key that a pseudonym stands for. Only keys with limits of their own are known.
+    pub fn key_of_pseudonym<'r>(&self, rule: &'r Rule, pseudonym: &str) -> Option<&'r str> {
+        rule.overrides.keys().map(|key| &**key).find(|key| self.seals.pseudonym(key) == pseudonym)
     }
 
     /// Counts a decision, and records it for operators.

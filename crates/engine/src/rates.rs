@@ -1,7 +1,10 @@
 //! The outcomes of the last fifteen minutes, second by second for each policy and minute by minute for each
 //! rule. They are differences of the counters, sampled once a second: deciding does nothing for them.
 //!
-//! Bounded: only so many policies have a series of their own, and the others share one.
+//! Bounded: only so many policies have seconds of their own, and the others share one series. Every policy that has
+//! counters of its own has minutes of its own, so that the pressure on a rule is right for each of them.
+
+mod minutes;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -10,6 +13,7 @@ use parking_lot::Mutex;
 use tollgate_core::Timestamp;
 
 use crate::meter::{Meters, OTHER};
+use minutes::Minutes;
 
 /// The rates of an engine.
 #[derive(Default)]
@@ -47,6 +51,8 @@ struct Sampled {
     /// The counters at the last sample.
     policies: BTreeMap<Arc<str>, Outcomes>,
     rules: BTreeMap<Arc<str>, RuleSeries>,
+    /// The attempts at each policy.
+    attempts: BTreeMap<Arc<str>, Minutes<1>>,
     /// As long as the series; the newest is last.
     length: usize,
     series: BTreeMap<Arc<str>, VecDeque<[u32; Rates::OUTCOMES.len()]>>,
@@ -55,14 +61,13 @@ struct Sampled {
 #[derive(Default)]
 struct RuleSeries {
     total: [u64; 4],
-    /// Minutes since 1970 and what happened in each.
-    minutes: VecDeque<(u64, [u64; 4])>,
+    minutes: Minutes<4>,
     last_denied: Option<Timestamp>,
     last_observed: Option<Timestamp>,
 }
 
 /// How many seconds are kept.
-const SECONDS: usize = 900;
+pub const SECONDS: usize = 900;
 /// How many policies have a series of their own.
 const MOST_SERIES: usize = 32;
 
@@ -88,10 +93,17 @@ impl Rates {
             sampled.advance(passed);
             for (policy, total) in &totals {
                 let before = sampled.policies.get(policy).copied().unwrap_or_default();
-                sampled.add(policy, difference(*total, before), passed);
+                let happened = difference(*total, before);
+                sampled.add(policy, happened, passed);
+                // An observed attempt is among the allowed ones.
+                let [allow, blocked, deny, wait, defer, _] = happened;
+                let minutes = sampled.attempts.entry(Arc::clone(policy)).or_default();
+                minutes.add(second / 60, [allow + blocked + deny + wait + defer]);
             }
         }
-        sampled.policies = totals.into_iter().collect();
+        let Sampled { policies, attempts, .. } = sampled;
+        *policies = totals.into_iter().collect();
+        attempts.retain(|policy, _| policies.contains_key(policy));
     }
 
     /// When the counters were last sampled, to the second; `None` before the first sample.
@@ -100,11 +112,14 @@ impl Rates {
         (second > 0).then(|| Timestamp::from_micros(second * 1_000_000))
     }
 
-    /// All seconds that are known.
-    pub fn history(&self) -> RateHistory {
+    /// The latest seconds that are known, at most so many.
+    pub fn history(&self, seconds: usize) -> RateHistory {
         let sampled = self.0.lock();
+        let latest = |series: &VecDeque<_>| {
+            series.range(series.len().saturating_sub(seconds)..).copied().collect::<Vec<_>>()
+        };
         let series = sampled.series.iter();
-        let policies = series.map(|(policy, series)| (Arc::clone(policy), series.iter().copied().collect()));
+        let policies = series.map(|(policy, series)| (Arc::clone(policy), latest(series)));
         RateHistory { last: sampled.second, policies: policies.collect() }
     }
 
@@ -123,17 +138,21 @@ impl Rates {
         sums.filter(|(_, sum)| *sum != Outcomes::default()).collect()
     }
 
+    /// How many attempts each policy had in the last fifteen minutes, which are those of [`Rates::rules`]. A policy
+    /// without counters of its own is left out.
+    pub fn attempts(&self) -> BTreeMap<Arc<str>, u64> {
+        let sampled = self.0.lock();
+        let sum = |minutes: &Minutes<1>| minutes.sum(sampled.second / 60)[0];
+        let attempts = sampled.attempts.iter().filter(|(policy, _)| **policy != *OTHER);
+        attempts.map(|(policy, minutes)| (Arc::clone(policy), sum(minutes))).collect()
+    }
+
     /// What each rule did of late.
     pub fn rules(&self) -> BTreeMap<Arc<str>, RuleRate> {
         let sampled = self.0.lock();
-        let oldest = (sampled.second / 60).saturating_sub(SECONDS as u64 / 60 - 1);
         let rate = |series: &RuleSeries| {
-            let mut recent = [0; 4];
-            for (_, outcomes) in series.minutes.iter().filter(|(minute, _)| *minute >= oldest) {
-                add(&mut recent, *outcomes);
-            }
             let RuleSeries { total, last_denied, last_observed, .. } = *series;
-            RuleRate { recent, total, last_denied, last_observed }
+            RuleRate { recent: series.minutes.sum(sampled.second / 60), total, last_denied, last_observed }
         };
         sampled.rules.iter().map(|(rule, series)| (Arc::clone(rule), rate(series))).collect()
     }
@@ -179,12 +198,7 @@ impl Sampled {
             if first || happened == [0; 4] {
                 continue;
             }
-            match series.minutes.back_mut() {
-                Some((last, outcomes)) if *last == minute => add(outcomes, happened),
-                _ => series.minutes.push_back((minute, happened)),
-            }
-            let excess = series.minutes.len().saturating_sub(SECONDS / 60);
-            series.minutes.drain(..excess);
+            series.minutes.add(minute, happened);
             if happened[0] > 0 {
                 series.last_denied = Some(now);
             }
@@ -199,12 +213,6 @@ impl Sampled {
 fn difference<const N: usize>(now: [u64; N], before: [u64; N]) -> [u64; N] {
     let is_new = now.iter().zip(&before).any(|(now, before)| now < before);
     if is_new { now } else { std::array::from_fn(|at| now[at] - before[at]) }
-}
-
-fn add(sum: &mut [u64; 4], more: [u64; 4]) {
-    for (sum, more) in sum.iter_mut().zip(more) {
-        *sum += more;
-    }
 }
 
 #[cfg(test)]
@@ -233,7 +241,7 @@ mod tests {
     }
 
     fn allowed(rates: &Rates, policy: &str) -> Vec<u32> {
-        let history = rates.history();
+        let history = rates.history(SECONDS);
         let found = history.policies.iter().find(|(name, _)| **name == *policy);
         found.map_or(Vec::new(), |(_, series)| series.iter().map(|second| second[0]).collect())
     }
@@ -257,7 +265,7 @@ mod tests {
         allow(&counters, &[5]);
         rates.sample(&meters, at(2));
         assert_eq!(allowed(&rates, "a"), [3, 0, 3, 4, 5]);
-        assert_eq!(rates.history().last, 1_002);
+        assert_eq!(rates.history(SECONDS).last, 1_002);
     }
 
     #[test]
@@ -275,7 +283,7 @@ mod tests {
         rates.sample(&meters, at(901));
         assert_eq!((allowed(&rates, "a").len(), allowed(&rates, "b").len()), (0, 900));
         rates.sample(&meters, at(100_000));
-        assert!(rates.history().policies.is_empty());
+        assert!(rates.history(SECONDS).policies.is_empty());
     }
 
     #[test]
@@ -285,9 +293,13 @@ mod tests {
         rates.sample(&meters, at(0));
         allow(&counters, &[2; 100]);
         rates.sample(&meters, at(1));
-        let history = rates.history();
+        let history = rates.history(SECONDS);
         assert_eq!(history.policies.len(), MOST_SERIES + 1);
         assert_eq!(history.policies.iter().map(|(_, series)| series[0][0]).sum::<u32>(), 200);
         assert_eq!(allowed(&rates, "(other)"), [2 * (100 - MOST_SERIES as u32)]);
+        // Minutes are not merged: each policy knows its attempts.
+        assert_eq!(rates.attempts().into_values().collect::<Vec<_>>(), [2; 100]);
+        rates.sample(&meters, at(16 * 60));
+        assert_eq!(rates.attempts().into_values().sum::<u64>(), 0);
     }
 }

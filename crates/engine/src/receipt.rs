@@ -208,12 +208,18 @@ impl Seal {
         Ok((kind, body.to_vec()))
     }
 
-    /// A pseudonym for a secret key.
+    /// A pseudonym for a secret key; [`is_pseudonym`] knows its form.
     pub fn pseudonym(&self, key: &str) -> String {
         let mut context = hmac::Context::with_key(&self.pseudonym_key);
         [b"tollgate veil\0", key.as_bytes()].iter().for_each(|part| context.update(part));
         format!("#{}", data_encoding::HEXLOWER.encode(&context.sign().as_ref()[..8]))
     }
+}
+
+/// Whether a text has the form of a pseudonym: `#` and 16 hexadecimal digits.
+pub(crate) fn is_pseudonym(text: &str) -> bool {
+    let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    text.strip_prefix('#').is_some_and(|digits| digits.len() == 16 && digits.as_bytes().iter().all(is_digit))
 }
 
 /// The encryption key of the sealer with this salt.

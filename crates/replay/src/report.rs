@@ -1,6 +1,7 @@
 //! The report: one HTML file with charts, which loads nothing from anywhere.
 //!
-//! Charts are drawings (SVG) inside of the page. Colours follow the reader's choice of light or dark.
+//! Charts are drawings (SVG) inside of the page. They look like those of the console, whose style sheet for charts and
+//! colours the report includes. Colours follow the reader's choice of light or dark.
 
 mod chart;
 
@@ -37,8 +38,11 @@ pub fn html(outcome: &Outcome, titles: &Titles) -> String {
     page.push_str("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
     page.push_str("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n");
     page.push_str("<meta name=\"color-scheme\" content=\"light dark\">\n");
-    let _ =
-        write!(page, "<title>{}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n", Escaped(&title));
+    let _ = write!(
+        page,
+        "<title>{}</title>\n<style>{CHARTS}{STYLE}</style>\n</head>\n<body>\n<main>\n",
+        Escaped(&title)
+    );
     let _ = writeln!(page, "<h1>{}</h1>", Escaped(&title));
     let _ = write!(page, "<p class=\"sub\">Configuration <code>{}</code>", Escaped(&titles.config));
     if let Some(against) = &titles.against {
@@ -130,10 +134,10 @@ fn rules(tally: &Tally, page: &mut String) {
 
 /// The keys that were affected, in each way.
 fn keys(tally: &Tally, page: &mut String) {
-    for (title, word, way) in [
-        ("Keys denied", "denied", Way::Denied),
-        ("Keys that observing rules would deny", "observed", Way::Observed),
-        ("Keys deferred", "deferred", Way::Deferred),
+    for (title, word, class, way) in [
+        ("Keys denied", "denied", "deny", Way::Denied),
+        ("Keys that observing rules would deny", "observed", "observe", Way::Observed),
+        ("Keys deferred", "deferred", "defer", Way::Deferred),
     ] {
         let keys = tally.top_keys(way, SHOWN);
         if keys.is_empty() {
@@ -141,7 +145,7 @@ fn keys(tally: &Tally, page: &mut String) {
         }
         let bar = |(rule, key): &(_, TopKey)| (format!("{rule}: {}", key.key), key.count);
         let bars: Vec<(String, u64)> = keys.iter().take(15).map(bar).collect();
-        let mut body = chart::bars(&bars);
+        let mut body = chart::bars(class, title, &bars);
         let _ = write!(
             body,
             "<div class=\"wide\"><table><thead><tr><th>rule<th>key<th class=n>{word}<th class=n>were fine<th class=n>agents<th class=n>users<th>first<th>last</thead>\n<tbody>"
@@ -187,9 +191,10 @@ fn compared(difference: &Difference) -> String {
         grouped(difference.newly_denied),
         grouped(difference.newly_allowed)
     );
-    for (title, keys) in
-        [("Newly denied", &difference.denied_keys), ("Newly allowed", &difference.allowed_keys)]
-    {
+    for (title, class, keys) in [
+        ("Newly denied", "deny", &difference.denied_keys),
+        ("Newly allowed", "allow", &difference.allowed_keys),
+    ] {
         let keys = keys.ranked(15);
         if keys.is_empty() {
             continue;
@@ -201,7 +206,7 @@ fn compared(difference: &Difference) -> String {
                 (format!("{rule}: {key}"), entry.count)
             })
             .collect();
-        let _ = write!(body, "<h3>{title}</h3>\n{}", chart::bars(&bars));
+        let _ = write!(body, "<h3>{title}</h3>\n{}", chart::bars(class, title, &bars));
     }
     body
 }
@@ -317,4 +322,6 @@ pub fn time(at: Timestamp) -> String {
     jiff::Timestamp::from_second(seconds).map_or_else(|_| "–".to_owned(), |time| time.to_string())
 }
 
+/// Colours and charts, as in the console.
+const CHARTS: &str = include_str!("../../../console/src/charts.css");
 const STYLE: &str = include_str!("report/style.css");

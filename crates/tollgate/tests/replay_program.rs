@@ -398,7 +398,7 @@ fn the_report_is_one_file_that_loads_nothing() {
         "Difference",
         "Possible false positives",
         "<svg",
-        "prefers-color-scheme: dark",
+        "light-dark(",
     ] {
         assert!(page.contains(part), "{part}");
     }

@@ -121,7 +121,7 @@ async fn show_one(app: Arc<App>, ask: Ask) -> Answered {
 
 fn show(app: &App, ask: &Ask) -> Answered {
     let pinned = app.engine.pin();
-    let place = place(&pinned.policies, ask)?;
+    let place = place(app, &pinned.policies, ask)?;
     let id = app.engine.observer.shown_key(place.rule, &place.key).into_owned();
     let plan = place.rule.overrides.get(&place.key);
     let plan = plan.ok_or_else(|| Problem::not_found("this consumer has no limits of its own"))?;
@@ -133,7 +133,7 @@ async fn set_one(app: Arc<App>, ask: Ask) -> Answered {
     let lasts = overrides::span(lasts.as_ref())?;
     let limits = limits::wanted(limits.as_ref(), requests_per_second, burst_size)?;
     let pinned = app.engine.pin();
-    let place = place(&pinned.policies, &ask)?;
+    let place = place(&app, &pinned.policies, &ask)?;
     if let Some(clash) = Clash::find(CONSUMER, &limits, pinned.policies.iter()) {
         return Err(Problem::bad_request(clash.to_string()));
     }
@@ -144,7 +144,7 @@ async fn set_one(app: Arc<App>, ask: Ask) -> Answered {
 
 async fn remove_one(app: Arc<App>, ask: Ask) -> Answered {
     let pinned = app.engine.pin();
-    let place = place(&pinned.policies, &ask)?;
+    let place = place(&app, &pinned.policies, &ask)?;
     let before = app.engine.config.remove_override(CONSUMER, &place.key).await?;
     if before.is_some() {
         tell(&app, &ask, &place, "consumer.unlimit", before.as_deref());
@@ -160,8 +160,8 @@ fn tell(app: &App, ask: &Ask, place: &Place<'_>, action: &'static str, before: O
     Change { action, what: &app.engine.observer.shown_key(place.rule, &place.key), before, after }.tell(ask);
 }
 
-fn place<'s>(policies: &'s Policies, ask: &Ask) -> Result<Place<'s>, Problem> {
-    Place::of(path::rule(policies, CONSUMER)?, &path::decode(path::rest(&ask.uri).0)?)
+fn place<'s>(app: &App, policies: &'s Policies, ask: &Ask) -> Result<Place<'s>, Problem> {
+    Place::of(&app.engine.observer, path::rule(policies, CONSUMER)?, &path::decode(path::rest(&ask.uri).0)?)
 }
 
 impl ConsumerShown {

@@ -51,7 +51,10 @@ struct RuleConfigured<'p> {
     by: Vec<&'p str>,
     /// Its limits, as text.
     limits: Vec<String>,
-    /// The limits of single keys.
+    /// The rows that it counts; absent if it counts attempts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    count_rows: Option<RowsConfigured<'p>>,
+    /// The limits of single keys, by the key; by its pseudonym if keys are secret.
     overrides: BTreeMap<String, Vec<String>>,
     /// When limits of single keys end; absent if all last until they are removed.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -71,6 +74,26 @@ struct RuleConfigured<'p> {
     count: Option<String>,
     /// Whether the rule is enabled.
     enabled: bool,
+    /// Whether its keys are secret.
+    secret: bool,
+}
+
+/// Rows of an application that a rule counts.
+#[derive(Serialize, JsonSchema)]
+struct RowsConfigured<'p> {
+    /// The name of the database.
+    #[serde(rename = "in")]
+    database: &'p str,
+    /// The query that counts them.
+    query: &'p str,
+    /// How many there may be.
+    at_most: u64,
+    /// How long an allowed attempt reserves its place.
+    reserve: Option<String>,
+    /// How long a count may be used again to deny attempts.
+    cache: String,
+    /// How long counting may take.
+    timeout: String,
 }
 
 /// The counts of a key, and the same in the terms of a mail server if they fit.
@@ -182,6 +205,7 @@ fn configured<'p>(app: &App, rule: &'p Rule) -> RuleConfigured<'p> {
         code: rule.code.as_deref(),
         by: rule.by.iter().map(|field| &*field.name).collect(),
         limits: shown::limits(&rule.plan),
+        count_rows: rows(rule),
         overrides: overrides
             .map(|(key, plan)| (app.engine.observer.shown_key(rule, key).into_owned(), shown::limits(plan)))
             .collect(),
@@ -192,7 +216,21 @@ fn configured<'p>(app: &App, rule: &'p Rule) -> RuleConfigured<'p> {
         count_when: rule.count_when.map(|classes| Statuses::from(classes).to_string()),
         count: rule.count.as_ref().map(ToString::to_string),
         enabled: rule.enabled,
+        secret: rule.secret,
     }
+}
+
+/// The rows that a rule counts.
+fn rows(rule: &Rule) -> Option<RowsConfigured<'_>> {
+    let (rows, (_, holds)) = (rule.rows.as_ref()?, rule.plan.in_flight()?);
+    Some(RowsConfigured {
+        database: &rows.database,
+        query: &rows.query,
+        at_most: holds.max(),
+        reserve: holds.lease().map(|reserve| reserve.to_string()),
+        cache: rows.cache.to_string(),
+        timeout: rows.timeout.to_string(),
+    })
 }
 
 /// The reading of each limit.
@@ -219,7 +257,7 @@ fn override_ends(app: &App, rule: &Rule) -> BTreeMap<String, EndShown> {
 async fn show_key(app: Arc<App>, ask: Ask) -> Answered {
     let pinned = app.engine.pin();
     let (rule, key) = path::rest(&ask.uri);
-    look(&app, &Place::find(&pinned.policies, rule, key)?).await
+    look(&app, &Place::find(&app.engine.observer, &pinned.policies, rule, key)?).await
 }
 
 pub(crate) async fn look(app: &App, place: &Place<'_>) -> Answered {
@@ -260,9 +298,14 @@ async fn forget_key(app: Arc<App>, ask: Ask) -> Answered {
     let pinned = app.engine.pin();
     let (rule, rest) = path::rest(&ask.uri);
     if let Some(key) = rest.strip_suffix("/override") {
-        return overrides::remove(&app, &ask, &Place::find(&pinned.policies, rule, key)?).await;
+        return overrides::remove(
+            &app,
+            &ask,
+            &Place::find(&app.engine.observer, &pinned.policies, rule, key)?,
+        )
+        .await;
     }
-    let place = Place::find(&pinned.policies, rule, rest)?;
+    let place = Place::find(&app.engine.observer, &pinned.policies, rule, rest)?;
     let counter = Counter { plan: place.rule.plan_at(&place.key), key: &place.key };
     app.engine.counters.forget(Forget::Key(counter)).await?;
     let key = app.engine.observer.shown_key(place.rule, &place.key);

@@ -155,7 +155,7 @@ async fn release_hold(app: Arc<App>, ask: Ask) -> Answered {
 async fn list_holds(app: Arc<App>, ask: Ask) -> Answered {
     let pinned = app.engine.pin();
     let (rule, key) = path::rest(&ask.uri);
-    let place = Place::find(&pinned.policies, rule, key)?;
+    let place = Place::find(&app.engine.observer, &pinned.policies, rule, key)?;
     let counter = Counter { plan: place.rule.plan_at(&place.key), key: &place.key };
     in_flight(place.rule, &counter)?;
     let report = app.engine.counters.holds(&counter, HoldsOrder::List).await?;
@@ -171,7 +171,7 @@ async fn replace_holds(app: Arc<App>, ask: Ask) -> Answered {
     }
     let pinned = app.engine.pin();
     let (rule, key) = path::rest(&ask.uri);
-    let place = Place::find(&pinned.policies, rule, key)?;
+    let place = Place::find(&app.engine.observer, &pinned.policies, rule, key)?;
     let counter = Counter { plan: place.rule.plan_at(&place.key), key: &place.key };
     in_flight(place.rule, &counter)?;
     let report = app.engine.counters.replace_holds(&counter, &ids).await?;
@@ -183,7 +183,7 @@ async fn replace_holds(app: Arc<App>, ask: Ask) -> Answered {
 
 async fn order(app: &App, (rule, key): (&str, &str), order: HoldsOrder<'_>) -> Result<HoldsReport, Problem> {
     let pinned = app.engine.pin();
-    let place = Place::find(&pinned.policies, rule, key)?;
+    let place = Place::find(&app.engine.observer, &pinned.policies, rule, key)?;
     let counter = Counter { plan: place.rule.plan_at(&place.key), key: &place.key };
     in_flight(place.rule, &counter)?;
     Ok(app.engine.counters.holds(&counter, order).await?)

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use axum::http::Method;
 use schemars::JsonSchema;
 use serde::Serialize;
+use tollgate_engine::Observer;
 
 use super::App;
 use super::auth::Role;
@@ -21,10 +22,13 @@ const MOST_RULES: usize = 64;
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "KeyEverywhere")]
 struct KeyEverywhere<'k> {
-    /// The rules that the text is a key of, in their order.
+    /// The rules that the text is a key of, in their order. A rule whose keys are secret is left out if the
+    /// text is the pseudonym of a key, unless that key has limits of its own.
     rules: Vec<KeyAtRule<'k>>,
     /// How many further rules were not looked at.
     left_out: usize,
+    /// Whether the text is the pseudonym of a secret key: to see its counts, ask for the key itself.
+    pseudonym: bool,
 }
 
 /// The counts of a key at one rule.
@@ -35,6 +39,8 @@ struct KeyAtRule<'k> {
     counts: KeyShown<'k>,
     /// The fields of the key with their values; empty if keys of the rule are secret.
     fields: BTreeMap<String, String>,
+    /// Whether keys of the rule are secret: `key` is a pseudonym then.
+    secret: bool,
     /// What happens when the rule is exceeded.
     on_exceed: String,
     /// Whether the rule is enabled.
@@ -54,7 +60,8 @@ async fn show(app: Arc<App>, ask: Ask) -> Answered {
     let pinned = app.engine.pin();
     let rest = ask.uri.path().strip_prefix("/api/v1/keys/").unwrap_or_default();
     let key = path::decode(rest)?;
-    let places = counters::shown_rules(&pinned).filter_map(|rule| Place::of(rule, &key).ok());
+    let observer = &app.engine.observer;
+    let places = counters::shown_rules(&pinned).filter_map(|rule| Place::of(observer, rule, &key).ok());
     let mut places: Vec<Place<'_>> = places.collect();
     let left_out = places.len().saturating_sub(MOST_RULES);
     places.truncate(MOST_RULES);
@@ -64,9 +71,11 @@ async fn show(app: Arc<App>, ask: Ask) -> Answered {
         rules.push(KeyAtRule {
             counts: counters::key_counts(&app, place).await?,
             fields: values.into_iter().flatten().map(|(name, value)| (name.to_string(), value)).collect(),
+            secret: place.rule.secret,
             on_exceed: place.rule.on_exceed.to_string(),
             enabled: place.rule.enabled,
         });
     }
-    Ok(json(&KeyEverywhere { rules, left_out }))
+    let pseudonym = counters::shown_rules(&pinned).any(|rule| Observer::is_pseudonym(rule, &key));
+    Ok(json(&KeyEverywhere { rules, left_out, pseudonym }))
 }

@@ -16,7 +16,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tollgate_core::{Clock, Timestamp};
-use tollgate_engine::rates::{Outcomes, Rates};
+use tollgate_engine::rates::{self, Outcomes, Rates};
 use tollgate_engine::{Engine, Health, Pacer};
 use tollgate_relay::Relay;
 
@@ -33,7 +33,7 @@ const STREAM: &str = "/api/v1/status/stream";
 
 /// How many pages may follow the status at once; further ones ask again and again instead.
 const MOST_STREAMS: usize = 256;
-/// After so many events a stream ends, and the browser connects again. So ended sessions are noticed.
+/// After so many events a stream ends, and the browser connects again: to another node, if that is less busy.
 const MOST_EVENTS: u32 = 600;
 /// How many keys of each kind are shown.
 const MOST_KEYS: usize = 10;
@@ -161,6 +161,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         .answers::<StatusShown<'_>>();
     let history =
         Operation::new(HISTORY, "Show the outcomes of the last fifteen minutes, by second and policy")
+            .query(&[("seconds", "only so many of the latest seconds; 900 by default, which is all")])
             .answers::<HistoryShown<'_>>();
     let follow = Operation::new(STREAM, "Follow the status: a server-sent event each second")
         .also::<String>(200, "text/event-stream");
@@ -204,7 +205,7 @@ impl Live {
     }
 
     fn history(&self) -> Bytes {
-        self.cached(&self.history, |_| self.write_history())
+        self.cached(&self.history, |_| self.write_history(rates::SECONDS))
     }
 
     fn cached(&self, cache: &Mutex<Cached>, write: impl FnOnce(Timestamp) -> Vec<u8>) -> Bytes {
@@ -254,8 +255,8 @@ impl Live {
         serde_json::to_vec(&status).expect("texts and numbers can be written")
     }
 
-    fn write_history(&self) -> Vec<u8> {
-        let history = self.engine.observer.rates.history();
+    fn write_history(&self, seconds: usize) -> Vec<u8> {
+        let history = self.engine.observer.rates.history(seconds);
         let policies = history.policies.iter().map(|(policy, series)| {
             let outcomes = Rates::OUTCOMES.into_iter().enumerate();
             let outcomes =
@@ -273,8 +274,12 @@ async fn show_status(app: Arc<App>, _: Ask) -> Answered {
     Ok(json_bytes(app.live.status()))
 }
 
-async fn show_history(app: Arc<App>, _: Ask) -> Answered {
-    Ok(json_bytes(app.live.history()))
+/// The history, or only its latest seconds: a page that missed a few needs no more.
+async fn show_history(app: Arc<App>, ask: Ask) -> Answered {
+    let Some(text) = ask.query("seconds") else { return Ok(json_bytes(app.live.history())) };
+    let seconds = text.parse().ok().filter(|seconds| (1..=rates::SECONDS).contains(seconds));
+    let wrong = || Problem::bad_request(format!("`seconds` is a number from 1 to {}", rates::SECONDS));
+    Ok(json_bytes(app.live.write_history(seconds.ok_or_else(wrong)?)))
 }
 
 /// A page that follows the status.
@@ -283,6 +288,7 @@ struct Follower {
     left: u32,
     keys: Arc<AccessKeys>,
     caller: Option<Caller>,
+    clock: Arc<dyn Clock>,
     /// Its place among all streams.
     _permit: OwnedSemaphorePermit,
 }
@@ -292,9 +298,15 @@ impl Follower {
     async fn next(&mut self) -> Option<Bytes> {
         self.left = self.left.checked_sub(1).filter(|_| self.events.borrow().is_some())?;
         self.events.changed().await.ok()?;
-        // After a change of the keys the browser has to connect again.
-        let known = self.caller.as_ref().is_none_or(|caller| self.keys.still_has(caller));
-        self.events.borrow_and_update().clone().filter(|_| known)
+        let event = self.events.borrow_and_update().clone();
+        event.filter(|_| self.may_follow())
+    }
+
+    /// Whether the caller may still read: its session has not ended, and the keys are those of its admission.
+    /// Otherwise the browser has to connect again.
+    fn may_follow(&self) -> bool {
+        let Some(caller) = &self.caller else { return true };
+        self.keys.still_has(caller) && caller.until().is_none_or(|until| self.clock.now() < until)
     }
 }
 
@@ -307,7 +319,9 @@ async fn follow_status(app: Arc<App>, ask: Ask) -> Answered {
     let mut events = app.live.events.subscribe();
     events.borrow_and_update();
     let keys = Arc::clone(&app.keys);
-    let follower = Follower { events, left: MOST_EVENTS, keys, caller: ask.into_caller(), _permit: permit };
+    let clock = Arc::clone(&app.clock);
+    let caller = ask.into_caller();
+    let follower = Follower { events, left: MOST_EVENTS, keys, caller, clock, _permit: permit };
     let first = [b"retry: 2000\nevent: status\ndata: ", &*app.live.status(), b"\n\n"].concat();
     let events = stream::unfold((Some(Bytes::from(first)), follower), |(first, mut follower)| async {
         let event = match first {

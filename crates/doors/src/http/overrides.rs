@@ -67,7 +67,7 @@ pub(crate) struct Removed {
 
 pub(crate) async fn set_key(app: Arc<App>, ask: Ask) -> Answered {
     let (rule, key) = path::rest(&ask.uri);
-    set(&app, &ask, |policies| Place::find(policies, rule, key)).await
+    set(&app, &ask, |policies| Place::find(&app.engine.observer, policies, rule, key)).await
 }
 
 pub(crate) async fn set_domain(app: Arc<App>, ask: Ask) -> Answered {
@@ -78,7 +78,7 @@ pub(crate) async fn set_domain(app: Arc<App>, ask: Ask) -> Answered {
             let name = &rule.name;
             Err(Problem::bad_request(format!("`{name}` is a rule: add a key, as in {ALL}/{name}/KEY")))
         }
-        None => Place::find(policies, "domain", domain),
+        None => Place::find(&app.engine.observer, policies, "domain", domain),
     })
     .await
 }

@@ -9,6 +9,7 @@ use axum::http::Uri;
 use percent_encoding::percent_decode_str;
 use tollgate_core::policy::nearest;
 use tollgate_core::{Policies, Rule};
+use tollgate_engine::Observer;
 
 use super::problem::Problem;
 
@@ -52,13 +53,28 @@ pub(crate) fn rule<'s>(policies: &'s Policies, name: &str) -> Result<&'s Arc<Rul
 
 impl<'s> Place<'s> {
     /// The place of an encoded rule and key.
-    pub(crate) fn find(policies: &'s Policies, name: &str, key: &str) -> Result<Self, Problem> {
-        Self::of(rule(policies, &decode(name)?)?, &decode(key)?)
+    pub(crate) fn find(
+        observer: &Observer,
+        policies: &'s Policies,
+        name: &str,
+        key: &str,
+    ) -> Result<Self, Problem> {
+        Self::of(observer, rule(policies, &decode(name)?)?, &decode(key)?)
     }
 
     /// The place of a rule's key, which is normalised. The error does not repeat the key, which may be a
-    /// secret.
-    pub(crate) fn of(rule: &'s Arc<Rule>, key: &str) -> Result<Self, Problem> {
+    /// secret. A pseudonym is never taken for a key: it stands for the key whose pseudonym it is, and is
+    /// refused if that is not known.
+    pub(crate) fn of(observer: &Observer, rule: &'s Arc<Rule>, key: &str) -> Result<Self, Problem> {
+        if Observer::is_pseudonym(rule, key) {
+            let meant = observer.key_of_pseudonym(rule, key).ok_or_else(|| {
+                let name = &rule.name;
+                let detail =
+                    format!("`{key}` is the pseudonym of a secret key of rule `{name}`: give the key itself");
+                Problem::bad_request(detail)
+            })?;
+            return Ok(Self { rule, key: meant.into() });
+        }
         let key = rule.key_of(key).ok_or_else(|| {
             if let [field] = &*rule.by
                 && let Err(error) = field.kind.check(key)

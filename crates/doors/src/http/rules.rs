@@ -42,12 +42,13 @@ struct RulePressed<'p> {
     observed: bool,
     /// Whether it is enabled.
     enabled: bool,
-    /// The attempts at its policies.
-    attempts: u64,
-    /// How often it stopped one of them, or would have.
+    /// The attempts at its policies; null if one of them was created at run time beyond the 1,000 that have
+    /// counters of their own.
+    attempts: Option<u64>,
+    /// How often it stopped one of them, or would have, at policies with counters of their own.
     recent: RecentShown,
-    /// The same as a share of the attempts, from 0 to 1.
-    pressure: f64,
+    /// The same as a share of the attempts, from 0 to 1; null if the attempts are not known.
+    pressure: Option<f64>,
     /// When it last denied, to the second (RFC 3339); null if it has not since the start.
     #[schemars(with = "Option<String>")]
     last_denied: Option<Moment>,
@@ -76,17 +77,19 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
 async fn show(app: Arc<App>, _: Ask) -> Answered {
     let pinned = app.engine.pin();
     let policies = &pinned.policies;
-    let (rates, latest) = (app.engine.observer.rates.rules(), app.engine.observer.rates.latest(usize::MAX));
+    let observer = &app.engine.observer;
+    let (rates, attempts) = (observer.rates.rules(), observer.rates.attempts());
     let used: BTreeMap<Arc<str>, f64> =
         app.engine.counters.usage(&pinned).await.unwrap_or_default().into_iter().collect();
     let rules = counters::shown_rules(&pinned).map(|rule| {
         let of = policies.iter().filter(|policy| policy.rules.iter().any(|own| own.name == rule.name));
         let names: Vec<&str> = of.map(|policy| &*policy.name).collect();
-        let sums = latest.iter().filter(|(policy, _)| names.contains(&&**policy));
-        // An observed attempt is among the allowed ones.
-        let attempts = sums
-            .map(|(_, [allow, blocked, deny, wait, defer, _])| allow + blocked + deny + wait + defer)
-            .sum();
+        // A new policy has counters of its own, but no sample yet.
+        let of_policy = |name: &&str| match attempts.get(*name) {
+            Some(attempts) => Some(*attempts),
+            None => observer.meters.counts_policy(name).then_some(0),
+        };
+        let attempts = names.iter().map(of_policy).sum();
         let rate = rates.get(&rule.name).copied().unwrap_or_default();
         pressed(rule, names, attempts, rate, used.get(&rule.name).copied())
     });
@@ -96,12 +99,13 @@ async fn show(app: Arc<App>, _: Ask) -> Answered {
 fn pressed<'p>(
     rule: &'p Rule,
     policies: Vec<&'p str>,
-    attempts: u64,
+    attempts: Option<u64>,
     rate: RuleRate,
     used: Option<f64>,
 ) -> RulePressed<'p> {
     let [deny, wait, defer, observe] = rate.recent;
     let stopped = rate.recent.iter().sum::<u64>();
+    let share = |attempts: u64| if attempts == 0 { 0.0 } else { (stopped as f64 / attempts as f64).min(1.0) };
     RulePressed {
         rule: &rule.name,
         policies,
@@ -113,7 +117,7 @@ fn pressed<'p>(
         enabled: rule.enabled,
         attempts,
         recent: RecentShown { deny, wait, defer, observe },
-        pressure: if attempts == 0 { 0.0 } else { (stopped as f64 / attempts as f64).min(1.0) },
+        pressure: attempts.map(share),
         last_denied: rate.last_denied.map(Moment),
         last_observed: rate.last_observed.map(Moment),
         used,

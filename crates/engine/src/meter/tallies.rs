@@ -51,6 +51,11 @@ impl Tallies {
         tally.meter(policy.rules.iter().map(|rule| &rule.name))
     }
 
+    /// Whether a policy has counters of its own.
+    pub(super) fn has(&self, policy: &str) -> bool {
+        self.by_policy.contains_key(policy)
+    }
+
     /// Every counter with the policy, rule and outcome it counts, sorted by these.
     pub(super) fn counts(&self) -> Vec<(Labels, u64)> {
         let mut counts = Vec::new();
@@ -126,6 +131,10 @@ mod tests {
             |name: &str| counts.iter().find(|([policy, ..], _)| **policy == *name).map(|(_, count)| *count);
         assert_eq!([of("configured-1999"), of("made-0"), of("made-2999")], [Some(1), Some(1), None]);
         assert_eq!(of("(other)"), Some(2_000));
+        assert_eq!(
+            ["configured-1999", "made-0", "made-2999"].map(|name| tallies.has(name)),
+            [true, true, false]
+        );
     }
 
     #[test]

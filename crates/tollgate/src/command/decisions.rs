@@ -7,8 +7,8 @@ use clap::{Args, ValueEnum};
 
 use super::table::{Sheet, Tone, or_dash};
 use super::{Format, Session, words};
-use crate::client::Path;
 use crate::client::wire::{DecisionDetail, Entry, Journal, LimitLine};
+use crate::client::{Fault, Path};
 
 /// How much of the journal is shown.
 #[derive(Args, Clone, Debug)]
@@ -73,8 +73,10 @@ Exit codes: 0 shown, 2 an error.";
 
 impl Decisions {
     pub(super) fn run(&self, session: &mut Session<'_>) -> anyhow::Result<ExitCode> {
-        if let Some(token) = self.id.as_deref().and_then(token_in) {
-            let answer = session.client.get(&Path::new(&["decisions", token]))?;
+        let token = self.id.as_deref().map(last_part).filter(|token| !token.is_empty());
+        // No correlation id is as long as this.
+        if let Some(token) = token.filter(|token| token.len() > LONGEST_ID) {
+            let answer = session.client.get(&token_path(token))?;
             session.show(&answer, put_detail)?;
             return Ok(ExitCode::SUCCESS);
         }
@@ -90,6 +92,18 @@ impl Decisions {
         ];
         let members = members.into_iter().filter_map(|(name, value)| Some((name, value?)));
         let answer = session.client.get(&Path::new(&["decisions"]).with_query(members))?;
+        let found: Journal = answer.read(session.client.server())?;
+        // A short text may be either: the server knows which.
+        if let Some(token) = token.filter(|_| found.decisions.is_empty()) {
+            match session.client.get(&token_path(token)) {
+                Ok(answer) => {
+                    session.show(&answer, put_detail)?;
+                    return Ok(ExitCode::SUCCESS);
+                }
+                Err(Fault::Refused { answer, .. }) if answer.status == 400 => {}
+                Err(fault) => return Err(fault.into()),
+            }
+        }
         let none = if self.filters() { "no such decisions" } else { "no decisions yet" };
         let journal: Journal = session.show(&answer, |journal, out| put(journal, none, out))?;
         if self.id.is_some() && session.format == Format::Words {
@@ -130,10 +144,14 @@ fn key_of(entry: &Entry) -> Option<String> {
     own.map(|own| own.key.clone()).or_else(|| entry.key.clone())
 }
 
-/// The token in a text: a token, or a link that ends with one. No correlation id is as long as a token.
-fn token_in(text: &str) -> Option<&str> {
+/// What may be the token in a text: all of it, or the end of a link.
+fn last_part(text: &str) -> &str {
     let is_token = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    text.rsplit(|c| !is_token(c)).next().filter(|token| token.len() > LONGEST_ID)
+    text.rsplit(|c| !is_token(c)).next().unwrap_or_default()
+}
+
+fn token_path(token: &str) -> Path {
+    Path::new(&["decisions", token])
 }
 
 /// Prints the reasons of a decision: the blocklist entry, its rules and keys, and their readings.
@@ -152,7 +170,7 @@ fn show_entry(session: &mut Session<'_>, entry: &Entry) -> anyhow::Result<()> {
     }
     session.say(&text)?;
     if let Some(token) = &entry.token {
-        let answer = session.client.get(&Path::new(&["decisions", token]))?;
+        let answer = session.client.get(&token_path(token))?;
         session.show(&answer, put_readings)?;
     }
     Ok(())

@@ -123,7 +123,10 @@ fn kept(part: &CounterPart) -> String {
 
 /// Prints the counters of a key at every rule.
 fn put_all(key: &KeyEverywhere, out: &mut dyn Write) -> io::Result<()> {
-    if key.rules.is_empty() {
+    if key.pseudonym {
+        writeln!(out, "this is the pseudonym of a secret key: to see its counts, give the key itself")?;
+    }
+    if key.rules.is_empty() && !key.pseudonym {
         return writeln!(out, "no rule has keys like this");
     }
     for (index, counters) in key.rules.iter().enumerate() {

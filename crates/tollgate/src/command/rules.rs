@@ -41,7 +41,7 @@ fn put(rules: &RulesPressed, out: &mut dyn Write) -> io::Result<()> {
         let recent = rule.recent;
         let tone = if recent.deny > 0 { Tone::Bad } else { Tone::Normal };
         let mode = if rule.observed { "observed".to_owned() } else { rule.on_exceed.clone() };
-        let pressure = format!("{:.1} %", rule.pressure * 100.0);
+        let pressure = or_dash(rule.pressure.map(|pressure| format!("{:.1} %", pressure * 100.0)));
         let enforced = words::number(recent.deny + recent.wait + recent.defer);
         let last = if rule.observed { &rule.last_observed } else { &rule.last_denied };
         let observed = words::number(recent.observe);

@@ -77,8 +77,8 @@ pub struct RulePressed {
     pub observed: bool,
     /// What it did in the last fifteen minutes.
     pub recent: Outcomes,
-    /// The share of attempts that it stopped.
-    pub pressure: f64,
+    /// The share of attempts that it stopped, if it is known.
+    pub pressure: Option<f64>,
     /// When it last denied.
     pub last_denied: Option<String>,
     /// When it was last exceeded but only observed.
@@ -92,6 +92,9 @@ pub struct KeyEverywhere {
     pub rules: Vec<Counters>,
     /// How many further rules were not looked at.
     pub left_out: usize,
+    /// Whether it is the pseudonym of a secret key.
+    #[serde(default)]
+    pub pseudonym: bool,
 }
 
 /// The latest changes.
