@@ -86,6 +86,7 @@ export async function a_key_shows_every_limit_and_its_buttons_work(browser, asse
   await page.getByRole("region", { name: "rule login" }).getByText("2 of 5 used").waitFor();
   // A cancelled dialog changes nothing.
   await page.getByRole("button", { name: "Reset" }).first().click();
+  await page.getByRole("dialog").waitFor();
   await page.keyboard.press("Escape");
   await page.getByRole("dialog").waitFor({ state: "detached" });
   assert.equal((await count(server, "login", "bob,203.0.113.8")).limits[0].used, 2);

@@ -80,6 +80,25 @@ fn what_another_node_did_a_moment_before_is_seen_where_it_matters() {
 }
 
 #[test]
+fn creating_a_policy_that_another_node_has_created_removes_no_override() {
+    let centre = Centre::new();
+    let limits = |text: &str| vec![text.parse().unwrap()];
+    // The configuration once had a rule of this name, with an override.
+    let filed = policies(vec![rule::rejecting("orders", &["ip"], &["7/hour"])], &[("orders", &["orders"])]);
+    let before = centre.node(filed);
+    block_on(before.engine.config.set_override("orders", "192.0.2.1", limits("9/hour"))).unwrap();
+    let (first, second) = (centre.node(base()), centre.node(base()));
+    block_on(first.engine.config.make_policy(spec("orders", "2/hour"))).unwrap();
+    block_on(first.engine.config.set_override("orders", "192.0.2.1", limits("8/hour"))).unwrap();
+    let again = block_on(second.engine.config.make_policy(spec("orders", "5/hour"))).unwrap_err();
+    assert_eq!(again, ChangeFault::Taken { name: "orders".into() });
+    a_second(&first);
+    let pinned = first.engine.pin();
+    let own = pinned.policies.named("orders").unwrap().rules[0].plan_at("192.0.2.1").to_string();
+    assert_eq!(own, "8/hour");
+}
+
+#[test]
 fn a_change_whose_answer_was_lost_is_found_where_it_was_written_down() {
     let centre = Centre::new();
     let node = centre.node(base());

@@ -24,14 +24,17 @@ impl LiveConfig {
     /// Creates a policy with a rule of the same name. The policy consists of that rule and the consumer rule.
     pub async fn make_policy(&self, spec: PolicySpec) -> Result<Arc<DynamicPolicy>, ChangeFault> {
         let _alone = self.changing.lock().await;
-        // Another node may have created it, with overrides that must stay.
-        self.records.refresh(self).await?;
         let name = Arc::clone(&spec.name);
         let made = Arc::new(DynamicPolicy::new(spec, self.counters.stamp().await?));
         for _ in 0..TRIES {
             self.check_new(&made)?;
-            // Overrides for a former rule of this name must not apply to the new one.
-            self.forget_overrides(&name).await?;
+            // Overrides for a former rule of this name must not apply to the new one. If another node has created
+            // the policy meanwhile, they are its own and stay.
+            if !self.orphans_of(&name).is_empty() {
+                self.records.refresh(self).await?;
+                self.check_new(&made)?;
+                self.forget_overrides(&name).await?;
+            }
             if self.swap(Subject::Policy(&name), Some(made.written())).await? {
                 return Ok(made);
             }
@@ -165,16 +168,19 @@ impl LiveConfig {
         routes
     }
 
+    /// The records of overrides of a rule that the configuration does not have.
+    fn orphans_of(&self, rule: &str) -> Vec<String> {
+        let configured = self.configured.lock();
+        if configured.base.rule(rule).is_some() {
+            return Vec::new();
+        }
+        let record = |key| Subject::Override { rule, key }.record();
+        configured.runtime.overrides.keys_of(rule).map(record).collect()
+    }
+
     /// Removes the overrides of a rule that does not exist.
     async fn forget_overrides(&self, rule: &str) -> Result<(), ChangeFault> {
-        if self.configured.lock().base.rule(rule).is_some() {
-            return Ok(());
-        }
-        let edits: Vec<Edit> = {
-            let configured = self.configured.lock();
-            let record = |key| Subject::Override { rule, key }.record();
-            configured.runtime.overrides.keys_of(rule).map(record).map(Edit::remove).collect()
-        };
+        let edits: Vec<Edit> = self.orphans_of(rule).into_iter().map(Edit::remove).collect();
         if !edits.is_empty() {
             self.records.change(self, &edits).await?;
         }
