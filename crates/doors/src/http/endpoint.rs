@@ -1,8 +1,9 @@
 //! An endpoint, and the steps of every request: role, body, handler, metrics.
 //!
-//! This is one generic function instead of layers of middleware. Each endpoint gets its own copy, and nothing
-//! is boxed beyond what the router boxes anyway.
+//! This is one function instead of layers of middleware. Handlers are boxed, so that the compiler makes one copy
+//! of these steps and not one for each endpoint.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes, HttpBody};
@@ -74,11 +75,17 @@ pub(crate) struct Ask {
 /// The result of an endpoint.
 pub(crate) type Answered = Result<Response, Problem>;
 
+/// A handler at work.
+pub(crate) type Running = Pin<Box<dyn Future<Output = Answered> + Send>>;
+
+/// A handler.
+type Run = Arc<dyn Fn(Arc<App>, Ask) -> Running + Send + Sync>;
+
 impl Endpoint {
     /// An endpoint that runs `run` for callers with the role.
     pub(crate) fn new<F, Fut>(method: Method, pattern: &'static str, role: Option<Role>, run: F) -> Self
     where
-        F: Fn(Arc<App>, Ask) -> Fut + Clone + Send + Sync + 'static,
+        F: Fn(Arc<App>, Ask) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Answered> + Send + 'static,
     {
         Self::with_body_of(MOST_BODY_BYTES, method, pattern, role, run)
@@ -93,12 +100,16 @@ impl Endpoint {
         run: F,
     ) -> Self
     where
-        F: Fn(Arc<App>, Ask) -> Fut + Clone + Send + Sync + 'static,
+        F: Fn(Arc<App>, Ask) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Answered> + Send + 'static,
     {
+        Self::boxed(most, method, pattern, role, Arc::new(move |app, ask| Box::pin(run(app, ask))))
+    }
+
+    fn boxed(most: usize, method: Method, pattern: &'static str, role: Option<Role>, run: Run) -> Self {
         let filter = MethodFilter::try_from(method.clone()).expect("only ordinary methods are used");
         let serve = move |index| {
-            let run = run.clone();
+            let run = Arc::clone(&run);
             let gate = Gate { role, most, index };
             on(filter, move |State(app): State<Arc<App>>, request: Request| serve(app, request, gate, run))
         };
@@ -294,11 +305,7 @@ struct Gate {
     index: usize,
 }
 
-async fn serve<F, Fut>(app: Arc<App>, request: Request, gate: Gate, run: F) -> Response
-where
-    F: Fn(Arc<App>, Ask) -> Fut,
-    Fut: Future<Output = Answered> + Send + 'static,
-{
+async fn serve(app: Arc<App>, request: Request, gate: Gate, run: Run) -> Response {
     let started = app.meters.start();
     let (parts, body) = request.into_parts();
     let mut unread = Unread::of(&parts, &body);
@@ -371,7 +378,7 @@ impl Unread {
 }
 
 /// Runs a change to its end and logs it, even if the caller disconnects meanwhile.
-pub(crate) async fn to_its_end(change: impl Future<Output = Answered> + Send + 'static) -> Answered {
+pub(crate) async fn to_its_end(change: Running) -> Answered {
     match tokio::spawn(change).await {
         Ok(answered) => answered,
         Err(failed) => std::panic::resume_unwind(failed.into_panic()),

@@ -96,7 +96,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
 
 /// Completes the change, which other nodes follow, even if the caller disconnects.
 async fn take_report(app: Arc<App>, ask: Ask) -> Answered {
-    to_its_end(pause(app, ask)).await
+    to_its_end(Box::pin(pause(app, ask))).await
 }
 
 async fn pause(app: Arc<App>, ask: Ask) -> Answered {

@@ -177,7 +177,7 @@ async fn submit_text(
 
 /// Puts a message into the queue, even if the caller disconnects meanwhile.
 async fn finish(acceptance: Acceptance) -> Answered {
-    to_its_end(async move {
+    to_its_end(Box::pin(async move {
         match acceptance.finish().await {
             Ok(Accepted::Now(id)) => Ok(accepted(id.0)),
             Ok(Accepted::Before(id)) => {
@@ -187,7 +187,7 @@ async fn finish(acceptance: Acceptance) -> Answered {
             }
             Err(refused) => refusal::answer(&refused),
         }
-    })
+    }))
     .await
 }
 
