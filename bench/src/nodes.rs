@@ -138,13 +138,16 @@ async fn connect(url: &str) -> Arc<dyn Store> {
 
 /// The limits that a name stands for, each of a rule of its own.
 pub fn plans(rules: &str) -> Vec<Arc<Plan>> {
-    let plan = |rule: &str, limit: &str| {
-        Arc::new(Plan::new(rule.into(), vec![limit.parse().expect("a limit")]).expect("one limit"))
+    let plan = |rule: &str, limits: &[&str]| {
+        let limits = limits.iter().map(|limit| limit.parse().expect("a limit")).collect();
+        Arc::new(Plan::new(rule.into(), limits).expect("distinct limits"))
     };
+    let hour_and_day = ["1000000000/hour", "4000000000/day"];
     match rules {
-        "window" => vec![plan("window", "1000000000/day")],
-        "ten" => (0..10).map(|number| plan(&format!("ten{number}"), "1000000000/day")).collect(),
-        log => vec![plan(log, "50000/day sliding")],
+        "window" => vec![plan("window", &["1000000000/day"])],
+        "five" => (0..5).map(|number| plan(&format!("five{number}"), &hour_and_day)).collect(),
+        "ten" => (0..10).map(|number| plan(&format!("ten{number}"), &["1000000000/day"])).collect(),
+        log => vec![plan(log, &["50000/day sliding"])],
     }
 }
 

@@ -97,8 +97,10 @@ fn spread(server: &Postgres, mode: &Mode, beside: &Beside) {
     let window = Load { url: &url, callers: 8, rules: "window", keys: KEYS, most: UNBOUNDED };
     let one = rates(&rounds(1, window));
     rate_line("one window, 8 callers", mode, &one, &beside.uniform, mode.one);
+    let five = rates(&rounds(1, Load { rules: "five", ..window }));
+    rate_line("five rules, ten limits, 8 callers", mode, &five, &beside.uniform, mode.ten);
     let ten = rates(&rounds(1, Load { rules: "ten", ..window }));
-    rate_line("ten limits, 8 callers", mode, &ten, &beside.uniform, mode.ten);
+    rate_line("ten rules of one limit, 8 callers", mode, &ten, &beside.uniform, mode.ten);
     let p50: Vec<f64> =
         rounds(1, Load { callers: 1, ..window }).iter().map(|figures| figures.at(0.5)).collect();
     p50_line("one caller, p50", mode, &p50, &beside.one_p50, "≤ 2.5");
