@@ -8,6 +8,7 @@ use tollgate_postgres::{Databases, Settings};
 use super::problem::{Findings, hint, listed, shown};
 use super::raw::{self, Named, StoreTable};
 use super::rules::check_name;
+use super::secrets;
 use super::store;
 use super::tree::Path;
 
@@ -48,8 +49,8 @@ fn mean_one(
 ) -> Option<Settings> {
     let (setting, url) = match (&table.url, &table.url_env, &table.url_file) {
         (Some(url), None, None) => ("url", Ok(url.clone())),
-        (None, Some(name), None) => ("url_env", store::from_environment(name, environment)),
-        (None, None, Some(file)) => ("url_file", store::from_file(file)),
+        (None, Some(name), None) => ("url_env", secrets::from_environment(name, environment)),
+        (None, None, Some(file)) => ("url_file", secrets::from_file(file)),
         _ => {
             findings.key(path, "write one of `url`, `url_env` and `url_file`");
             return None;

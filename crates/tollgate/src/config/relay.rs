@@ -28,7 +28,7 @@ use super::gateway::pem;
 use super::limits;
 use super::problem::{Findings, hint, shown};
 use super::raw::relay as raw;
-use super::secrets::{from_environment, from_file};
+use super::secrets;
 use super::stage::{Stage, check_fields, policy_at};
 use super::tree::Path;
 
@@ -293,15 +293,8 @@ fn secret_key(
     path: &Path,
     findings: &mut Findings<'_>,
 ) -> Option<SecretKey> {
-    let (setting, secret) = match (&written.secret_env, &written.secret_file) {
-        (None, None) => return None,
-        (Some(name), None) => ("secret_env", from_environment(name, environment)),
-        (None, Some(file)) => ("secret_file", from_file(file)),
-        (Some(_), Some(_)) => {
-            findings.key(&path.key("secret_file"), "keep one of `secret_env` and `secret_file`");
-            return None;
-        }
-    };
+    let named = [("secret_env", &written.secret_env), ("secret_file", &written.secret_file)];
+    let (setting, secret) = secrets::of_either(named, path, environment, findings)?;
     let secret = secret.and_then(|secret| match secret.chars().count() {
         LEAST_SECRET.. => Ok(secret),
         count => Err(format!(

@@ -1,5 +1,6 @@
 //! The store of the counters.
 
+mod client;
 mod postgres;
 mod redis;
 
@@ -52,16 +53,6 @@ impl StoreConfig {
         }
         self
     }
-}
-
-/// The secret in an environment variable.
-pub(super) fn from_environment(name: &str, environment: &HashMap<String, String>) -> Result<String, String> {
-    redis::from_environment(name, environment).map(|secret| secret.0)
-}
-
-/// The secret in a file.
-pub(super) fn from_file(file: &str) -> Result<String, String> {
-    redis::from_file(file).map(|secret| secret.0)
 }
 
 /// When a file store is written to disk.

@@ -9,7 +9,7 @@ use tollgate_relay::client::{Destination, Login, TlsMode};
 use super::raw::{self, AccountTable, AccountTls};
 use super::size;
 use crate::config::problem::{Findings, shown};
-use crate::config::secrets::{from_environment, from_file};
+use crate::config::secrets;
 use crate::config::tree::Path;
 
 pub(super) fn mean(
@@ -93,23 +93,17 @@ fn login(
     path: &Path,
     findings: &mut Findings<'_>,
 ) -> Option<Option<Login>> {
-    let (setting, password) = match (&table.password_env, &table.password_file) {
-        (None, None) => {
-            if table.user.is_some() {
-                findings.value(
-                    &path.key("user"),
-                    "there is a user without a password: add `password_env` or `password_file`",
-                );
-            }
-            return table.user.is_none().then_some(None);
+    let named = [("password_env", &table.password_env), ("password_file", &table.password_file)];
+    if named.iter().all(|(_, written)| written.is_none()) {
+        if table.user.is_some() {
+            findings.value(
+                &path.key("user"),
+                "there is a user without a password: add `password_env` or `password_file`",
+            );
         }
-        (Some(name), None) => ("password_env", from_environment(name, environment)),
-        (None, Some(file)) => ("password_file", from_file(file)),
-        (Some(_), Some(_)) => {
-            findings.key(&path.key("password_file"), "keep one of `password_env` and `password_file`");
-            return None;
-        }
-    };
+        return table.user.is_none().then_some(None);
+    }
+    let (setting, password) = secrets::of_either(named, path, environment, findings)?;
     let Some(user) = table.user.clone().filter(|user| !user.is_empty()) else {
         findings.key(&path.key(setting), "there is a password without a user: add `user`");
         return None;

@@ -2,13 +2,11 @@
 
 use std::collections::HashMap;
 
-use super::redis::{
-    MOST_CONNECTIONS, MOST_INTERVAL, MOST_WAIT, authorities, from_environment, from_file, key_secret, time,
-};
+use super::client::{ClientSettings, key_secret, password, trust};
 use crate::config::problem::{Findings, shown};
 use crate::config::raw::StoreTable;
 use crate::config::tree::Path;
-use tollgate_postgres::{Password, Settings, Tls};
+use tollgate_postgres::Settings;
 
 /// Whether a text is meant to be an address of PostgreSQL.
 pub(super) fn is_address(text: &str) -> bool {
@@ -32,8 +30,9 @@ pub(in crate::config) fn mean(
         }
     };
     log_in(&mut settings, at, table, path, environment, findings);
-    settings.key_secret = key_secret(table, path, environment, findings).map(|secret| Password(secret.0));
-    trust(&mut settings, table, path, findings);
+    settings.key_secret = key_secret(table, path, environment, findings);
+    let remedy = "write `?sslmode=require` after the address";
+    trust(settings.tls.as_mut(), remedy, table, path, findings);
     match &table.schema {
         Some(schema) if !Settings::is_schema_name(schema) => findings.value(
             &path.key("schema"),
@@ -45,27 +44,13 @@ pub(in crate::config) fn mean(
         Some(schema) => settings.schema.clone_from(schema),
         None => {}
     }
-    let (interval, health) = (&table.health_check_interval, &mut settings.health_check_interval);
-    for (name, most, written, setting) in [
-        ("connect_timeout", MOST_WAIT, &table.connect_timeout, &mut settings.connect_timeout),
-        ("command_timeout", MOST_WAIT, &table.command_timeout, &mut settings.command_timeout),
-        ("health_check_interval", MOST_INTERVAL, interval, health),
-    ] {
-        let written = written.as_ref();
-        if let Some(time) = written.and_then(|text| time(text, most, &path.key(name), findings)) {
-            *setting = time;
-        }
-    }
-    match table.connections {
-        None => {}
-        Some(count @ 1..=MOST_CONNECTIONS) => settings.connections = usize::try_from(count).unwrap_or(1),
-        Some(count) => findings.value(
-            &path.key("connections"),
-            format!(
-                "`{count}` connections are too few or too many: write a number from 1 to {MOST_CONNECTIONS}"
-            ),
-        ),
-    }
+    let client = ClientSettings {
+        connect_timeout: &mut settings.connect_timeout,
+        command_timeout: &mut settings.command_timeout,
+        health_check_interval: &mut settings.health_check_interval,
+        connections: &mut settings.connections,
+    };
+    client.read(table, path, findings);
     Some(settings)
 }
 
@@ -85,40 +70,8 @@ fn log_in(
         (None, _) => findings.value(at, "the user is missing: write `user@` before the host, or add `user`"),
         (Some(_), None) => {}
     }
-    let (setting, password) = match (&table.password_env, &table.password_file) {
-        (None, None) => return,
-        (Some(name), None) => ("password_env", from_environment(name, environment)),
-        (None, Some(file)) => ("password_file", from_file(file)),
-        (Some(_), Some(_)) => {
-            findings.key(&path.key("password_file"), "keep one of `password_env` and `password_file`");
-            return;
-        }
-    };
-    match password {
-        _ if settings.server.get_password().is_some() => {
-            findings.key(&path.key(setting), "the address has a password already: keep one of them");
-        }
-        Ok(password) => drop(settings.server.password(password.0)),
-        Err(message) => findings.value(&path.key(setting), message),
-    }
-}
-
-fn trust(settings: &mut Settings, table: &StoreTable, path: &Path, findings: &mut Findings<'_>) {
-    let insecure = table.tls_insecure.unwrap_or(false);
-    let written = [("tls_ca", table.tls_ca.is_some()), ("tls_insecure", insecure)];
-    let Some(tls) = &mut settings.tls else {
-        for (name, _) in written.into_iter().filter(|(_, written)| *written) {
-            let message = "this is a setting of TLS: write `?sslmode=require` after the address";
-            findings.key(&path.key(name), message);
-        }
-        return;
-    };
-    if table.tls_ca.is_some() && insecure {
-        let message = "keep one of `tls_ca` and `tls_insecure`: without verification no authority is asked";
-        findings.key(&path.key("tls_insecure"), message);
-        return;
-    }
-    if let Some(authorities) = authorities(table, path, findings) {
-        *tls = Tls { authorities, unverified: insecure };
+    let in_address = settings.server.get_password().is_some();
+    if let Some(password) = password(in_address, table, path, environment, findings) {
+        settings.server.password(password.0);
     }
 }
