@@ -3,7 +3,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -105,13 +104,36 @@ fn the_image_runs_the_program_that_the_release_builds_as_no_root() {
     assert!(toolchain.contains(version), "the image builds with Rust {version}");
 }
 
-/// Helm, if this machine has it.
-fn helm() -> Option<Command> {
-    let paths = env::vars_os().find_map(|(name, value)| (name == "PATH").then_some(value))?;
-    let found = env::split_paths(&paths).map(|path| path.join("helm")).find(|path| path.is_file())?;
-    let mut helm = Command::new(found);
-    helm.current_dir(root().join("packaging/helm"));
-    Some(helm)
+/// A program that `./test` installs for the tests.
+fn installed(name: &str) -> Command {
+    let program = root().join(".venv/bin").join(name);
+    assert!(program.is_file(), "`./test` installs {name}");
+    Command::new(program)
+}
+
+/// Helm, which sees the charts.
+fn helm(command: &str) -> Command {
+    let mut helm = installed("helm");
+    helm.current_dir(root().join("packaging/helm")).args([command, "tollgate"]);
+    if command == "template" {
+        helm.arg("tollgate");
+    }
+    helm
+}
+
+/// What Helm renders with these settings. Kubernetes' schemas, without unknown properties, accept each document.
+fn render(settings: &str) -> String {
+    run(helm("lint").args(["--strict", "--set", settings]));
+    let rendered = run(helm("template").args(["--set", settings]));
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("rendered.yaml");
+    fs::write(&file, &rendered).unwrap();
+    let said = run(installed("kubernetes-validate").arg("--strict").arg(&file));
+    let passed = said.matches(" passed for resource ").count();
+    // A ServiceMonitor belongs to Prometheus' operator, and Kubernetes has no schema of it.
+    let own = rendered.lines().filter(|line| line.starts_with("kind: ") && !line.ends_with("ServiceMonitor"));
+    assert_eq!(passed, own.count(), "{said}");
+    rendered
 }
 
 /// The settings of the chart for a store.
@@ -136,7 +158,7 @@ fn check_rendered(rendered: &str) -> String {
     for name in ["admin/token", "read/token", "store/password"] {
         let path = secrets.path().join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, "a-secret-of-more-than-16-characters").unwrap();
+        fs::write(&path, format!("a-secret-of-more-than-16-characters-{name}")).unwrap();
     }
     let config = config.expect("there is a ConfigMap with the configuration");
     let config = config.replace("/etc/tollgate/secrets", secrets.path().to_str().unwrap());
@@ -146,24 +168,34 @@ fn check_rendered(rendered: &str) -> String {
     run(Command::new(env!("CARGO_BIN_EXE_tollgate")).arg("check-config").arg(&file))
 }
 
-/// Without Helm, the test of the values is all there is.
 #[test]
 fn helm_renders_a_valid_configuration_for_every_store() {
     for store in ["none", "redis", "postgres"] {
-        let settings = settings_for(store).join(",");
-        let Some(mut lint) = helm() else { return };
-        run(lint.args(["lint", "--strict", "tollgate", "--set", &settings]));
-        let rendered = run(helm().unwrap().args(["template", "tollgate", "tollgate", "--set", &settings]));
+        let rendered = render(&settings_for(store).join(","));
         assert!(rendered.contains("emptyDir: {}"), "{rendered}");
+        assert_eq!(rendered.contains("kind: PodDisruptionBudget"), store != "none", "{rendered}");
         check_rendered(&rendered);
     }
+}
+
+#[test]
+fn helm_renders_a_service_monitor_that_has_a_key() {
+    let monitor = settings_for("redis").join(",") + ",serviceMonitor.enabled=true";
+    let refused = helm("template").args(["--set", &monitor]).output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains("readTokenSecret.name is required"), "{said}");
+    let rendered = render(&(monitor + ",readTokenSecret.name=read"));
+    assert!(rendered.contains("kind: ServiceMonitor") && rendered.contains("path: /metrics"), "{rendered}");
+    check_rendered(&rendered);
+}
+
+#[test]
+fn helm_renders_a_relay_only_with_a_claim() {
     let relay = settings_for("none").join(",") + ",config.relay.hostname=relay.example.com";
-    let mut template = helm().unwrap();
-    let refused = template.args(["template", "tollgate", "tollgate", "--set", &relay]).output().unwrap();
+    let refused = helm("template").args(["--set", &relay]).output().unwrap();
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && said.contains("persistence.existingClaim"), "{said}");
-    let relay = relay + ",persistence.existingClaim=mail";
-    let rendered = run(helm().unwrap().args(["template", "tollgate", "tollgate", "--set", &relay]));
+    let rendered = render(&(relay + ",persistence.existingClaim=mail"));
     assert!(rendered.contains("persistentVolumeClaim: { claimName: mail }"), "{rendered}");
     assert!(check_rendered(&rendered).contains("relay.example.com"));
 }
