@@ -156,7 +156,7 @@ impl RecordStore {
 /// What the log calls the records of a namespace.
 fn about(space: Namespace) -> &'static str {
     match space {
-        Namespace::Config => "overrides, policies and routes",
+        Namespace::Config => "overrides, policies and their assignments",
         Namespace::Lists => "lists",
         Namespace::Pauses => "pauses",
         Namespace::Locks => "locks",

@@ -1,7 +1,7 @@
 //! The configuration in force: that of the file, and what was set on top of it at run time, on any node.
 //!
-//! A change is recorded first and takes effect then. A policy or a route is only changed if its record is
-//! what this node knows. So of two callers that change the same one at once, on one node or on two, one
+//! A change is recorded first and takes effect then. A policy or an assignment is only changed if its
+//! record is what this node knows. So of two callers that change the same one at once, on one node or on two, one
 //! succeeds.
 
 mod change_fault;
@@ -191,7 +191,7 @@ impl LiveConfig {
         self.records.change(self, &[edit]).await.map(drop)
     }
 
-    /// Changes or removes the record of a policy or a route, if the record is what this node knows. Returns
+    /// Changes or removes the record of a policy or an assignment, if the record is what this node knows. Returns
     /// whether it was; if not, this node knows the current record afterwards.
     async fn swap(&self, subject: Subject<'_>, to: Option<&[u8]>) -> Result<bool, StoreError> {
         let record = subject.record();

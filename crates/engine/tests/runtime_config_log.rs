@@ -44,8 +44,8 @@ fn base(names: &[&str]) -> Policies {
 }
 
 fn spec(name: &str) -> PolicySpec {
-    let limits = vec!["2/hour".parse().unwrap()];
-    PolicySpec::new(PolicyDraft { name: name.into(), limits, ..PolicyDraft::default() }).unwrap()
+    let (by, limits) = (vec!["ip".to_owned()], vec!["2/hour".parse().unwrap()]);
+    PolicySpec::new(PolicyDraft { name: name.into(), by, limits, ..PolicyDraft::default() }).unwrap()
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn what_does_not_fit_is_told_once_for_as_long_as_it_does_not() {
     tracing::subscriber::with_default(subscriber, || {
         let stand = Stand::new(base(&["own"]));
         block_on(stand.engine.config.make_policy(spec("orders"))).unwrap();
-        block_on(stand.engine.config.assign_route("r", "orders")).unwrap();
+        block_on(stand.engine.config.assign("r", "orders")).unwrap();
         assert_eq!(lines.take(), [""; 0]);
         stand.engine.reload(base(&["own", "orders"]));
         let told = lines.take();

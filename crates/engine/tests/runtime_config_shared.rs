@@ -17,7 +17,7 @@ fn base() -> Policies {
 }
 
 fn spec(name: &str, limit: &str) -> PolicySpec {
-    let (by, limits) = (Some(vec!["ip".to_owned()]), vec![limit.parse().unwrap()]);
+    let (by, limits) = (vec!["ip".to_owned()], vec![limit.parse().unwrap()]);
     PolicySpec::new(PolicyDraft { name: name.into(), by, limits, ..PolicyDraft::default() }).unwrap()
 }
 
@@ -38,15 +38,15 @@ fn every_node_follows_within_a_second() {
     let centre = Centre::new();
     let (first, second) = (centre.node(base()), centre.node(base()));
     block_on(first.engine.config.make_policy(spec("orders", "2/hour"))).unwrap();
-    block_on(first.engine.config.assign_route("checkout", "orders")).unwrap();
+    block_on(first.engine.config.assign("checkout", "orders")).unwrap();
     a_second(&second);
     assert_eq!(limit(&second, "orders").as_deref(), Some("2/hour"));
-    assert_eq!(&*second.engine.pin().policy_of_route("checkout").unwrap().name, "orders");
+    assert_eq!(&*second.engine.pin().assigned_policy("checkout").unwrap().name, "orders");
     block_on(second.engine.config.change_policy(spec("orders", "3/hour"), None)).unwrap();
-    block_on(second.engine.config.unassign_route("checkout")).unwrap();
+    block_on(second.engine.config.unassign("checkout")).unwrap();
     a_second(&first);
     assert_eq!(limit(&first, "orders").as_deref(), Some("3/hour"));
-    assert!(first.engine.pin().policy_of_route("checkout").is_none());
+    assert!(first.engine.pin().assigned_policy("checkout").is_none());
     block_on(first.engine.config.delete_policy("orders", None, &[])).unwrap();
     a_second(&second);
     assert_eq!(limit(&second, "orders"), None);
@@ -67,13 +67,13 @@ fn what_another_node_did_a_moment_before_is_seen_where_it_matters() {
     let change = block_on(second.engine.config.change_policy(spec("orders", "5/hour"), None)).unwrap();
     assert_eq!((change.before.version, change.before.spec.plan.to_string().as_str()), (3, "4/hour"));
     a_second(&first);
-    block_on(second.engine.config.assign_route("checkout", "orders")).unwrap();
+    block_on(second.engine.config.assign("checkout", "orders")).unwrap();
     let deleted = block_on(first.engine.config.delete_policy("orders", None, &[]));
     assert!(matches!(deleted, Err(ChangeFault::InUse { .. })), "{deleted:?}");
-    block_on(second.engine.config.unassign_route("checkout")).unwrap();
+    block_on(second.engine.config.unassign("checkout")).unwrap();
     a_second(&first);
     block_on(second.engine.config.delete_policy("orders", None, &[])).unwrap();
-    let assigned = block_on(first.engine.config.assign_route("checkout", "orders"));
+    let assigned = block_on(first.engine.config.assign("checkout", "orders"));
     assert!(matches!(assigned, Err(ChangeFault::NoPolicy(_))), "{assigned:?}");
     let gone = block_on(first.engine.config.change_policy(spec("orders", "5/hour"), None)).unwrap_err();
     assert_eq!(gone, ChangeFault::Unknown { name: "orders".into() });

@@ -14,6 +14,7 @@ use tollgate_core::grammar::GrammarError;
 use tollgate_core::policy::nearest;
 use tollgate_engine::runtime_config::{DynamicPolicies, DynamicPolicy, PolicyDraft, PolicySpec};
 use tollgate_engine::{ChangeFault, Snapshot};
+use tollgate_web::facts::DEFAULT_BY;
 
 use super::App;
 use super::audit::Change;
@@ -69,7 +70,10 @@ macro_rules! policy_body {
                 let draft = PolicyDraft {
                     name: name.to_owned(),
                     description: self.description.as_ref().map(owned).unwrap_or_default(),
-                    by: self.by.as_ref().map(|by| by.0.iter().map(owned).collect()),
+                    by: match &self.by {
+                        Some(by) => by.0.iter().map(owned).collect(),
+                        None => DEFAULT_BY.map(str::to_owned).into(),
+                    },
                     limits: limits::wanted(self.limits.as_ref(), self.requests_per_second, self.burst_size)?,
                     on_exceed: read("on_exceed", self.on_exceed.as_ref())?,
                     on_outage: read("on_outage", self.on_outage.as_ref())?,

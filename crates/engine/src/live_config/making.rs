@@ -1,4 +1,4 @@
-//! Policies created at run time, and the routes that use them. Before one that exists is changed, this
+//! Policies created at run time, and the names to which policies are assigned. Before one that exists is changed, this
 //! node reads what other nodes have changed.
 
 use std::sync::Arc;
@@ -63,21 +63,21 @@ impl LiveConfig {
         Err(ChangeFault::Contended { name: spec.name.to_string() })
     }
 
-    /// Deletes a created policy and the overrides of its rule, unless a route uses it: by assignment, or by
-    /// the configuration. Returns the deleted policy.
+    /// Deletes a created policy and the overrides of its rule, unless it is assigned to a name, or the
+    /// configuration uses it under the names in `configured_users`. Returns the deleted policy.
     pub async fn delete_policy(
         &self,
         name: &str,
         expected: Option<&[String]>,
-        configured_routes: &[String],
+        configured_users: &[String],
     ) -> Result<Arc<DynamicPolicy>, ChangeFault> {
         let _alone = self.changing.lock().await;
         self.records.refresh(self).await?;
         for _ in 0..TRIES {
             let made = self.made(name, expected)?;
-            let routes = self.routes_of(name, configured_routes);
-            if !routes.is_empty() {
-                return Err(ChangeFault::InUse { name: name.to_owned(), routes });
+            let users = self.users_of(name, configured_users);
+            if !users.is_empty() {
+                return Err(ChangeFault::InUse { name: name.to_owned(), users });
             }
             if self.swap(Subject::Policy(name), None).await? {
                 self.forget_overrides(name).await?;
@@ -87,8 +87,8 @@ impl LiveConfig {
         Err(ChangeFault::Contended { name: name.to_owned() })
     }
 
-    /// Assigns a policy to a route. Returns the policy assigned before.
-    pub async fn assign_route(&self, route: &str, policy: &str) -> Result<Option<Arc<str>>, ChangeFault> {
+    /// Assigns a policy to a name. Returns the policy assigned before.
+    pub async fn assign(&self, name: &str, policy: &str) -> Result<Option<Arc<str>>, ChangeFault> {
         let _alone = self.changing.lock().await;
         self.records.refresh(self).await?;
         for _ in 0..TRIES {
@@ -96,29 +96,29 @@ impl LiveConfig {
                 let pinned = self.in_force.load();
                 Arc::clone(&pinned.policies.find(policy).map_err(ChangeFault::NoPolicy)?.name)
             };
-            let routes = Arc::clone(&self.configured.lock().runtime.routes);
-            let before = routes.get(route).cloned();
-            if before.is_none() && routes.len() >= RuntimeConfig::MOST_ROUTES {
-                let most = RuntimeConfig::MOST_ROUTES;
-                return Err(ChangeFault::TooMany { most, what: "routes with a policy" });
+            let assignments = Arc::clone(&self.configured.lock().runtime.assignments);
+            let before = assignments.get(name).cloned();
+            if before.is_none() && assignments.len() >= RuntimeConfig::MOST_ASSIGNMENTS {
+                let most = RuntimeConfig::MOST_ASSIGNMENTS;
+                return Err(ChangeFault::TooMany { most, what: "assigned policies" });
             }
-            if self.swap(Subject::Route(route), Some(policy.as_bytes())).await? {
+            if self.swap(Subject::Assignment(name), Some(policy.as_bytes())).await? {
                 return Ok(before);
             }
         }
-        Err(ChangeFault::Contended { name: route.to_owned() })
+        Err(ChangeFault::Contended { name: name.to_owned() })
     }
 
-    /// Removes the assignment of a route: the configuration applies again. Returns what was assigned.
-    pub async fn unassign_route(&self, route: &str) -> Result<Option<Arc<str>>, ChangeFault> {
+    /// Removes the assignment of a name: the configuration applies again. Returns what was assigned.
+    pub async fn unassign(&self, name: &str) -> Result<Option<Arc<str>>, ChangeFault> {
         let _alone = self.changing.lock().await;
         for _ in 0..TRIES {
-            let before = self.configured.lock().runtime.routes.get(route).cloned();
-            if self.swap(Subject::Route(route), None).await? {
+            let before = self.configured.lock().runtime.assignments.get(name).cloned();
+            if self.swap(Subject::Assignment(name), None).await? {
                 return Ok(before);
             }
         }
-        Err(ChangeFault::Contended { name: route.to_owned() })
+        Err(ChangeFault::Contended { name: name.to_owned() })
     }
 
     /// A created policy, if it is in the expected state.
@@ -158,14 +158,15 @@ impl LiveConfig {
         }
     }
 
-    /// The routes that use a policy, sorted.
-    fn routes_of(&self, policy: &str, configured: &[String]) -> Vec<String> {
-        let assigned = Arc::clone(&self.configured.lock().runtime.routes);
-        let told = assigned.iter().filter(|(_, told)| ***told == *policy).map(|(route, _)| route.to_string());
-        let mut routes: Vec<String> = told.chain(configured.iter().cloned()).collect();
-        routes.sort();
-        routes.dedup();
-        routes
+    /// The names that use a policy, by assignment or by the configuration, sorted.
+    fn users_of(&self, policy: &str, configured: &[String]) -> Vec<String> {
+        let assignments = Arc::clone(&self.configured.lock().runtime.assignments);
+        let assigned = assignments.iter().filter(|(_, assigned)| ***assigned == *policy);
+        let assigned = assigned.map(|(name, _)| name.to_string());
+        let mut users: Vec<String> = assigned.chain(configured.iter().cloned()).collect();
+        users.sort();
+        users.dedup();
+        users
     }
 
     /// The records of overrides of a rule that the configuration does not have.

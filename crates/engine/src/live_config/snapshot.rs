@@ -25,15 +25,15 @@ pub struct Snapshot {
     off: Policy,
 }
 
-/// The policies and routes of the run-time configuration. It is kept when only limits of single keys change.
+/// The policies and assignments of the run-time configuration. It is kept when only limits of single keys change.
 struct RuntimePages {
     /// How many of the policies are configured: they come first.
     configured: usize,
     built_in_consumer: bool,
     made: Arc<DynamicPolicies>,
-    assigned: Arc<Assignments>,
-    /// The policies of routes, by their index.
-    routes: HashMap<Arc<str>, usize>,
+    assignments: Arc<Assignments>,
+    /// The index of the policy that is assigned to each name.
+    assigned: HashMap<Arc<str>, usize>,
     /// The created policies that are not in force.
     left_out: HashSet<Arc<str>>,
 }
@@ -46,7 +46,7 @@ impl Snapshot {
         runtime: &RuntimeConfig,
         meters: &Meters,
     ) -> (Self, LeftOut) {
-        let Merged { policies, configured, built_in_consumer, routes, left_out } = merged;
+        let Merged { policies, configured, built_in_consumer, assigned, left_out } = merged;
         let policy = |record: &String| match Subject::of(record) {
             Some(Subject::Policy(name)) => Some(name.into()),
             _ => None,
@@ -55,8 +55,8 @@ impl Snapshot {
             configured,
             built_in_consumer,
             made: Arc::clone(&runtime.made),
-            assigned: Arc::clone(&runtime.routes),
-            routes,
+            assignments: Arc::clone(&runtime.assignments),
+            assigned,
             left_out: left_out.0.keys().filter_map(policy).collect(),
         };
         (Self::with_pages(policies, local, Arc::new(pages), meters), left_out)
@@ -80,14 +80,14 @@ impl Snapshot {
         Self { policies, local, number, meters, runtime, off }
     }
 
-    /// The policy assigned to a route at run time.
+    /// The policy assigned to a name at run time.
     #[inline]
-    pub fn policy_of_route(&self, route: &str) -> Option<&Policy> {
-        let routes = &self.runtime.routes;
-        if routes.is_empty() {
+    pub fn assigned_policy(&self, name: &str) -> Option<&Policy> {
+        let assigned = &self.runtime.assigned;
+        if assigned.is_empty() {
             return None;
         }
-        self.policies.at(*routes.get(route)?)
+        self.policies.at(*assigned.get(name)?)
     }
 
     /// The policies created at run time, including those that are not in force.
@@ -95,10 +95,9 @@ impl Snapshot {
         &self.runtime.made
     }
 
-    /// The policies assigned to routes at run time, by route. An assignment whose policy does not exist is
-    /// not in force.
-    pub fn assigned(&self) -> &Assignments {
-        &self.runtime.assigned
+    /// The policies assigned at run time, by name. An assignment whose policy does not exist is not in force.
+    pub fn assignments(&self) -> &Assignments {
+        &self.runtime.assignments
     }
 
     /// Whether a created policy is in force. It is not while the configuration has something of its name, or

@@ -19,8 +19,8 @@ pub(crate) struct Merged {
     pub(crate) configured: usize,
     /// Whether the configuration has no consumer rule.
     pub(crate) built_in_consumer: bool,
-    /// The policies of routes, by their index.
-    pub(crate) routes: HashMap<Arc<str>, usize>,
+    /// The index of the policy that is assigned to each name.
+    pub(crate) assigned: HashMap<Arc<str>, usize>,
     pub(crate) left_out: LeftOut,
 }
 
@@ -96,15 +96,17 @@ impl RuntimeConfig {
         }
         let bare = self.with_made(base, &mut left_out);
         let policies = self.with_overrides(bare, &mut left_out);
-        let mut routes = HashMap::with_capacity(self.routes.len());
-        for (route, policy) in &*self.routes {
+        let mut assigned = HashMap::with_capacity(self.assignments.len());
+        for (name, policy) in &*self.assignments {
             match policies.named(policy) {
-                Some(policy) => drop(routes.insert(Arc::clone(route), policy.number())),
-                None => left_out.note(Subject::Route(route), format_args!("there is no policy `{policy}`")),
+                Some(policy) => drop(assigned.insert(Arc::clone(name), policy.number())),
+                None => {
+                    left_out.note(Subject::Assignment(name), format_args!("there is no policy `{policy}`"));
+                }
             }
         }
         let built_in_consumer = base.rule(CONSUMER).is_none();
-        Merged { policies, configured: base.iter().count(), built_in_consumer, routes, left_out }
+        Merged { policies, configured: base.iter().count(), built_in_consumer, assigned, left_out }
     }
 
     /// The configuration with the created policies, without overrides.
