@@ -142,7 +142,7 @@ impl Pacer {
         if self.scheduler.is_quiet(now) {
             return false;
         }
-        self.scheduler.route(pinned, attempt).is_ok_and(|route| self.scheduler.must_queue(&route, now))
+        self.scheduler.wait_path(pinned, attempt).is_ok_and(|path| self.scheduler.must_queue(&path, now))
     }
 
     /// Counts an attempt that a door rejected before it reached the pacer, because the door had no room for
