@@ -414,7 +414,7 @@ async fn without_its_store_nothing_is_made_and_nothing_is_lost() {
     let door = Door::without_store();
     let reply = door.post(ALL, json!({ "name": "made", "limits": "9/hour" })).await;
     assert_eq!(reply.status, 503, "{reply:?}");
-    assert!(door.recorded().is_empty() && door.engine.pin().made().is_empty());
+    assert!(door.recorded().is_empty() && door.engine.pin().dynamic_policies().is_empty());
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@
 //! succeeds.
 
 mod change_fault;
-mod making;
+mod policies;
 mod snapshot;
 
 use std::collections::BTreeSet;
@@ -20,7 +20,7 @@ use crate::counters::Counters;
 use crate::followed::{Entries, Followed, RecordStore, Replica};
 use crate::observer::Observer;
 pub use change_fault::ChangeFault;
-pub use making::Change;
+pub use policies::Change;
 pub use snapshot::Snapshot;
 
 use crate::receipt::Seals;

@@ -33,7 +33,7 @@ pub const CONSUMER: &str = "consumer";
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RuntimeConfig {
     pub(crate) overrides: Overrides,
-    pub(crate) made: Arc<DynamicPolicies>,
+    pub(crate) dynamic_policies: Arc<DynamicPolicies>,
     pub(crate) assignments: Arc<Assignments>,
     /// Records that cannot be read.
     unreadable: BTreeMap<String, Vec<u8>>,
@@ -93,7 +93,7 @@ impl LeftOut {
 
 impl RuntimeConfig {
     /// The most policies that may be created at run time.
-    pub(crate) const MOST_MADE: usize = 10_000;
+    pub(crate) const MOST_DYNAMIC_POLICIES: usize = 10_000;
     /// The most names that may have a policy assigned.
     pub(crate) const MOST_ASSIGNMENTS: usize = 10_000;
     /// The most keys that may have limits of their own.
@@ -101,7 +101,7 @@ impl RuntimeConfig {
 
     /// How many records this node knows.
     pub(crate) fn len(&self) -> usize {
-        self.overrides.count() + self.made.len() + self.assignments.len() + self.unreadable.len()
+        self.overrides.count() + self.dynamic_policies.len() + self.assignments.len() + self.unreadable.len()
     }
 
     /// Applies changes of the records. A plan or policy whose record is unchanged stays the same object:
@@ -141,7 +141,7 @@ impl RuntimeConfig {
         let known = before.unwrap_or(self);
         match (subject, value) {
             (Subject::Override { rule, key }, None) => self.overrides.remove(rule, key),
-            (Subject::Policy(name), None) => drop(Arc::make_mut(&mut self.made).remove(name)),
+            (Subject::Policy(name), None) => drop(Arc::make_mut(&mut self.dynamic_policies).remove(name)),
             (Subject::Assignment(name), None) => drop(Arc::make_mut(&mut self.assignments).remove(name)),
             (Subject::Override { rule, key }, Some(value)) => {
                 let (same, first) = (known.overrides.at(rule, key), self.overrides.first(rule));
@@ -152,10 +152,10 @@ impl RuntimeConfig {
                 self.overrides.set(rule, key, own);
             }
             (Subject::Policy(name), Some(value)) => {
-                let same = known.made.get(name).filter(|made| made.written() == value).cloned();
+                let same = known.dynamic_policies.get(name).filter(|same| same.written() == value).cloned();
                 let policy = same.or_else(|| DynamicPolicy::read(name, value).map(Arc::new));
                 let Some(policy) = policy else { return false };
-                Arc::make_mut(&mut self.made).insert(Arc::clone(&policy.spec.name), policy);
+                Arc::make_mut(&mut self.dynamic_policies).insert(Arc::clone(&policy.spec.name), policy);
             }
             (Subject::Assignment(name), Some(value)) => {
                 let Ok(policy) = std::str::from_utf8(value) else { return false };
@@ -169,7 +169,7 @@ impl RuntimeConfig {
     pub(crate) fn recorded(&self, subject: Subject<'_>) -> Option<Vec<u8>> {
         let read = match subject {
             Subject::Override { rule, key } => self.overrides.at(rule, key).map(Override::write),
-            Subject::Policy(name) => self.made.get(name).map(|policy| policy.written().to_vec()),
+            Subject::Policy(name) => self.dynamic_policies.get(name).map(|policy| policy.written().to_vec()),
             Subject::Assignment(name) => self.assignments.get(name).map(|policy| policy.as_bytes().to_vec()),
         };
         read.or_else(|| self.unreadable.get(&subject.record()).cloned())

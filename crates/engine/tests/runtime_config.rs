@@ -36,7 +36,7 @@ fn base() -> Policies {
 }
 
 fn make(engine: &Engine, spec: PolicySpec) {
-    block_on(engine.config.make_policy(spec)).unwrap();
+    block_on(engine.config.create_policy(spec)).unwrap();
 }
 
 fn allowed(engine: &Engine, policy: &str, fields: &[(&str, &str)]) -> bool {
@@ -89,13 +89,13 @@ fn what_an_attempt_does_not_say_is_not_limited_and_what_nobody_knows_is_a_mistak
 #[test]
 fn a_policy_that_was_made_survives_a_restart_and_a_reload() {
     let stand = Stand::new(base());
-    let made = block_on(stand.engine.config.make_policy(spec("orders", &["2/hour"]))).unwrap();
+    let made = block_on(stand.engine.config.create_policy(spec("orders", &["2/hour"]))).unwrap();
     block_on(stand.engine.config.assign("checkout", "orders")).unwrap();
     let fields = [("route", "checkout"), ("ip", "192.0.2.1")];
     assert!(allowed(&stand.engine, "orders", &fields));
     let restarted = start(base(), &stand.store);
     restarted.reload(base());
-    assert_eq!(restarted.pin().made()["orders"], made);
+    assert_eq!(restarted.pin().dynamic_policies()["orders"], made);
     assert_eq!(&*restarted.pin().assigned_policy("checkout").unwrap().name, "orders");
     assert!(allowed(&restarted, "orders", &fields) && !allowed(&restarted, "orders", &fields));
 }
@@ -104,12 +104,13 @@ fn a_policy_that_was_made_survives_a_restart_and_a_reload() {
 fn a_name_that_is_taken_is_refused_and_says_by_whom() {
     let stand = Stand::new(base());
     make(&stand.engine, spec("orders", &["2/hour"]));
-    let fault = |name: &str| block_on(stand.engine.config.make_policy(spec(name, &["1/hour"]))).unwrap_err();
+    let fault =
+        |name: &str| block_on(stand.engine.config.create_policy(spec(name, &["1/hour"]))).unwrap_err();
     assert_eq!(fault("orders"), ChangeFault::Taken { name: "orders".into() });
     for name in ["own", "filed", "consumer"] {
         assert_eq!(fault(name), ChangeFault::Configured { name: name.into() });
     }
-    assert_eq!(stand.pin().made().len(), 1);
+    assert_eq!(stand.pin().dynamic_policies().len(), 1);
 }
 
 #[test]
@@ -160,7 +161,8 @@ fn fields_hold_what_the_configuration_says_they_do() {
 #[test]
 fn limits_that_no_attempt_could_meet_are_refused_and_left_out_where_they_came_about() {
     let stand = Stand::new(base());
-    let clash = |spec| matches!(block_on(stand.engine.config.make_policy(spec)), Err(ChangeFault::Clash(_)));
+    let clash =
+        |spec| matches!(block_on(stand.engine.config.create_policy(spec)), Err(ChangeFault::Clash(_)));
     assert!(clash(by("a", &["size"], &["5 size per attempt"])));
     assert!(clash(by("a", &["size"], &["5 consumer per attempt"])));
     block_on(stand.engine.config.set_override(
@@ -184,7 +186,7 @@ fn limits_that_no_attempt_could_meet_are_refused_and_left_out_where_they_came_ab
 #[test]
 fn a_change_keeps_counts_and_is_made_from_the_state_that_is_expected() {
     let stand = Stand::new(base());
-    let made = block_on(stand.engine.config.make_policy(spec("orders", &["2/hour"]))).unwrap();
+    let made = block_on(stand.engine.config.create_policy(spec("orders", &["2/hour"]))).unwrap();
     let fields = [("route", "r"), ("ip", "192.0.2.1")];
     assert!(allowed(&stand.engine, "orders", &fields) && allowed(&stand.engine, "orders", &fields));
     stand.clock.advance(Span::from_secs(5));
@@ -204,7 +206,7 @@ fn a_change_keeps_counts_and_is_made_from_the_state_that_is_expected() {
     );
     block_on(stand.engine.config.delete_policy("orders", None, &[])).unwrap();
     stand.clock.advance(Span::from_secs(5));
-    let again = block_on(stand.engine.config.make_policy(spec("orders", &["2/hour"]))).unwrap();
+    let again = block_on(stand.engine.config.create_policy(spec("orders", &["2/hour"]))).unwrap();
     assert_ne!(again.tag(), made.tag(), "it is another one");
 }
 
@@ -278,7 +280,7 @@ fn a_record_that_cannot_be_read_is_left_out_and_can_be_replaced() {
         put(&stand.store, record, value);
     }
     let engine = start(base(), &stand.store);
-    assert!(engine.pin().made().is_empty() && engine.pin().assignments().is_empty());
+    assert!(engine.pin().dynamic_policies().is_empty() && engine.pin().assignments().is_empty());
     make(&engine, spec("orders", &["2/hour"]));
     block_on(engine.config.assign("r", "orders")).unwrap();
     block_on(engine.config.set_override("own", "192.0.2.1", vec!["1/hour".parse().unwrap()])).unwrap();
@@ -304,7 +306,7 @@ fn there_is_a_bound_on_everything_that_can_be_made() {
         ChangeFault::TooMany { most, .. } => most,
         other => panic!("{other}"),
     };
-    assert_eq!(most(block_on(engine.config.make_policy(spec("more", &["2/hour"]))).unwrap_err()), 10_000);
+    assert_eq!(most(block_on(engine.config.create_policy(spec("more", &["2/hour"]))).unwrap_err()), 10_000);
     assert_eq!(most(block_on(engine.config.assign("more", "p1")).unwrap_err()), 10_000);
     let limits = || vec!["3/hour".parse().unwrap()];
     assert_eq!(most(block_on(engine.config.set_override("own", "more", limits())).unwrap_err()), 100_000);
@@ -378,7 +380,7 @@ fn what_was_written_down_holds_even_if_nobody_waited_for_it() {
         block_on(engine.tend());
     };
     left(&mut || {
-        block_on(poll_once(engine.config.make_policy(by("orders", &["ip"], &["1/hour"])))).is_none()
+        block_on(poll_once(engine.config.create_policy(by("orders", &["ip"], &["1/hour"])))).is_none()
     });
     left(&mut || block_on(poll_once(engine.config.assign("r", "orders"))).is_none());
     let limits = || vec!["2/hour".parse().unwrap()];

@@ -37,7 +37,7 @@ fn limit(node: &Node, policy: &str) -> Option<String> {
 fn every_node_follows_within_a_second() {
     let centre = Centre::new();
     let (first, second) = (centre.node(base()), centre.node(base()));
-    block_on(first.engine.config.make_policy(spec("orders", "2/hour"))).unwrap();
+    block_on(first.engine.config.create_policy(spec("orders", "2/hour"))).unwrap();
     block_on(first.engine.config.assign("checkout", "orders")).unwrap();
     a_second(&second);
     assert_eq!(limit(&second, "orders").as_deref(), Some("2/hour"));
@@ -56,8 +56,8 @@ fn every_node_follows_within_a_second() {
 fn what_another_node_did_a_moment_before_is_seen_where_it_matters() {
     let centre = Centre::new();
     let (first, second) = (centre.node(base()), centre.node(base()));
-    let made = block_on(first.engine.config.make_policy(spec("orders", "2/hour"))).unwrap();
-    let again = block_on(second.engine.config.make_policy(spec("orders", "5/hour"))).unwrap_err();
+    let made = block_on(first.engine.config.create_policy(spec("orders", "2/hour"))).unwrap();
+    let again = block_on(second.engine.config.create_policy(spec("orders", "5/hour"))).unwrap_err();
     assert_eq!(again, ChangeFault::Taken { name: "orders".into() });
     assert_eq!(limit(&second, "orders").as_deref(), Some("2/hour"), "known from then on");
     block_on(first.engine.config.change_policy(spec("orders", "3/hour"), Some(&[made.tag()]))).unwrap();
@@ -88,9 +88,9 @@ fn creating_a_policy_that_another_node_has_created_removes_no_override() {
     let before = centre.node(filed);
     block_on(before.engine.config.set_override("orders", "192.0.2.1", limits("9/hour"))).unwrap();
     let (first, second) = (centre.node(base()), centre.node(base()));
-    block_on(first.engine.config.make_policy(spec("orders", "2/hour"))).unwrap();
+    block_on(first.engine.config.create_policy(spec("orders", "2/hour"))).unwrap();
     block_on(first.engine.config.set_override("orders", "192.0.2.1", limits("8/hour"))).unwrap();
-    let again = block_on(second.engine.config.make_policy(spec("orders", "5/hour"))).unwrap_err();
+    let again = block_on(second.engine.config.create_policy(spec("orders", "5/hour"))).unwrap_err();
     assert_eq!(again, ChangeFault::Taken { name: "orders".into() });
     a_second(&first);
     let pinned = first.engine.pin();
@@ -103,7 +103,7 @@ fn a_change_whose_answer_was_lost_is_found_where_it_was_written_down() {
     let centre = Centre::new();
     let node = centre.node(base());
     node.link.set(Mode::LosesAnswers);
-    let lost = block_on(node.engine.config.make_policy(spec("orders", "2/hour")));
+    let lost = block_on(node.engine.config.create_policy(spec("orders", "2/hour")));
     assert!(matches!(lost, Err(ChangeFault::Store(_))), "{lost:?}");
     assert_eq!(limit(&node, "orders"), None);
     node.link.set(Mode::Up);
@@ -116,10 +116,10 @@ fn a_change_whose_answer_was_lost_is_found_where_it_was_written_down() {
 fn policies_that_were_made_decide_without_the_store_too() {
     let centre = Centre::new();
     let node = centre.node(base());
-    block_on(node.engine.config.make_policy(spec("orders", "4/hour"))).unwrap();
+    block_on(node.engine.config.create_policy(spec("orders", "4/hour"))).unwrap();
     node.link.set(Mode::Unreachable);
     let allowed = (0..6).filter(|_| node.decide("orders", &[("ip", "192.0.2.1")]).0).count();
     assert_eq!(allowed, 2, "half of four");
-    let fault = block_on(node.engine.config.make_policy(spec("more", "4/hour"))).unwrap_err();
+    let fault = block_on(node.engine.config.create_policy(spec("more", "4/hour"))).unwrap_err();
     assert!(matches!(fault, ChangeFault::Store(_)), "{fault:?}");
 }

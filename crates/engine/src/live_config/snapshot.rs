@@ -30,7 +30,7 @@ struct RuntimePages {
     /// How many of the policies are configured: they come first.
     configured: usize,
     built_in_consumer: bool,
-    made: Arc<DynamicPolicies>,
+    dynamic_policies: Arc<DynamicPolicies>,
     assignments: Arc<Assignments>,
     /// The index of the policy that is assigned to each name.
     assigned: HashMap<Arc<str>, usize>,
@@ -54,7 +54,7 @@ impl Snapshot {
         let pages = RuntimePages {
             configured,
             built_in_consumer,
-            made: Arc::clone(&runtime.made),
+            dynamic_policies: Arc::clone(&runtime.dynamic_policies),
             assignments: Arc::clone(&runtime.assignments),
             assigned,
             left_out: left_out.0.keys().filter_map(policy).collect(),
@@ -91,8 +91,8 @@ impl Snapshot {
     }
 
     /// The policies created at run time, including those that are not in force.
-    pub fn made(&self) -> &DynamicPolicies {
-        &self.runtime.made
+    pub fn dynamic_policies(&self) -> &DynamicPolicies {
+        &self.runtime.dynamic_policies
     }
 
     /// The policies assigned at run time, by name. An assignment whose policy does not exist is not in force.
@@ -102,8 +102,8 @@ impl Snapshot {
 
     /// Whether a created policy is in force. It is not while the configuration has something of its name, or
     /// something that it clashes with.
-    pub fn holds(&self, made: &str) -> bool {
-        !self.runtime.left_out.contains(made)
+    pub fn holds(&self, policy: &str) -> bool {
+        !self.runtime.left_out.contains(policy)
     }
 
     /// Whether the consumer rule is the built-in one, because none is configured.

@@ -83,9 +83,9 @@ impl DynamicPolicy {
 impl RuntimeConfig {
     /// A rule without the overrides of its keys.
     pub(crate) fn bare_rule(&self, name: &str, base: &Policies) -> Option<Arc<Rule>> {
-        let made = || self.made.get(name).map(|made| Arc::new(made.rule(base)));
+        let dynamic = || self.dynamic_policies.get(name).map(|policy| Arc::new(policy.rule(base)));
         let built_in = || (name == CONSUMER).then(|| consumer(base));
-        base.rule(name).cloned().or_else(built_in).or_else(made)
+        base.rule(name).cloned().or_else(built_in).or_else(dynamic)
     }
 
     /// The configuration with all this laid over it.
@@ -94,7 +94,7 @@ impl RuntimeConfig {
         for record in self.unreadable.keys() {
             left_out.0.insert(record.clone(), UNREADABLE.to_owned());
         }
-        let bare = self.with_made(base, &mut left_out);
+        let bare = self.with_dynamic_policies(base, &mut left_out);
         let policies = self.with_overrides(bare, &mut left_out);
         let mut assigned = HashMap::with_capacity(self.assignments.len());
         for (name, policy) in &*self.assignments {
@@ -110,15 +110,15 @@ impl RuntimeConfig {
     }
 
     /// The configuration with the created policies, without overrides.
-    fn with_made(&self, base: &Policies, left_out: &mut LeftOut) -> Policies {
+    fn with_dynamic_policies(&self, base: &Policies, left_out: &mut LeftOut) -> Policies {
         let (mut rules, mut policies) = (base.rules().to_vec(), base.iter().cloned().collect::<Vec<_>>());
         let consumer = base.rule(CONSUMER).cloned().unwrap_or_else(|| {
             rules.push(consumer(base));
             Arc::clone(&rules[rules.len() - 1])
         });
         let mut numbers = Numbers::default();
-        for (name, made) in &*self.made {
-            match made.policy(base, &consumer, &mut numbers) {
+        for (name, dynamic) in &*self.dynamic_policies {
+            match dynamic.policy(base, &consumer, &mut numbers) {
                 Ok(policy) => {
                     rules.push(Arc::clone(&policy.rules[0]));
                     policies.push(policy);

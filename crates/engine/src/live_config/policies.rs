@@ -22,21 +22,21 @@ pub struct Change {
 
 impl LiveConfig {
     /// Creates a policy with a rule of the same name. The policy consists of that rule and the consumer rule.
-    pub async fn make_policy(&self, spec: PolicySpec) -> Result<Arc<DynamicPolicy>, ChangeFault> {
+    pub async fn create_policy(&self, spec: PolicySpec) -> Result<Arc<DynamicPolicy>, ChangeFault> {
         let _alone = self.changing.lock().await;
         let name = Arc::clone(&spec.name);
-        let made = Arc::new(DynamicPolicy::new(spec, self.counters.stamp().await?));
+        let policy = Arc::new(DynamicPolicy::new(spec, self.counters.stamp().await?));
         for _ in 0..TRIES {
-            self.check_new(&made)?;
+            self.check_new(&policy)?;
             // Overrides for a former rule of this name must not apply to the new one. If another node has created
             // the policy meanwhile, they are its own and stay.
             if !self.orphans_of(&name).is_empty() {
                 self.records.refresh(self).await?;
-                self.check_new(&made)?;
+                self.check_new(&policy)?;
                 self.forget_overrides(&name).await?;
             }
-            if self.swap(Subject::Policy(&name), Some(made.written())).await? {
-                return Ok(made);
+            if self.swap(Subject::Policy(&name), Some(policy.written())).await? {
+                return Ok(policy);
             }
         }
         Err(ChangeFault::Contended { name: name.to_string() })
@@ -53,7 +53,7 @@ impl LiveConfig {
         self.records.refresh(self).await?;
         let now = self.counters.stamp().await?;
         for _ in 0..TRIES {
-            let before = self.made(&spec.name, expected)?;
+            let before = self.dynamic_policy(&spec.name, expected)?;
             let after = Arc::new(before.changed(spec.clone(), now));
             self.check_fit(&self.configured.lock(), &after)?;
             if self.swap(Subject::Policy(&spec.name), Some(after.written())).await? {
@@ -74,14 +74,14 @@ impl LiveConfig {
         let _alone = self.changing.lock().await;
         self.records.refresh(self).await?;
         for _ in 0..TRIES {
-            let made = self.made(name, expected)?;
+            let policy = self.dynamic_policy(name, expected)?;
             let users = self.users_of(name, configured_users);
             if !users.is_empty() {
                 return Err(ChangeFault::InUse { name: name.to_owned(), users });
             }
             if self.swap(Subject::Policy(name), None).await? {
                 self.forget_overrides(name).await?;
-                return Ok(made);
+                return Ok(policy);
             }
         }
         Err(ChangeFault::Contended { name: name.to_owned() })
@@ -122,38 +122,42 @@ impl LiveConfig {
     }
 
     /// A created policy, if it is in the expected state.
-    fn made(&self, name: &str, expected: Option<&[String]>) -> Result<Arc<DynamicPolicy>, ChangeFault> {
-        let made = self.configured.lock().runtime.made.get(name).cloned();
-        let made = made.ok_or_else(|| ChangeFault::Unknown { name: name.to_owned() })?;
-        if expected.is_some_and(|expected| !expected.contains(&made.tag())) {
+    fn dynamic_policy(
+        &self,
+        name: &str,
+        expected: Option<&[String]>,
+    ) -> Result<Arc<DynamicPolicy>, ChangeFault> {
+        let policy = self.configured.lock().runtime.dynamic_policies.get(name).cloned();
+        let policy = policy.ok_or_else(|| ChangeFault::Unknown { name: name.to_owned() })?;
+        if expected.is_some_and(|expected| !expected.contains(&policy.tag())) {
             return Err(ChangeFault::Changed { name: name.to_owned() });
         }
-        Ok(made)
+        Ok(policy)
     }
 
     /// Whether there is room for another policy, under this name.
-    fn check_new(&self, made: &DynamicPolicy) -> Result<(), ChangeFault> {
+    fn check_new(&self, policy: &DynamicPolicy) -> Result<(), ChangeFault> {
         let configured = self.configured.lock();
-        let known = &configured.runtime.made;
-        if known.contains_key(&made.spec.name) {
-            return Err(ChangeFault::Taken { name: made.spec.name.to_string() });
+        let known = &configured.runtime.dynamic_policies;
+        if known.contains_key(&policy.spec.name) {
+            return Err(ChangeFault::Taken { name: policy.spec.name.to_string() });
         }
-        self.check_fit(&configured, made)?;
-        if known.len() >= RuntimeConfig::MOST_MADE {
+        self.check_fit(&configured, policy)?;
+        if known.len() >= RuntimeConfig::MOST_DYNAMIC_POLICIES {
             return Err(ChangeFault::TooMany {
-                most: RuntimeConfig::MOST_MADE,
-                what: "policies made over the API",
+                most: RuntimeConfig::MOST_DYNAMIC_POLICIES,
+                what: "policies created over the API",
             });
         }
         Ok(())
     }
 
     /// Whether a policy is compatible with the configuration and with the consumer overrides.
-    fn check_fit(&self, configured: &Configured, made: &DynamicPolicy) -> Result<(), ChangeFault> {
+    fn check_fit(&self, configured: &Configured, policy: &DynamicPolicy) -> Result<(), ChangeFault> {
         let pinned = self.in_force.load();
         let consumer = pinned.policies.rule(CONSUMER).expect("there always is a rule of consumers");
-        match made.misfit(&configured.base, consumer) {
-            Some(misfit) => Err(ChangeFault::of(misfit, &made.spec.name)),
+        match policy.misfit(&configured.base, consumer) {
+            Some(misfit) => Err(ChangeFault::of(misfit, &policy.spec.name)),
             None => Ok(()),
         }
     }
