@@ -28,7 +28,7 @@ use crate::memory::{KeyHash, Mark, MemoryStore, Saving, random_bytes, random_see
 pub(super) const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
 pub(super) const PLANS: TableDefinition<u32, (&str, &str)> = TableDefinition::new("plans");
 pub(super) const STATES: TableDefinition<&[u8; 16], &[u8]> = TableDefinition::new("states");
-pub(super) const GIVEN: TableDefinition<(u64, u64, u64), ()> = TableDefinition::new("given");
+pub(super) const REFUNDED: TableDefinition<(u64, u64, u64), ()> = TableDefinition::new("given");
 pub(super) const ENTRIES: TableDefinition<(&str, &str), EntryRow> = TableDefinition::new("entries");
 /// The records of format 2.
 const OLD_RECORDS: TableDefinition<&str, &[u8]> = TableDefinition::new("records");
@@ -107,7 +107,7 @@ pub(super) fn found(database: &Database) -> Result<(), redb::Error> {
         meta.insert("horizon", 0_u64.to_le_bytes().as_slice())?;
         transaction.open_table(PLANS)?;
         transaction.open_table(STATES)?;
-        transaction.open_table(GIVEN)?;
+        transaction.open_table(REFUNDED)?;
         transaction.open_table(ENTRIES)?;
     }
     transaction.commit()?;
@@ -181,7 +181,7 @@ pub(super) fn load(
     }
     let mut memory = MemoryStore::with(clock, max_keys, hash_of(&seeds), fixed(&meta, "secret")?, Saving::On);
     let mut marks = Vec::new();
-    for row in transaction.open_table(GIVEN)?.iter()? {
+    for row in transaction.open_table(REFUNDED)?.iter()? {
         let (taken_at, ticket, rule) = row?.0.value();
         marks.push(Mark { taken_at: Timestamp::from_micros(taken_at), ticket: Ticket(ticket), rule });
     }

@@ -13,7 +13,7 @@ use tollgate_core::{Plan, Span, Timestamp};
 use super::board::{Board, Job};
 use super::codec;
 use super::open::{self, Mount, OpenFile};
-use super::tables::{self, ENTRIES, GIVEN, META, PlanBook, STATES, Unreadable, Whole};
+use super::tables::{self, ENTRIES, META, PlanBook, REFUNDED, STATES, Unreadable, Whole};
 use super::{FileEvent, Listener};
 use crate::memory::{Change, KeyHash, Mark, MemoryStore, Unsaved};
 
@@ -205,7 +205,7 @@ fn save_given(
 ) -> Result<Timestamp, redb::Error> {
     let (marks, horizon) = memory.drain_spent();
     drained.marks = marks;
-    let mut table = transaction.open_table(GIVEN)?;
+    let mut table = transaction.open_table(REFUNDED)?;
     for Mark { taken_at, ticket, rule } in &drained.marks {
         table.insert((taken_at.as_micros(), ticket.0, *rule), ())?;
     }
