@@ -235,7 +235,7 @@ fn grown(rule: &Rule, banning: Banning, target: Target, before: Option<&Listing>
         since: now,
         until: Some(now + banning.lasts_after(times)),
         reason: format!("{} denials in {} by rule {}", banning.after(), banning.within(), rule.name).into(),
-        told: false,
+        show_reason: false,
         author,
         times: if banning.most().is_some() { times.saturating_add(1) } else { 0 },
     }

@@ -24,7 +24,7 @@ fn wish(engine: &Engine, target: &str, stance: Stance, lasts: Option<u64>) -> Wi
         stance,
         lasts: lasts.map(Span::from_secs),
         reason: "spam".into(),
-        told: false,
+        show_reason: false,
         author: Author::Key("ops".into()),
     }
 }
@@ -48,7 +48,7 @@ fn configured(target: &str, stance: Stance, until: Option<Timestamp>) -> Listing
         since: Timestamp::ZERO,
         until,
         reason: "".into(),
-        told: false,
+        show_reason: false,
         author: Author::Configuration,
         times: 0,
     }

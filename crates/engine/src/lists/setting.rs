@@ -27,7 +27,7 @@ pub struct Wish {
     /// Why, in one line.
     pub reason: Box<str>,
     /// Whether a blocked client is told the reason.
-    pub told: bool,
+    pub show_reason: bool,
     /// The author of the entry.
     pub author: Author,
 }
@@ -159,7 +159,7 @@ impl Wish {
             stance: self.stance,
             since: now,
             until: self.lasts.map(|lasts| now + lasts),
-            told: self.told && !self.reason.is_empty(),
+            show_reason: self.show_reason && !self.reason.is_empty(),
             reason: self.reason,
             author: self.author,
             times: 0,

@@ -119,7 +119,7 @@ impl<'w> Entry<'w> {
             since: Timestamp::ZERO,
             until: until.ok()?,
             reason: self.reason.into(),
-            told: self.public,
+            show_reason: self.public,
             author: Author::Configuration,
             times: 0,
         })

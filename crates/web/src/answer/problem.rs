@@ -61,7 +61,8 @@ impl Problem {
 
     /// 403: the caller is on the blocklist. The reason is shown only if it is public.
     pub fn banned(listing: &Listing) -> Self {
-        let detail = if listing.told { format!("banned: {}", listing.reason) } else { "banned".to_owned() };
+        let detail =
+            if listing.show_reason { format!("banned: {}", listing.reason) } else { "banned".to_owned() };
         Self::new(StatusCode::FORBIDDEN, "/problems/banned", "Banned", detail)
     }
 
