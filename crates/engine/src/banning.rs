@@ -176,11 +176,11 @@ impl Bans {
         let all = bans.len();
         bans.truncate(self.lists.room());
         let set = self.lists.set(bans.iter().map(|ban| Arc::clone(&ban.listing)).collect()).await;
-        let made = if set.is_ok() { bans.len() } else { 0 };
-        for ban in bans.iter().take(made) {
+        let banned = if set.is_ok() { bans.len() } else { 0 };
+        for ban in bans.iter().take(banned) {
             self.tell_ban(ban);
         }
-        let missed = all - made;
+        let missed = all - banned;
         if missed > 0 {
             self.lists.meters.missed.inc_by(missed as u64);
             let error = set.err().unwrap_or(ListFault::Full);

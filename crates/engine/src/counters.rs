@@ -279,10 +279,10 @@ impl Counters {
     }
 
     /// Learns the time of a shared store from its reply.
-    pub(crate) fn learn_time(&self, told: Timestamp) {
+    pub(crate) fn learn_time(&self, store_time: Timestamp) {
         let Some(shared) = &self.shared else { return };
         let here = shared.gate.now().as_micros().cast_signed();
-        self.ahead.store(told.as_micros().cast_signed().wrapping_sub(here), Ordering::Relaxed);
+        self.ahead.store(store_time.as_micros().cast_signed().wrapping_sub(here), Ordering::Relaxed);
     }
 
     /// The time of the counters in this process, with which run-time changes are stamped.

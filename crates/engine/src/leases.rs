@@ -215,9 +215,9 @@ impl Lease {
             inbox.drop_lease(&kept, None);
             return Released(None);
         }
-        let (waiting, told) = oneshot::channel();
+        let (waiting, released) = oneshot::channel();
         inbox.drop_lease(&kept, Some(waiting));
-        Released(Some(told))
+        Released(Some(released))
     }
 }
 
@@ -225,8 +225,8 @@ impl Future for Released {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let Some(told) = &mut self.0 else { return Poll::Ready(()) };
-        let done = Pin::new(told).poll(context).map(drop);
+        let Some(released) = &mut self.0 else { return Poll::Ready(()) };
+        let done = Pin::new(released).poll(context).map(drop);
         if done.is_ready() {
             self.0 = None;
         }
