@@ -142,11 +142,11 @@ fn unknown(name: &str, known: &[RouteInfo]) -> Problem {
 impl<'r> RouteShown<'r> {
     fn of(route: &'r str, info: Option<&'r RouteInfo>, pinned: &'r Snapshot) -> Self {
         let configured = info.and_then(|info| info.policy.as_deref());
-        let told = pinned.assigned_policy(route).map(|policy| &*policy.name);
+        let assigned = pinned.assigned_policy(route).map(|policy| &*policy.name);
         Self {
             route,
             path: info.map(|info| &*info.path),
-            policy: told.or(configured),
+            policy: assigned.or(configured),
             assigned: pinned.assignments().get(route).map(|policy| &**policy),
             configured,
         }

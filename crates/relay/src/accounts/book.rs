@@ -29,8 +29,8 @@ pub struct AccountBook {
     pub(super) accounts: Arc<Accounts>,
     seal: Option<Seal>,
     configured: Mutex<BTreeMap<Name, Account>>,
-    /// The records that the log was told about, because they cannot be used.
-    told: Mutex<BTreeSet<String>>,
+    /// The records that were logged, because they cannot be used.
+    logged: Mutex<BTreeSet<String>>,
     /// Held while an account changes, so that its limits and its record agree.
     changing: tokio::sync::Mutex<()>,
 }
@@ -60,7 +60,7 @@ impl AccountBook {
             accounts,
             seal: key.map(|SecretKey(key)| Seal::new(*key)),
             configured: Mutex::default(),
-            told: Mutex::default(),
+            logged: Mutex::default(),
             changing: tokio::sync::Mutex::new(()),
         }
     }
@@ -91,7 +91,7 @@ impl AccountBook {
     fn apply(&self) {
         let configured = self.configured.lock();
         let mut wanted = configured.clone();
-        let mut told = self.told.lock();
+        let mut logged = self.logged.lock();
         let mut unusable = BTreeSet::new();
         let records = self.engine.accounts.all();
         for (record, bytes) in records.into_iter().filter(|(record, _)| !record.starts_with(PREFIX)) {
@@ -111,7 +111,7 @@ impl AccountBook {
                 }
             };
             if let Some(why) = problem {
-                if !told.contains(&record) {
+                if !logged.contains(&record) {
                     tracing::warn!(
                         component = "relay",
                         account = record,
@@ -122,8 +122,8 @@ impl AccountBook {
                 unusable.insert(record);
             }
         }
-        *told = unusable;
-        drop((configured, told));
+        *logged = unusable;
+        drop((configured, logged));
         self.replace(wanted);
     }
 
