@@ -9,7 +9,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Map, Value, json};
 
 use super::policies::{Listing, more};
-use super::table::{Sheet, Tone, or_dash};
+use super::table::{TextTable, Tone, or_dash};
 use super::{Session, words};
 use crate::client::Path;
 use crate::client::wire::{Account, Accounts as Page, PauseChanged, Removed};
@@ -293,21 +293,21 @@ pub(super) fn put_pause(answer: &PauseChanged, out: &mut dyn Write) -> io::Resul
 }
 
 fn put_all(page: &Page, out: &mut dyn Write) -> io::Result<()> {
-    let mut sheet = Sheet::new(&["tenant", "account", "server", "user", "limits", "state"]);
+    let mut table = TextTable::new(&["tenant", "account", "server", "user", "limits", "state"]);
     for account in &page.accounts {
         let tone = if account.is_in_use() { Tone::Normal } else { Tone::Bad };
         let server = format!("{}:{}", account.host, account.port);
         let user = or_dash(account.user.clone());
         let limits = account.limits.join(", ");
-        sheet.line(
+        table.line(
             tone,
             [account.tenant.clone(), account.id.clone(), server, user, limits, account.state().to_owned()],
         );
     }
-    if sheet.is_empty() {
+    if table.is_empty() {
         return writeln!(out, "there are no accounts");
     }
-    write!(out, "{sheet}")?;
+    write!(out, "{table}")?;
     more(page.next.as_deref(), "accounts", out)
 }
 

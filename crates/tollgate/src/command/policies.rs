@@ -9,7 +9,7 @@ use tollgate_core::grammar::GrammarError;
 use tollgate_core::{OnExceed, OnOutage};
 
 use super::limits::LimitArgs;
-use super::table::{Sheet, Tone};
+use super::table::{TextTable, Tone};
 use super::{Session, words};
 use crate::client::Path;
 use crate::client::wire::{self, Policy};
@@ -192,19 +192,19 @@ fn one(name: &str) -> Path {
 }
 
 fn put_all(page: &wire::Policies, out: &mut dyn Write) -> io::Result<()> {
-    let mut sheet = Sheet::new(&["policy", "limits", "by", "when exceeded", ">routes", "description"]);
+    let mut table = TextTable::new(&["policy", "limits", "by", "when exceeded", ">routes", "description"]);
     for policy in &page.policies {
         let (tone, off) = if policy.in_force { (Tone::Normal, "") } else { (Tone::Faint, " (not in force)") };
         let by = policy.by.join(", ");
         let (limits, routes) = (policy.limits.join(", "), words::number(policy.routes));
         let description = policy.description.lines().next().unwrap_or_default().to_owned();
         let name = format!("{}{off}", policy.name);
-        sheet.line(tone, [name, limits, by, policy.on_exceed.clone(), routes, description]);
+        table.line(tone, [name, limits, by, policy.on_exceed.clone(), routes, description]);
     }
-    if sheet.is_empty() {
+    if table.is_empty() {
         return writeln!(out, "no policies were created over the API");
     }
-    write!(out, "{sheet}")?;
+    write!(out, "{table}")?;
     more(page.next.as_deref(), "policies", out)
 }
 

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::accounts::put_pause;
 use super::policies::{Listing, more};
-use super::table::{Sheet, Tone, or_dash};
+use super::table::{TextTable, Tone, or_dash};
 use super::{Session, words};
 use crate::client::Path;
 use crate::client::wire::{Cancelled, Lane, Lanes, Message, MessageDetail, Messages, Retried};
@@ -173,10 +173,10 @@ impl List {
 }
 
 fn put_all(page: &Messages, out: &mut dyn Write) -> io::Result<()> {
-    let mut sheet = Sheet::new(&["id", "tenant", "status", "accepted", "from", "to", "waits for"]);
+    let mut table = TextTable::new(&["id", "tenant", "status", "accepted", "from", "to", "waits for"]);
     for message in &page.messages {
         let tone = if message.status == "bounced" { Tone::Bad } else { Tone::Normal };
-        sheet.line(
+        table.line(
             tone,
             [
                 message.id.clone(),
@@ -189,10 +189,10 @@ fn put_all(page: &Messages, out: &mut dyn Write) -> io::Result<()> {
             ],
         );
     }
-    if sheet.is_empty() {
+    if table.is_empty() {
         return writeln!(out, "there are no such messages");
     }
-    write!(out, "{sheet}")?;
+    write!(out, "{table}")?;
     more(page.next.as_deref(), "queue", out)
 }
 
@@ -227,27 +227,34 @@ fn put(detail: &MessageDetail, out: &mut dyn Write) -> io::Result<()> {
     for (title, text) in lines {
         writeln!(out, "{title:<12}{}", words::plain(&text))?;
     }
-    let mut sheet = Sheet::new(&["recipient", "status", "reply"]);
+    let mut table = TextTable::new(&["recipient", "status", "reply"]);
     for recipient in detail.parts.iter().flat_map(|part| &part.recipients) {
         let tone = if recipient.status == "failed" { Tone::Bad } else { Tone::Normal };
         let reply = or_dash(recipient.reply.clone());
-        sheet.line(tone, [recipient.address.clone(), recipient.status.clone(), reply]);
+        table.line(tone, [recipient.address.clone(), recipient.status.clone(), reply]);
     }
-    write!(out, "\n{sheet}")?;
-    let mut sheet = Sheet::new(&["when", "event", "domain", "account", "what was said", "until"]);
+    write!(out, "\n{table}")?;
+    let mut table = TextTable::new(&["when", "event", "domain", "account", "what was said", "until"]);
     for event in &detail.timeline {
         let cells =
             [&event.domain, &event.account, &event.text, &event.until].map(|text| or_dash(text.clone()));
         let [domain, account, text, until] = cells;
-        sheet.line(Tone::Normal, [event.at.clone(), event.event.clone(), domain, account, text, until]);
+        table.line(Tone::Normal, [event.at.clone(), event.event.clone(), domain, account, text, until]);
     }
-    write!(out, "\n{sheet}")
+    write!(out, "\n{table}")
 }
 
 /// The lanes as a table.
-pub(crate) fn lanes_in_words(lanes: &[Lane]) -> Sheet {
-    let mut sheet =
-        Sheet::unfolded(&["tenant", "domain", ">waiting", ">in flight", "oldest", "sleeps until", "because"]);
+pub(crate) fn lanes_in_words(lanes: &[Lane]) -> TextTable {
+    let mut table = TextTable::unfolded(&[
+        "tenant",
+        "domain",
+        ">waiting",
+        ">in flight",
+        "oldest",
+        "sleeps until",
+        "because",
+    ]);
     for lane in lanes {
         let because = match (&lane.cause, &lane.reason) {
             _ if lane.held => "an operator paused it".to_owned(),
@@ -256,10 +263,10 @@ pub(crate) fn lanes_in_words(lanes: &[Lane]) -> Sheet {
         };
         let [waiting, in_flight] = [lane.waiting, lane.in_flight].map(words::number);
         let [oldest, until] = [&lane.oldest, &lane.sleeps_until].map(|time| or_dash(time.clone()));
-        sheet.line(
+        table.line(
             Tone::Normal,
             [lane.tenant.clone(), lane.domain.clone(), waiting, in_flight, oldest, until, because],
         );
     }
-    sheet
+    table
 }
