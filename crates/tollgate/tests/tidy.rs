@@ -133,14 +133,32 @@ fn functions_named_get_are_named_for_what_they_give() {
 
 #[test]
 fn doors_ask_the_engine_by_its_one_entry_point() {
-    for door in ["doors", "gateway", "layer", "postfix", "replay"] {
+    for door in ["doors", "gateway", "layer", "postfix", "relay", "replay", "tollgate", "web"] {
         let source = root().join("crates").join(door).join("src");
         for path in files(".rs").into_iter().filter(|path| path.starts_with(&source)) {
             let text = fs::read_to_string(&path).unwrap();
-            for below in ["engine.decide(", "engine.peek(", "decide_as("] {
+            for below in [
+                "engine.decide(",
+                "engine.peek(",
+                "decide_as(",
+                "decide_into(",
+                "acquire_with(",
+                "pacer.acquire(",
+            ] {
                 assert!(!text.contains(below), "{} calls `{below}`: use `Pinned::admit`", path.display());
             }
         }
+    }
+}
+
+#[test]
+fn no_door_is_built_with_the_calls_below_the_entry_point() {
+    for path in files("Cargo.toml").into_iter().filter(|path| path.starts_with(root().join("crates"))) {
+        let manifest = fs::read_to_string(&path).unwrap();
+        let own = manifest.split("[dev-dependencies]").next().unwrap();
+        let testing =
+            own.lines().find(|line| line.starts_with("tollgate-engine") && line.contains("testing"));
+        assert_eq!(testing, None, "only dev-dependencies use the feature: {}", path.display());
     }
 }
 

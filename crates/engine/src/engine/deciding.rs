@@ -10,7 +10,7 @@ use crate::ticket;
 
 /// How an attempt is decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Manner {
+pub(crate) enum Manner {
     /// Everything it asks for is taken, or nothing.
     Take,
     /// The same, for a caller that takes a waiting attempt to a pacer. An attempt that has to wait for a hold
@@ -40,27 +40,6 @@ impl Manner {
 }
 
 impl Engine {
-    /// Decides an attempt: everything it asks for is taken, or nothing.
-    ///
-    /// This and the next two functions are the layer below [`Pinned::admit`](crate::Pinned::admit), which
-    /// doors use. They do not wait, keep no leases, and refund nothing when a caller goes away.
-    pub async fn decide<'a>(
-        &self,
-        pinned: &'a Snapshot,
-        attempt: &Attempt<'a>,
-    ) -> Result<Decision<'a>, Fault> {
-        let mut decision = Decision::blank();
-        self.decide_as(Manner::Take, pinned, attempt, &mut decision).await?;
-        Ok(decision)
-    }
-
-    /// Returns what [`Engine::decide`] would, and takes nothing. Below [`Pinned::admit`](crate::Pinned::admit).
-    pub async fn peek<'a>(&self, pinned: &'a Snapshot, attempt: &Attempt<'a>) -> Result<Decision<'a>, Fault> {
-        let mut decision = Decision::blank();
-        self.decide_as(Manner::Peek, pinned, attempt, &mut decision).await?;
-        Ok(decision)
-    }
-
     /// Whether a decision by this policy is ready at its first poll: the store answers at once, and no rows
     /// are counted.
     #[inline]
@@ -70,7 +49,7 @@ impl Engine {
 
     /// Decides an attempt. The decision is written in place. Below [`Pinned::admit`](crate::Pinned::admit).
     #[inline]
-    pub async fn decide_as<'a>(
+    pub(crate) async fn decide_as<'a>(
         &self,
         manner: Manner,
         pinned: &'a Snapshot,
