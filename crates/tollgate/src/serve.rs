@@ -222,7 +222,7 @@ async fn serve(
     };
     let _ = greeting::greet(out, files, listening);
     let tending = Tending::start(&engine, &leases, &live);
-    let server = listener::Server::start(listener, router(parts));
+    let server = listener::HttpServer::start(listener, router(parts));
     end_signals.next().await;
     following.end();
     let ending = Ending { pacer, live, server, gateway, relay, postfix, tending, notifying, flush };

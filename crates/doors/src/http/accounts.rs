@@ -30,8 +30,7 @@ const RESUME: &str = "/api/v1/accounts/{tenant}/{id}/resume";
 const LEGACY: &str = "/account";
 
 #[derive(Serialize, JsonSchema)]
-#[schemars(rename = "AccountPage")]
-struct PageShown {
+struct AccountPage {
     /// Accounts by tenant and id.
     accounts: Vec<AccountShown>,
     /// The value of `after` for the next page; null on the last one.
@@ -40,8 +39,7 @@ struct PageShown {
 
 /// An account that was written.
 #[derive(Serialize, JsonSchema)]
-#[schemars(rename = "AccountWritten")]
-struct Written {
+struct AccountWritten {
     /// Always true.
     ok: bool,
     #[serde(flatten)]
@@ -53,7 +51,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     let media = "application/json";
     let list = Operation::new(ALL, "List the accounts that mail is sent through")
         .query(QUERY)
-        .answers::<PageShown>();
+        .answers::<AccountPage>();
     let make = Operation::new(ALL, "Add an account; without `id` it gets one")
         .takes::<AccountBody<'_>>()
         .also::<AccountShown>(201, media);
@@ -66,7 +64,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     let remove = Operation::new(ONE, "Remove an account that was added over the API").answers::<Removed>();
     let legacy = Operation::new(LEGACY, "Add an account, or replace it, as genro-mail-proxy does")
         .takes::<AccountBody<'_>>()
-        .answers::<Written>();
+        .answers::<AccountWritten>();
     let pause = Operation::new(PAUSE, "Pause an account on all nodes: others are used, or mail waits")
         .answers::<PauseChanged>();
     let resume = Operation::new(RESUME, "Use an account again that was paused, or whose login failed")
@@ -97,7 +95,7 @@ async fn show_page(app: Arc<App>, ask: Ask) -> Answered {
     let names: Vec<String> = found.iter().map(name).collect();
     let (mut accounts, next) = page.cut(found.into_iter().zip(names).collect(), |(_, name)| name);
     let accounts = accounts.drain(..).map(|(view, _)| AccountShown::of(view)).collect();
-    Ok(json(&PageShown { accounts, next }))
+    Ok(json(&AccountPage { accounts, next }))
 }
 
 async fn show_one(app: Arc<App>, ask: Ask) -> Answered {
@@ -125,7 +123,7 @@ async fn write_one(app: Arc<App>, ask: Ask) -> Answered {
 async fn write_legacy(app: Arc<App>, ask: Ask) -> Answered {
     let body: AccountBody<'_> = body::read(&ask.body)?;
     let (view, _) = write(&app, &ask, &body, None, Existing::Replace).await?;
-    Ok(json(&Written { ok: true, account: AccountShown::of(view) }))
+    Ok(json(&AccountWritten { ok: true, account: AccountShown::of(view) }))
 }
 
 async fn remove_one(app: Arc<App>, ask: Ask) -> Answered {

@@ -159,7 +159,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
 }
 
 async fn show(app: Arc<App>, ask: Ask) -> Answered {
-    let filter = Filter::of(&ask)?;
+    let filter = BanFilter::of(&ask)?;
     let Page { limit, after } = Page::of(&ask)?;
     let found = app.engine.lists.page(after.as_deref(), limit, |listing| filter.wants(listing));
     // Only another search shows whether more entries follow.
@@ -194,14 +194,14 @@ async fn remove_one(app: Arc<App>, ask: Ask) -> Answered {
 }
 
 /// Which entries to show.
-struct Filter {
+struct BanFilter {
     stance: Option<Stance>,
     author: Option<String>,
     address: Option<IpAddr>,
     contains: Option<String>,
 }
 
-impl Filter {
+impl BanFilter {
     fn of(ask: &Ask) -> Result<Self, Problem> {
         let stance = match ask.query("kind") {
             None => None,

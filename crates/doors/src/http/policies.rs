@@ -149,8 +149,7 @@ struct PolicyShown<'p> {
 }
 
 #[derive(Serialize, JsonSchema)]
-#[schemars(rename = "PolicyPage")]
-struct PageShown<'p> {
+struct PolicyPage<'p> {
     /// Policies that were created over the API, by name.
     policies: Vec<PolicyShown<'p>>,
     /// The value of `after` for the next page; null on the last one.
@@ -171,7 +170,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         Operation::new(ALL, "Create a policy").takes::<NewBody<'_>>().also::<PolicyShown<'_>>(201, media);
     let list = Operation::new(ALL, "List the policies that were created over the API")
         .query(page::QUERY)
-        .answers::<PageShown<'_>>();
+        .answers::<PolicyPage<'_>>();
     let look =
         Operation::new(ONE, "Show a policy that was created over the API").answers::<PolicyShown<'_>>();
     let change = Operation::new(ONE, "Replace all settings of a policy except its name")
@@ -241,7 +240,7 @@ async fn show_page(app: Arc<App>, ask: Ask) -> Answered {
     let policies: Vec<PolicyShown<'_>> =
         policies.map(|(_, policy)| PolicyShown::of(policy, &pinned, &users)).collect();
     let (policies, next) = page.cut(policies, |shown| shown.name);
-    Ok(json(&PageShown { policies, next }))
+    Ok(json(&PolicyPage { policies, next }))
 }
 
 impl<'p> PolicyShown<'p> {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 
 use super::table::{TextTable, Tone, or_dash};
-use super::{Format, Session, words};
+use super::{OutputFormat, Session, words};
 use crate::client::wire::{DecisionDetail, Entry, Journal, LimitLine};
 use crate::client::{Fault, Path};
 
@@ -106,7 +106,7 @@ impl Decisions {
         }
         let none = if self.filters() { "no such decisions" } else { "no decisions yet" };
         let journal: Journal = session.show(&answer, |journal, out| put(journal, none, out))?;
-        if self.id.is_some() && session.format == Format::Words {
+        if self.id.is_some() && session.format == OutputFormat::Words {
             for entry in &journal.decisions {
                 show_entry(session, entry)?;
             }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tollgate_redis::{CounterPart, NameMeaning};
 
 use super::table::{TextTable, Tone, or_dash};
-use super::{Format, Session, check, words};
+use super::{OutputFormat, Session, check, words};
 use crate::client::Path;
 use crate::client::wire::{Counters, KeyEverywhere};
 use crate::printable;
@@ -78,13 +78,13 @@ fn explain(name: &str, session: &mut Session<'_>) -> anyhow::Result<()> {
     };
     let server = session.client.server().clone();
     match session.format {
-        Format::Json => {
+        OutputFormat::Json => {
             let counters: Option<Value> = answer.map(|answer| answer.read(&server)).transpose()?;
             let said =
                 json!({ "redis_key": name, "holds": what, "rule": rule, "key": key, "counters": counters });
             writeln!(session.out, "{}", printable::json(&said.to_string()))?;
         }
-        Format::Words => {
+        OutputFormat::Words => {
             let mut text = Vec::new();
             writeln!(text, "{what}")?;
             match (answer, rule) {

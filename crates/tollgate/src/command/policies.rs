@@ -27,7 +27,7 @@ enum Action {
     /// List the policies that were created over the API
     List(Listing),
     /// Show one of them
-    Show(Named),
+    Show(PolicyArgument),
     /// Create a policy
     #[command(after_help = CREATING)]
     Create(Saying),
@@ -35,7 +35,7 @@ enum Action {
     #[command(after_help = SETTING)]
     Set(Saying),
     /// Delete a policy that no route uses; counts are not reset
-    Delete(Named),
+    Delete(PolicyArgument),
 }
 
 /// Which page of a list is shown.
@@ -51,7 +51,7 @@ pub(super) struct Listing {
 
 /// A policy.
 #[derive(Args, Clone, Debug)]
-struct Named {
+struct PolicyArgument {
     /// Its name
     name: String,
 }
@@ -115,13 +115,13 @@ impl Policies {
                 let answer = session.client.get(&path)?;
                 session.show(&answer, put_all)?;
             }
-            Action::Show(Named { name }) => {
+            Action::Show(PolicyArgument { name }) => {
                 let answer = session.client.get(&one(name))?;
                 session.show(&answer, put)?;
             }
             Action::Create(saying) => saying.create(session)?,
             Action::Set(saying) => saying.set(session)?,
-            Action::Delete(Named { name }) => {
+            Action::Delete(PolicyArgument { name }) => {
                 let answer = session.client.delete(&one(name))?;
                 session.show(&answer, |_: &Value, out| {
                     writeln!(out, "deleted the policy {}", words::plain(name))

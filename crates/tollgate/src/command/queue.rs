@@ -26,11 +26,11 @@ enum Action {
     /// List messages, oldest first
     List(Box<List>),
     /// Show a message with its recipients and everything that happened to it
-    Show(Named),
+    Show(MessageArgument),
     /// Try a message now; limits still hold
-    Retry(Named),
+    Retry(MessageArgument),
     /// Cancel the recipients of a message that still wait
-    Cancel(Named),
+    Cancel(MessageArgument),
     /// Pause sending on all nodes: of everything, of a tenant, or of a tenant to one domain
     Pause(Which),
     /// Resume sending on all nodes
@@ -54,7 +54,7 @@ struct List {
     tenant: Option<String>,
     /// Show only messages in this state
     #[arg(long, value_enum)]
-    status: Option<Status>,
+    status: Option<StatusFilter>,
     /// Show only messages to this address, or to this domain as `@example.com`
     #[arg(long, value_name = "ADDRESS")]
     recipient: Option<String>,
@@ -66,7 +66,7 @@ struct List {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Status {
+enum StatusFilter {
     Queued,
     Deferred,
     Retrying,
@@ -88,7 +88,7 @@ struct Which {
 
 /// A message.
 #[derive(Args, Clone, Debug)]
-struct Named {
+struct MessageArgument {
     /// Its id, as `queue list` shows it
     id: String,
 }
@@ -111,18 +111,18 @@ impl Queue {
                 let answer = session.client.get(&list.path())?;
                 session.show(&answer, put_all)?;
             }
-            Action::Show(Named { id }) => {
+            Action::Show(MessageArgument { id }) => {
                 let answer = session.client.get(&Path::new(&["messages", id]))?;
                 session.show(&answer, put)?;
             }
-            Action::Retry(Named { id }) => {
+            Action::Retry(MessageArgument { id }) => {
                 let answer = session.client.post(&Path::new(&["messages", id, "retry"]), &json!({}))?;
                 session.show(&answer, |answer: &Retried, out| match answer.retried {
                     0 => writeln!(out, "nothing of the message waits"),
                     _ => writeln!(out, "the message is tried now"),
                 })?;
             }
-            Action::Cancel(Named { id }) => {
+            Action::Cancel(MessageArgument { id }) => {
                 let answer = session.client.post(&Path::new(&["messages", id, "cancel"]), &json!({}))?;
                 session.show(&answer, |answer: &Cancelled, out| match answer.cancelled {
                     true => writeln!(out, "the message is cancelled"),

@@ -51,7 +51,7 @@ const COMPLAIN_EVERY: Span = Span::from_secs(10);
 /// for so long.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-pub(crate) struct Server {
+pub(crate) struct HttpServer {
     /// How long to go on accepting after the shutdown began.
     farewell: watch::Sender<Option<Duration>>,
     accepting: JoinHandle<GracefulShutdown>,
@@ -65,7 +65,7 @@ struct Shared {
     ending: AtomicBool,
 }
 
-impl Server {
+impl HttpServer {
     /// Serves the router on a listener.
     pub(crate) fn start(listener: TcpListener, router: Router) -> Self {
         let (farewell, farewells) = watch::channel(None);

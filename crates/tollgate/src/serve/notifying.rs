@@ -19,7 +19,7 @@ use tollgate_engine::{Engine, Notice};
 use tollgate_store::SystemClock;
 
 use crate::config::{Webhook, Webhooks};
-use delivery::Message;
+use delivery::WebhookMessage;
 pub(crate) use meter::WebhookMeters;
 
 /// How many notices may wait.
@@ -115,7 +115,7 @@ async fn notify(
 
 /// Sends one notice to one webhook, with retries.
 async fn deliver(notice: &Notice, webhook: &Webhook, meters: &WebhookMeters) {
-    let message = Message::of(notice, webhook.body.as_ref());
+    let message = WebhookMessage::of(notice, webhook.body.as_ref());
     let clock = SystemClock::new();
     let (guard, place) = (&*notice.guard, webhook.place());
     let mut pause = FIRST_PAUSE;
