@@ -81,7 +81,12 @@ impl Observer {
         if pinned.policies.enabled
             && let Some(meter) = pinned.meters.get(decision.policy().number())
         {
-            meter.count(decision);
+            if decision.allowed() {
+                meter.allow.raise();
+            }
+            if !decision.allowed() || decision.policy().observes() {
+                meter.count_rules(decision);
+            }
         }
         // A client denied by an outage is no offender.
         if !decision.allowed() && !matches!(decision.origin, Origin::Outage(_)) {

@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hashbrown::{HashMap, HashSet};
-use tollgate_core::{Attempt, Charges, Decision, Policies, Policy, Ticket};
+use tollgate_core::{Policies, Policy};
 
-use crate::engine::Fault;
 use crate::meter::{Meters, PolicyMeter};
 use crate::runtime_config::{Assignments, DynamicPolicies, LeftOut, Merged, RuntimeConfig, Subject};
 
@@ -22,7 +21,7 @@ pub struct Snapshot {
     /// What was set at run time, whether it is in force or not.
     runtime: Arc<RuntimePages>,
     /// Stands in for every policy while limits are switched off: it charges nothing.
-    off: Policy,
+    pub(crate) off: Policy,
 }
 
 /// The policies and assignments of the run-time configuration. It is kept when only limits of single keys change.
@@ -114,39 +113,5 @@ impl Snapshot {
     /// Whether a policy is configured.
     pub fn is_configured(&self, policy: &Policy) -> bool {
         policy.number() < self.runtime.configured
-    }
-
-    /// Begins a decision: finds the policy and computes the charges.
-    #[inline]
-    pub(crate) fn open<'a>(
-        &'a self,
-        attempt: &Attempt<'a>,
-        ticket: Ticket,
-        decision: &mut Decision<'a>,
-    ) -> Result<(), Fault> {
-        if !self.policies.enabled {
-            return self.open_unlimited(attempt, ticket, decision);
-        }
-        let policy = self.policies.find(attempt.policy).map_err(Fault::Mistake)?;
-        decision.open(policy, ticket, attempt.cost, attempt.id);
-        policy.charge_listed(attempt, self.policies.roster(), &mut decision.charges).map_err(Fault::Mistake)
-    }
-
-    /// Begins a decision while limits are switched off. The attempt is still checked, so that mistakes show
-    /// before limits are switched on.
-    #[cold]
-    fn open_unlimited<'a>(
-        &'a self,
-        attempt: &Attempt<'a>,
-        ticket: Ticket,
-        decision: &mut Decision<'a>,
-    ) -> Result<(), Fault> {
-        if self.policies.iter().next().is_some() {
-            let policy = self.policies.find(attempt.policy).map_err(Fault::Mistake)?;
-            let mut charges = Charges::new(ticket, attempt.cost, attempt.id);
-            policy.charge_listed(attempt, self.policies.roster(), &mut charges).map_err(Fault::Mistake)?;
-        }
-        decision.open(&self.off, ticket, attempt.cost, attempt.id);
-        Ok(())
     }
 }
