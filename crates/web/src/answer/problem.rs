@@ -10,10 +10,9 @@ use tollgate_engine::{Fault, NotAdmitted};
 use super::Response;
 use crate::correlation::{CORRELATION_ID, Correlation};
 use crate::facts::{Aliases, BadFact};
-use crate::host::BadHost;
 use crate::identity::BadCredential;
 use crate::json::Json;
-use crate::path::BadPath;
+use crate::path::{BadHost, BadPath};
 
 /// The media type of problems.
 pub const PROBLEM_JSON: &str = "application/problem+json";
