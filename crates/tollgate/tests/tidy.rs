@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 mod kinds;
 #[path = "tidy/names.rs"]
 mod names;
+#[path = "tidy/paths.rs"]
+mod paths;
 
 /// Each crate, and the crates of this workspace that it may use.
 const ARROWS: [(&str, &[&str]); 18] = [
@@ -162,34 +164,4 @@ fn no_door_is_built_with_the_calls_below_the_entry_point() {
             own.lines().find(|line| line.starts_with("tollgate-engine") && line.contains("testing"));
         assert_eq!(testing, None, "only dev-dependencies use the feature: {}", path.display());
     }
-}
-
-/// The texts between backquotes in a cell.
-fn quoted(cell: &str) -> Vec<&str> {
-    cell.split('`').skip(1).step_by(2).collect()
-}
-
-#[test]
-fn the_paths_in_the_architecture_name_functions_that_exist() {
-    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
-    let mut functions = 0;
-    for line in text.lines().filter(|line| line.starts_with("| `") && line.contains(".rs`")) {
-        let cells: Vec<_> = line.split('|').collect();
-        let (files, names) = (quoted(cells[1]), quoted(cells[2]));
-        // A file after another one in a cell is in the same crate.
-        let source = files[0].split_once("/src/").map_or("", |(name, _)| name);
-        let read = |file: &&str| {
-            let inside =
-                if file.contains("/src/") { (*file).to_owned() } else { format!("{source}/src/{file}") };
-            fs::read_to_string(root().join("crates").join(&inside)).unwrap_or_else(|_| panic!("no {inside}"))
-        };
-        let sources: Vec<String> = files.iter().map(read).collect();
-        for name in names {
-            let declared = [format!("fn {name}("), format!("fn {name}<")];
-            let found = sources.iter().any(|text| declared.iter().any(|piece| text.contains(piece)));
-            assert!(found, "no function `{name}` in {files:?}");
-            functions += 1;
-        }
-    }
-    assert!(functions > 40, "the tables are there: {functions}");
 }
