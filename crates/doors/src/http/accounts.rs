@@ -91,7 +91,7 @@ async fn show_page(app: Arc<App>, ask: Ask) -> Answered {
     let (relay, page) = (app.relay()?, Page::of(&ask)?);
     let tenant = ask.tenant_filter("tenant")?;
     let after = page.after.as_deref().map(|after| after.split_once('/').unwrap_or((after, "")));
-    let found = relay.book().list(tenant.as_deref(), after, page.limit + 1);
+    let found = relay.account_registry().list(tenant.as_deref(), after, page.limit + 1);
     let names: Vec<String> = found.iter().map(name).collect();
     let (mut accounts, next) = page.cut(found.into_iter().zip(names).collect(), |(_, name)| name);
     let accounts = accounts.drain(..).map(|(view, _)| AccountShown::of(view)).collect();
@@ -100,7 +100,7 @@ async fn show_page(app: Arc<App>, ask: Ask) -> Answered {
 
 async fn show_one(app: Arc<App>, ask: Ask) -> Answered {
     let (tenant, id) = named(&ask)?;
-    let view = app.relay()?.book().view(&tenant, &id);
+    let view = app.relay()?.account_registry().view(&tenant, &id);
     let view = view.ok_or_else(|| AccountFault::Unknown { name: format!("{tenant}/{id}") })?;
     Ok(json(&AccountShown::of(view)))
 }
@@ -128,13 +128,13 @@ async fn write_legacy(app: Arc<App>, ask: Ask) -> Answered {
 
 async fn remove_one(app: Arc<App>, ask: Ask) -> Answered {
     let (tenant, id) = named(&ask)?;
-    let book = app.relay()?.book();
-    let before = book.view(&tenant, &id).map(|view| in_words(&view));
-    match book.remove(&tenant, &id).await {
+    let registry = app.relay()?.account_registry();
+    let before = registry.view(&tenant, &id).map(|view| in_words(&view));
+    match registry.remove(&tenant, &id).await {
         Ok(()) => {
             let what = format!("{tenant}/{id}");
             // Another account of this name is not meant to be paused. If that cannot be said now, an operator can.
-            let _ = book.resume(&Pausable::Account { tenant, id }).await;
+            let _ = registry.resume(&Pausable::Account { tenant, id }).await;
             Change { action: "account.remove", what: &what, before, ..Change::default() }.tell(&ask);
             Ok(json(&Removed { removed: true }))
         }
@@ -146,7 +146,7 @@ async fn remove_one(app: Arc<App>, ask: Ask) -> Answered {
 async fn pause_one(app: Arc<App>, ask: Ask) -> Answered {
     let (tenant, id) = named(&ask)?;
     let what = Pausable::Account { tenant, id };
-    let changed = app.relay()?.book().pause(&what).await?;
+    let changed = app.relay()?.account_registry().pause(&what).await?;
     if changed {
         Change { action: "account.pause", what: &what.to_string(), ..Change::default() }.tell(&ask);
     }
@@ -156,7 +156,7 @@ async fn pause_one(app: Arc<App>, ask: Ask) -> Answered {
 async fn resume_one(app: Arc<App>, ask: Ask) -> Answered {
     let (tenant, id) = named(&ask)?;
     let what = Pausable::Account { tenant, id };
-    let changed = app.relay()?.book().resume(&what).await?;
+    let changed = app.relay()?.account_registry().resume(&what).await?;
     if changed {
         Change { action: "account.resume", what: &what.to_string(), ..Change::default() }.tell(&ask);
     }
@@ -173,11 +173,11 @@ async fn write(
 ) -> Result<(AccountView, Put), Problem> {
     let draft = body.draft(name)?;
     ask.check_tenant(&draft.tenant)?;
-    let book = app.relay()?.book();
+    let registry = app.relay()?.account_registry();
     let (tenant, id) = (draft.tenant.clone(), draft.id.clone());
-    let before = book.view(&tenant, &id).map(|view| in_words(&view));
-    let put = book.put(draft, existing).await?;
-    let view = book.view(&tenant, &id);
+    let before = registry.view(&tenant, &id).map(|view| in_words(&view));
+    let put = registry.put(draft, existing).await?;
+    let view = registry.view(&tenant, &id);
     let view = view.ok_or_else(|| AccountFault::Contended { name: format!("{tenant}/{id}") })?;
     let after = Some(in_words(&view));
     let action = if put == Put::Created { "account.create" } else { "account.change" };

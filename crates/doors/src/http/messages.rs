@@ -216,14 +216,14 @@ async fn show_lanes(app: Arc<App>, ask: Ask) -> Answered {
 
 async fn pause_mail(app: Arc<App>, ask: Ask) -> Answered {
     let what = pausable(&ask)?;
-    let changed = app.relay()?.book().pause(&what).await?;
+    let changed = app.relay()?.account_registry().pause(&what).await?;
     tell_pause(&ask, "mail.pause", &what, changed);
     Ok(json(&PauseChanged { paused: true, changed }))
 }
 
 async fn resume_mail(app: Arc<App>, ask: Ask) -> Answered {
     let what = pausable(&ask)?;
-    let changed = app.relay()?.book().resume(&what).await?;
+    let changed = app.relay()?.account_registry().resume(&what).await?;
     tell_pause(&ask, "mail.resume", &what, changed);
     Ok(json(&PauseChanged { paused: false, changed }))
 }

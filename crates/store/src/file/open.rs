@@ -15,7 +15,7 @@ use tollgate_core::Clock;
 use super::disk::Disk;
 use super::identify::{self, Access};
 use super::seal;
-use super::tables::{self, PlanBook, Unreadable};
+use super::tables::{self, PlanNumbers, Unreadable};
 use crate::memory::MemoryStore;
 
 /// What was found when the file was opened.
@@ -82,7 +82,7 @@ pub(super) struct Opened {
 /// An open, sound file.
 pub(super) struct OpenFile {
     pub(super) database: Database,
-    pub(super) book: PlanBook,
+    pub(super) plan_numbers: PlanNumbers,
     disk: Disk,
     /// The number of the newest commit.
     commits: u64,
@@ -158,9 +158,9 @@ pub(super) fn reopen(path: &Path, mount: &Mount) -> Result<OpenFile, Unreadable>
     let file = file.ok_or_else(|| redb::Error::Io(io::ErrorKind::NotFound.into()))?;
     let disk = Disk::direct(mount(file)?);
     let database = builder().create_with_backend(disk.clone())?;
-    let (book, commits) = (PlanBook::recount(&database)?, tables::commits(&database)?);
+    let (plan_numbers, commits) = (PlanNumbers::recount(&database)?, tables::commits(&database)?);
     let commits = commits.max(seal::read(&disk).unwrap_or(0));
-    Ok(OpenFile { database, book, disk, commits })
+    Ok(OpenFile { database, plan_numbers, disk, commits })
 }
 
 fn builder() -> Builder {
@@ -185,12 +185,12 @@ fn read(
     let disk = mount(file).map_err(|error| refused(path, Unreadable::from(error)))?;
     let disk = Disk::drafted(disk).map_err(failed)?;
     let read = sound(&disk, |database, lost| {
-        let (memory, book) = tables::load(database, Arc::clone(clock), max_keys, lost)?;
-        Ok((memory, book))
+        let (memory, plan_numbers) = tables::load(database, Arc::clone(clock), max_keys, lost)?;
+        Ok((memory, plan_numbers))
     });
-    let (database, commits, lost, (memory, book)) = read.map_err(|error| refused(path, error))?;
+    let (database, commits, lost, (memory, plan_numbers)) = read.map_err(|error| refused(path, error))?;
     disk.settle().map_err(|error| Refused::Failed(failed_to("write to", path)(error)))?;
-    Ok((OpenFile { database, book, disk, commits }, memory, lost))
+    Ok((OpenFile { database, plan_numbers, disk, commits }, memory, lost))
 }
 
 /// Opens a database and reads it, if all of it is sound. Also returns the number of its newest commit, and

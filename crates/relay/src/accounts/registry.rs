@@ -23,7 +23,7 @@ use crate::sender::Sender;
 /// How often a change is tried again because another one was faster.
 const TRIES: usize = 4;
 /// All accounts: those of the configuration and those of the store's records.
-pub struct AccountBook {
+pub struct AccountRegistry {
     pub(super) engine: Arc<Engine>,
     pub(super) sender: Arc<Sender>,
     pub(super) accounts: Arc<Accounts>,
@@ -46,8 +46,8 @@ enum LimitsOf {
 /// Tenant and id.
 type Name = (String, String);
 
-impl AccountBook {
-    /// A book over the engine's records, which changes `accounts`. Without a key no password can be set.
+impl AccountRegistry {
+    /// A registry over the engine's records, which changes `accounts`. Without a key no password can be set.
     pub fn new(
         engine: Arc<Engine>,
         sender: Arc<Sender>,
@@ -353,8 +353,8 @@ fn named(record: &str) -> Option<(&str, &str)> {
     (check_name("tenant", tenant).is_ok() && check_name("id", id).is_ok()).then_some((tenant, id))
 }
 
-impl fmt::Debug for AccountBook {
+impl fmt::Debug for AccountRegistry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AccountBook").field("accounts", &self.accounts).finish_non_exhaustive()
+        f.debug_struct("AccountRegistry").field("accounts", &self.accounts).finish_non_exhaustive()
     }
 }
