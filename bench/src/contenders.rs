@@ -16,7 +16,6 @@ use tollgate_core::{
     Attempt, Charges, Decision, Field, Limit, Outcome, Plan, Policies, Policy, Records, Rule, Store, Ticket,
     Timestamp,
 };
-use tollgate_engine::engine::Manner;
 use tollgate_engine::{Engine, Parts, Snapshot};
 use tollgate_store::{MemoryStore, SystemClock};
 
@@ -92,7 +91,7 @@ pub fn policies() -> Policies {
 pub fn decide(engine: &Engine, pinned: &Snapshot, policy: &str, fields: &[(&str, &str)]) -> bool {
     let attempt = Attempt { policy, fields, cost: 1, id: None };
     let mut decision = Decision::blank();
-    ready(engine.decide_as(Manner::Take, pinned, &attempt, &mut decision)).unwrap();
+    ready(engine.decide_into(pinned, &attempt, &mut decision)).unwrap();
     decision.allowed()
 }
 

@@ -59,7 +59,7 @@ fn decisions(asked: &[Vec<String>; 3], entries: &[Vec<String>; 3]) {
             stance: Stance::Block,
             lasts: Some(Span::from_secs(86_400)),
             reason: "".into(),
-            told: false,
+            show_reason: false,
             author: Author::Key("bench".into()),
         });
         ready(listed.lists.put(wishes.collect())).unwrap();
@@ -86,7 +86,7 @@ fn listing(target: &str, kinds: &Kinds) -> Listing {
         since: Timestamp::ZERO,
         until: None,
         reason: "".into(),
-        told: false,
+        show_reason: false,
         author: Author::Configuration,
         times: 0,
     }

@@ -69,10 +69,10 @@ fn lateness(limit: &str) {
         let fields = [("key", "k")];
         let attempt = Attempt { policy: "paced", fields: &fields, cost: 1, id: None };
         for _ in 0..60 {
-            let told = |_: &Arc<Engine>, decision: &Decision<'_>| decision.wait();
+            let wait_of = |_: &Arc<Engine>, decision: &Decision<'_>| decision.wait();
             let ask = Ask { max_wait: Some(Span::ZERO), ..Ask::from(attempt) };
             // Asked by whoever does not wait, it tells when it is due.
-            let due = match pacer.acquire_with(ask, told).await {
+            let due = match pacer.acquire_with(ask, wait_of).await {
                 Err(Unpaced::TooLate { wait, .. }) => Instant::now() + Duration::from(wait),
                 _ => continue,
             };

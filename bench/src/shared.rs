@@ -11,7 +11,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 use tollgate_core::{Attempt, Charges, Decision, Outcome, Plan, Span, Store, Ticket};
-use tollgate_engine::engine::Manner;
 use tollgate_engine::{Engine, Fallback, Parts};
 use tollgate_redis::{Address, RedisStore, Settings, Topology};
 use tollgate_store::{MemoryStore, SteadyClock, SystemClock};
@@ -183,7 +182,7 @@ pub fn decide_many(runtime: &Runtime, engine: &Arc<Engine>, policy: &'static str
             let attempt = Attempt { policy, fields: &fields, cost: 1, id: None };
             while count.fetch_sub(1, Ordering::Relaxed) as isize > 0 {
                 let mut decision = Decision::blank();
-                engine.decide_as(Manner::Take, &pinned, &attempt, &mut decision).await.expect("a decision");
+                engine.decide_into(&pinned, &attempt, &mut decision).await.expect("a decision");
             }
         }
     })

@@ -34,7 +34,6 @@ pub mod policy;
 pub mod reading;
 pub mod rows;
 pub mod rule;
-pub mod step;
 pub mod store;
 pub mod ticket;
 pub mod time;

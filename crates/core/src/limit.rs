@@ -31,6 +31,7 @@ pub use state::State;
 pub use total::Total;
 pub use window::{Tally, Window};
 
+pub use kind::Refill;
 use kind::{Kind, LONGEST_MATTER, Nature};
 
 use crate::Ticket;
@@ -187,6 +188,11 @@ impl Limit {
         with_kind!(self, kind => kind.matters_for()).min(LONGEST_MATTER)
     }
 
+    /// How its units come back; `None` if that cannot be known in advance.
+    pub fn refill(&self) -> Option<Refill> {
+        with_kind!(self, kind => kind.refill())
+    }
+
     /// Whether this limit counts holds.
     pub fn holds(&self) -> bool {
         self.holding() != Holding::Nothing
@@ -269,6 +275,21 @@ impl Limit {
             }
             kind.read(state, when, draft)
         })
+    }
+
+    /// The reading after the wait that it shows, if nothing was taken meanwhile.
+    pub fn read_after_wait(&self, reading: Reading, cost: u64) -> Reading {
+        with_kind!(self, kind => kind.read_after_wait(reading, cost))
+    }
+
+    /// The reading after a refund of this cost.
+    pub(crate) fn read_refunded(&self, reading: Reading, cost: u64) -> Reading {
+        with_kind!(self, kind => kind.read_refunded(reading, cost))
+    }
+
+    /// When a cost greater than that of the reading conforms; `None` if the reading does not tell.
+    pub fn when_greater(&self, reading: Reading, cost: u64, now: Timestamp) -> Option<When> {
+        with_kind!(self, kind => kind.when_greater(reading, cost, now))
     }
 
     /// Refunds a take of the draft's ticket, or a part of it, as far as it still counts. The draft's cost and

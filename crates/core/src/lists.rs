@@ -47,7 +47,7 @@ pub struct Listing {
     /// The reason, in one line; may be empty.
     pub reason: Box<str>,
     /// Whether the blocked client sees the reason.
-    pub told: bool,
+    pub show_reason: bool,
     /// Its author.
     pub author: Author,
     /// How often in a row a rule has blocked the target, if bans grow; otherwise 0.

@@ -1,18 +1,18 @@
-//! Policies: the rules for one kind of attempt, and how an attempt becomes charges.
+//! Policies: the rules for one kind of attempt.
+
+mod charging;
 
 use alloc::boxed::Box;
-use alloc::string::ToString;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use hashbrown::HashMap;
-use smallvec::{SmallVec, smallvec};
 
 pub use crate::attempt::Attempt;
 use crate::charge::Charges;
-use crate::derived::{self, Placed};
+use crate::derived::Placed;
 use crate::guard::Guard;
-use crate::key::{FieldKind, Kinds, ValueError};
+use crate::key::{FieldKind, Kinds};
 use crate::limit::Holding;
 use crate::lists::Roster;
 use crate::mistake::shown;
@@ -20,8 +20,7 @@ pub use crate::mistake::{Mistake, nearest};
 use crate::numbers::Numbers;
 use crate::outage::OnOutage;
 use crate::rule::{OnExceed, Rule};
-use crate::step::RuleStep;
-use crate::{MAX_EXACT, Ticket};
+use charging::RuleStep;
 
 /// All policies and the rules they share: one consistent set, replaced as a whole.
 #[derive(Clone, Debug, Default)]
@@ -337,53 +336,6 @@ impl Policy {
         self.holding != Holding::Nothing
     }
 
-    /// Turns an attempt into charges: one for each rule that applies.
-    pub fn charges<'a>(&'a self, attempt: &Attempt<'a>, ticket: Ticket) -> Result<Charges<'a>, Mistake> {
-        let mut charges = Charges::new(ticket, attempt.cost, attempt.id);
-        self.charge(attempt, &mut charges)?;
-        Ok(charges)
-    }
-
-    /// As [`Policy::charges`], but adds to empty charges, which are too large to move from call to call.
-    pub fn charge<'a>(&'a self, attempt: &Attempt<'a>, charges: &mut Charges<'a>) -> Result<(), Mistake> {
-        self.charge_listed(attempt, &Roster::default(), charges)
-    }
-
-    /// As [`Policy::charge`], but the attempt may also have fields for the lists.
-    #[inline]
-    pub fn charge_listed<'a>(
-        &'a self,
-        attempt: &Attempt<'a>,
-        roster: &Roster,
-        charges: &mut Charges<'a>,
-    ) -> Result<(), Mistake> {
-        if attempt.cost > MAX_EXACT {
-            return Err(Mistake::CostTooBig { cost: attempt.cost });
-        }
-        if let Some(id) = attempt.id {
-            Attempt::check_id(id)?;
-        }
-        let mut values: SmallVec<[Option<&'a str>; 8]> = smallvec![None; self.fields.len()];
-        let values = &mut *values;
-        self.find_values(attempt, roster, charges, values)?;
-        if !self.derived.is_empty() {
-            derived::fill(&self.derived, &self.fields, values)?;
-        }
-        for step in &self.steps {
-            step.charge(values, charges)?;
-        }
-        if charges.is_empty() && !self.allow_unmatched && !self.applies(values) {
-            return Err(self.unmatched());
-        }
-        Ok(())
-    }
-
-    #[cold]
-    fn unmatched(&self) -> Mistake {
-        let fields = self.fields.iter().map(ToString::to_string).collect();
-        Mistake::NoRuleApplies { policy: self.name.to_string(), fields }
-    }
-
     /// The rule of a charge of [`Policy::charges`].
     pub fn rule(&self, name: &Arc<str>) -> Option<&Arc<Rule>> {
         // A plan mostly shares the text of its rule's name.
@@ -395,94 +347,6 @@ impl Policy {
     pub fn fields(&self) -> impl Iterator<Item = &str> {
         self.fields.iter().chain(&self.numbers).map(|name| &**name)
     }
-
-    /// Whether any rule has all its fields: then it is unlimited or switched off, not unmatched.
-    fn applies(&self, values: &[Option<&str>]) -> bool {
-        self.rules.is_empty() || self.steps.iter().any(|step| step.applies(values))
-    }
-
-    #[inline]
-    fn find_values<'a>(
-        &'a self,
-        attempt: &Attempt<'a>,
-        roster: &Roster,
-        charges: &mut Charges<'a>,
-        values: &mut [Option<&'a str>],
-    ) -> Result<(), Mistake> {
-        let mut next = 0;
-        for (index, (name, value)) in attempt.fields.iter().enumerate() {
-            let number = !self.numbers.is_empty() && self.note_number(name, value, charges)?;
-            match self.position_of(name, next) {
-                Some(index) if values[index].is_some() => return Err(repeated(name)),
-                Some(index) => {
-                    values[index] = Some(value);
-                    next = index + 1;
-                }
-                None if number => {}
-                None => self.check_listed(roster, (name, value), &attempt.fields[..index])?,
-            }
-        }
-        Ok(())
-    }
-
-    /// The index of the field with this name. Callers mostly use the order of the rules, so the search starts
-    /// where the last one ended.
-    #[inline]
-    fn position_of(&self, name: &str, next: usize) -> Option<usize> {
-        let is = |known: &Arc<str>| same(known, name);
-        match self.fields.get(next) {
-            Some(known) if is(known) => Some(next),
-            _ => self.fields.iter().position(is),
-        }
-    }
-
-    /// Records a number that a limit bounds. Returns whether it is one.
-    #[inline(never)]
-    fn note_number<'a>(
-        &'a self,
-        name: &str,
-        value: &str,
-        charges: &mut Charges<'a>,
-    ) -> Result<bool, Mistake> {
-        let Some(known) = self.numbers.iter().find(|known| same(known, name)) else { return Ok(false) };
-        if charges.amounts.iter().any(|(earlier, _)| *earlier == name) {
-            return Err(repeated(name));
-        }
-        let amount = value
-            .parse()
-            .map_err(|_| Mistake::BadValue { field: shown(name), error: ValueError::NotANumber })?;
-        charges.amounts.push((known, amount));
-        Ok(true)
-    }
-
-    /// Checks a field that no rule uses: it is for the lists, or a mistake.
-    #[cold]
-    fn check_listed(
-        &self,
-        roster: &Roster,
-        (name, value): (&str, &str),
-        before: &[(&str, &str)],
-    ) -> Result<(), Mistake> {
-        let kind = roster.knows(name).ok_or_else(|| self.unknown(name))?;
-        if before.iter().any(|(earlier, _)| same(earlier, name)) {
-            return Err(repeated(name));
-        }
-        kind.check(value).map_err(|error| Mistake::BadValue { field: shown(name), error })
-    }
-
-    #[cold]
-    fn unknown(&self, name: &str) -> Mistake {
-        Mistake::UnknownField {
-            policy: self.name.to_string(),
-            field: shown(name),
-            near: nearest(name, self.fields()),
-        }
-    }
-}
-
-#[cold]
-fn repeated(name: &str) -> Mistake {
-    Mistake::RepeatedField { field: shown(name) }
 }
 
 /// Whether two names are equal. Names are short, so calling a comparison function would take longer than

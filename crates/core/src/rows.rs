@@ -151,10 +151,8 @@ impl Plan {
 
     fn read_with_rows(&self, readings: &mut [Reading], rows: u64, cost: u64, own: Own) {
         for (limit, reading) in self.limits().iter().zip(readings) {
-            match limit {
-                Limit::InFlight(limit) => *reading = limit.with_rows(*reading, rows, cost, own),
-                Limit::Window(_) | Limit::Calendar(_) | Limit::Sliding(_) | Limit::Slotted(_) => {}
-                Limit::Bucket(_) | Limit::Ladder(_) | Limit::Total(_) | Limit::PerAttempt(_) => {}
+            if let Some(holds) = limit.in_flight() {
+                *reading = holds.with_rows(*reading, rows, cost, own);
             }
         }
     }
@@ -238,14 +236,7 @@ impl Decision<'_> {
             }
             // What rows have denied says so already.
             for (limit, reading) in limits.iter().zip(own).filter(|(_, reading)| reading.when == When::Now) {
-                let back = match limit {
-                    Limit::Window(_) | Limit::Calendar(_) | Limit::Sliding(_) | Limit::Slotted(_) => {
-                        charge.cost
-                    }
-                    Limit::Bucket(_) | Limit::Total(_) | Limit::InFlight(_) => charge.cost,
-                    Limit::Ladder(_) | Limit::PerAttempt(_) => 0,
-                };
-                reading.remaining = reading.remaining.saturating_add(back).min(reading.capacity);
+                *reading = limit.read_refunded(*reading, charge.cost);
             }
         }
     }

@@ -19,7 +19,7 @@ pub const MOST_CHANGES: usize = 10_000;
 /// The namespaces of maps. Each has its own names, version and bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Namespace {
-    /// The run-time configuration: limits of single keys, policies, and the policies of routes.
+    /// The run-time configuration: limits of single keys, policies, and the policies assigned to names.
     Config,
     /// Entries of the blocklist and the allowlist.
     Lists,

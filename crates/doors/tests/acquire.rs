@@ -73,7 +73,7 @@ async fn who_need_not_wait_passes_at_once_as_with_check() {
     assert_eq!((reply.status, reply.settled()), (200, expected));
     assert_eq!(reply.header("x-ratelimit-limit"), Some("1"));
     let receipt = reply.json()["receipt"].clone();
-    assert_eq!(door.post("/api/v1/refund", json!({ "receipt": receipt })).await.json()["given"], "back");
+    assert_eq!(door.post("/api/v1/refund", json!({ "receipt": receipt })).await.json()["refunded"], "back");
     let ietf = door.send(
         Method::POST,
         "/api/v1/acquire?ratelimit=ietf",

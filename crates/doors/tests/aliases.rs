@@ -73,10 +73,10 @@ async fn both_names_are_one_thing() {
         async |path: &str| ask(&door, "GET", path, &Value::Null).await.json()["limits"][0]["used"].clone();
     assert_eq!(used("/api/v1/ratelimits/trial/acme").await, 1);
     let refunded = ask(&door, "POST", "/api/v1/give", &json!({ "receipt": taken["receipt"] })).await;
-    assert_eq!(refunded.json(), json!({ "given": "back" }));
+    assert_eq!(refunded.json(), json!({ "refunded": "back", "given": "back" }));
     assert_eq!(used("/api/v1/counters/trial/acme").await, 0);
     let again = door.post("/api/v1/refund", json!({ "receipt": taken["receipt"] })).await;
-    assert_eq!(again.json(), json!({ "given": "already" }));
+    assert_eq!(again.json(), json!({ "refunded": "already", "given": "already" }));
 }
 
 #[tokio::test]

@@ -26,7 +26,7 @@ fn configured() -> Door {
         since: Timestamp::ZERO,
         until: None,
         reason: reason.into(),
-        told: false,
+        show_reason: false,
         author: Author::Configuration,
         times: 0,
     };
@@ -266,7 +266,7 @@ async fn lists_that_are_full_say_so() {
         stance: Stance::Block,
         lasts: None,
         reason: "".into(),
-        told: false,
+        show_reason: false,
         author: Author::Key("ops".into()),
     };
     door.engine.lists.put((0..200_000).map(wish).collect()).await.unwrap();

@@ -166,8 +166,14 @@ async fn a_receipt_gives_back_once() {
     let receipt = door.post("/api/v1/check", body.clone()).await.json()["receipt"].clone();
     assert_eq!(door.post("/api/v1/check", body.clone()).await.status, 429);
     let give = json!({ "receipt": receipt });
-    assert_eq!(door.post("/api/v1/refund", give.clone()).await.json(), json!({ "given": "back" }));
-    assert_eq!(door.post("/api/v1/refund", give.clone()).await.json(), json!({ "given": "already" }));
+    assert_eq!(
+        door.post("/api/v1/refund", give.clone()).await.json(),
+        json!({ "refunded": "back", "given": "back" })
+    );
+    assert_eq!(
+        door.post("/api/v1/refund", give.clone()).await.json(),
+        json!({ "refunded": "already", "given": "already" })
+    );
     assert_eq!(door.get("/api/v1/counters/trial/acme").await.json()["limits"][0]["used"], 0);
     assert_eq!(door.post("/api/v1/check", body).await.status, 200);
 
@@ -186,7 +192,10 @@ async fn a_receipt_gives_back_once() {
     assert_eq!(door.get("/api/v1/counters/trial/acme").await.json()["limits"][0]["used"], 2);
     assert_eq!(Door::without_store().post("/api/v1/refund", give.clone()).await.status, 503);
     let forgetful = Door::with(door::policies(), Vec::new(), door::StoreKind::Forgetful);
-    assert_eq!(forgetful.post("/api/v1/refund", give).await.json(), json!({ "given": "too_old" }));
+    assert_eq!(
+        forgetful.post("/api/v1/refund", give).await.json(),
+        json!({ "refunded": "too_old", "given": "too_old" })
+    );
 }
 
 #[tokio::test]
@@ -195,7 +204,7 @@ async fn giving_back_ends_the_hold_that_was_taken() {
     let receipt = door.post("/api/v1/holds", hold("slots", "1")).await.json()["receipt"].clone();
     assert_eq!(
         door.post("/api/v1/refund", json!({ "receipt": receipt })).await.json(),
-        json!({ "given": "back" })
+        json!({ "refunded": "back", "given": "back" })
     );
     assert_eq!(door.get("/api/v1/holds/slots/acme").await.json()["holds"], json!([]));
 }

@@ -40,7 +40,7 @@ async fn a_share_is_decided_here_and_says_so() {
     assert_eq!((&body["rules"][0]["limit"], &body["rules"][0]["capacity"]), (&json!("2/hour"), &json!(2)));
     assert_eq!(first.headers["x-ratelimit-limit"], "2");
     let given = door.post("/api/v1/refund", json!({ "receipt": body["receipt"] })).await;
-    assert_eq!((given.status, given.json()), (200, json!({ "given": "back" })));
+    assert_eq!((given.status, given.json()), (200, json!({ "refunded": "back", "given": "back" })));
 
     assert_eq!(door.check("counted", account()).await.json()["reason"], "open");
     assert_eq!(door.check("counted", account()).await.status, 200);

@@ -270,7 +270,7 @@ async fn routes_are_shown_with_what_they_pass_and_why() {
         .collect();
     assert_eq!(routes, [("checkout", None), ("orders", Some("made")), ("partner feed", Some("partners"))]);
     assert_eq!(
-        door.engine.pin().policy_of_route("orders").map(|policy| policy.name.to_string()).unwrap(),
+        door.engine.pin().assigned_policy("orders").map(|policy| policy.name.to_string()).unwrap(),
         "made"
     );
     assert_eq!(door.put(path, json!({ "policy": "mail.accept" })).await.json()["policy"], "mail.accept");
@@ -293,7 +293,7 @@ async fn routes_are_shown_with_what_they_pass_and_why() {
 async fn a_route_that_is_gone_can_still_be_seen_and_freed() {
     let door = Door::open();
     make(&door, json!({ "name": "made", "limits": "9/hour" })).await;
-    door.engine.config.assign_route("gone", "made").await.unwrap();
+    door.engine.config.assign("gone", "made").await.unwrap();
     let shown =
         json!({ "route": "gone", "path": null, "policy": "made", "assigned": "made", "configured": null });
     let all = door.get("/api/v1/routes").await.json();
@@ -414,7 +414,7 @@ async fn without_its_store_nothing_is_made_and_nothing_is_lost() {
     let door = Door::without_store();
     let reply = door.post(ALL, json!({ "name": "made", "limits": "9/hour" })).await;
     assert_eq!(reply.status, 503, "{reply:?}");
-    assert!(door.recorded().is_empty() && door.engine.pin().made().is_empty());
+    assert!(door.recorded().is_empty() && door.engine.pin().dynamic_policies().is_empty());
 }
 
 #[tokio::test]

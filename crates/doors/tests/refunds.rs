@@ -33,9 +33,15 @@ async fn a_refund_gives_back_the_part_that_it_names_at_each_rule() {
     ] {
         let mut body = part.clone();
         body["receipt"] = take().await.json()["receipt"].clone();
-        assert_eq!(door.post("/api/v1/refund", body.clone()).await.json(), json!({ "given": "back" }));
+        assert_eq!(
+            door.post("/api/v1/refund", body.clone()).await.json(),
+            json!({ "refunded": "back", "given": "back" })
+        );
         assert_eq!(left().await, expected, "{part}");
-        assert_eq!(door.post("/api/v1/refund", body).await.json(), json!({ "given": "already" }));
+        assert_eq!(
+            door.post("/api/v1/refund", body).await.json(),
+            json!({ "refunded": "already", "given": "already" })
+        );
     }
     let without = json!({ "policy": "mail", "fields": { "sender": "a@example.com" } });
     let refused = door.post("/api/v1/check", without).await;

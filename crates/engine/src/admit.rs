@@ -273,7 +273,13 @@ impl<F> Seeing<F> {
     {
         let lease: Option<Lease> =
             self.leases.and_then(|leases| Some(leases.keep(decision, decision.charges.id?)));
-        ((self.see)(engine, decision), Taken::new(&engine.counters, decision, lease, self.unsettled))
+        let owes = self.unsettled == Unsettled::Refund || decision.policy().counts_outcomes();
+        let taken = if owes || lease.is_some() {
+            Taken::new(&engine.counters, decision, lease, self.unsettled)
+        } else {
+            Taken::default()
+        };
+        ((self.see)(engine, decision), taken)
     }
 
     fn admission<T>(self, engine: &Arc<Engine>, decision: &Decision<'_>) -> Admission<T>

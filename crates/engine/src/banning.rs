@@ -176,11 +176,11 @@ impl Bans {
         let all = bans.len();
         bans.truncate(self.lists.room());
         let set = self.lists.set(bans.iter().map(|ban| Arc::clone(&ban.listing)).collect()).await;
-        let made = if set.is_ok() { bans.len() } else { 0 };
-        for ban in bans.iter().take(made) {
+        let banned = if set.is_ok() { bans.len() } else { 0 };
+        for ban in bans.iter().take(banned) {
             self.tell_ban(ban);
         }
-        let missed = all - made;
+        let missed = all - banned;
         if missed > 0 {
             self.lists.meters.missed.inc_by(missed as u64);
             let error = set.err().unwrap_or(ListFault::Full);
@@ -235,7 +235,7 @@ fn grown(rule: &Rule, banning: Banning, target: Target, before: Option<&Listing>
         since: now,
         until: Some(now + banning.lasts_after(times)),
         reason: format!("{} denials in {} by rule {}", banning.after(), banning.within(), rule.name).into(),
-        told: false,
+        show_reason: false,
         author,
         times: if banning.most().is_some() { times.saturating_add(1) } else { 0 },
     }

@@ -27,13 +27,13 @@ const PROBE_EVERY: Span = Span::from_secs(1);
 impl Condition {
     /// Records an error that concerns one call, so that the next probe comes soon.
     pub(crate) fn note<T>(&self, answer: &Result<T, StoreError>) {
-        let told = matches!(
+        let concerns_call = matches!(
             answer,
             Err(StoreError::OutOfMemory { .. }
                 | StoreError::Forbidden { .. }
                 | StoreError::PartUnavailable { .. })
         );
-        if told {
+        if concerns_call {
             self.suspected.store(true, Ordering::Relaxed);
         }
     }

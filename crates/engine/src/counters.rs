@@ -11,21 +11,16 @@ use arc_swap::{ArcSwap, Guard};
 use smallvec::SmallVec;
 use tollgate_core::store::{Answer, Counter, Forget, HoldsOrder, HoldsReport, Refunded};
 use tollgate_core::{
-    Attempt, Charges, Decision, Fate, Origin, Outcome, Plan, Policies, Receipt, ReceiptLine, Rule, Store,
-    StoreError, Ticket, Timestamp,
+    Charges, Fate, Outcome, Plan, Policies, Receipt, ReceiptLine, Rule, Store, StoreError, Ticket, Timestamp,
 };
 
 use crate::calendar::{Calendars, page};
-use crate::engine::Fault;
 use crate::live_config::Snapshot;
 use crate::log_limiter::PacedLog;
 use crate::pacer::Wakeups;
 use crate::receipt::Home;
 use crate::shared_store::{Fallback, SharedStore};
 use crate::ticket;
-
-/// How often a decision fetches new calendar pages: enough unless the store's clock jumps from page to page.
-const MOST_TURNS: usize = 3;
 
 /// Stands for the distance of two clocks that is not known yet.
 const UNKNOWN: i64 = i64::MIN;
@@ -37,7 +32,7 @@ pub struct Counters {
     /// Whether the store answers every call at once and no other node shares it.
     at_once: bool,
     in_force: Arc<ArcSwap<Snapshot>>,
-    calendars: Calendars,
+    pub(crate) calendars: Calendars,
     /// Notifies waiting calls that units were freed.
     pub(crate) wakeups: Wakeups,
     pub(crate) stopwatch: quanta::Clock,
@@ -85,57 +80,6 @@ impl Counters {
     #[inline]
     pub fn answer_at_once(&self) -> bool {
         self.at_once
-    }
-
-    /// Takes or peeks the charges of a decision, of which there are some, and concludes it.
-    #[inline]
-    pub(crate) async fn decide<'a>(
-        &self,
-        aim: Aim,
-        pinned: &'a Snapshot,
-        attempt: &Attempt<'a>,
-        decision: &mut Decision<'a>,
-    ) -> Result<(), Fault> {
-        if let Some(shared) = &self.shared {
-            // Boxed, so that the future of an in-process decision stays small.
-            return Box::pin(self.decide_shared(shared, aim, pinned, attempt, decision)).await;
-        }
-        let Decision { charges, outcome, .. } = &mut *decision;
-        self.settle(&*self.store, aim, charges, outcome).await.map_err(Fault::Store)?;
-        decision.conclude(Origin::Store);
-        Ok(())
-    }
-
-    /// Takes or peeks. If the store's time has left the known calendar pages, fetches the pages around it and
-    /// calls the store again.
-    #[inline]
-    pub(crate) async fn settle(
-        &self,
-        store: &dyn Store,
-        aim: Aim,
-        charges: &mut Charges<'_>,
-        outcome: &mut Outcome,
-    ) -> Result<(), StoreError> {
-        let mut turns = 0;
-        loop {
-            if charges.by_calendar() {
-                self.calendars.fill(charges);
-            }
-            let answer = match aim {
-                Aim::Take => store.take(charges, outcome),
-                Aim::Peek => store.peek(charges, outcome),
-            };
-            // An answer that is ready is not moved into this future.
-            let answer = match answer {
-                Answer::Ready(Some(answer)) => answer,
-                answer => answer.await,
-            };
-            match answer {
-                Err(StoreError::Stale { now }) if turns < MOST_TURNS => self.calendars.turn(charges, now),
-                answer => return answer,
-            }
-            turns += 1;
-        }
     }
 
     /// Takes or peeks in the store, for something that has no fallback.
@@ -279,10 +223,10 @@ impl Counters {
     }
 
     /// Learns the time of a shared store from its reply.
-    pub(crate) fn learn_time(&self, told: Timestamp) {
+    pub(crate) fn learn_time(&self, store_time: Timestamp) {
         let Some(shared) = &self.shared else { return };
         let here = shared.gate.now().as_micros().cast_signed();
-        self.ahead.store(told.as_micros().cast_signed().wrapping_sub(here), Ordering::Relaxed);
+        self.ahead.store(store_time.as_micros().cast_signed().wrapping_sub(here), Ordering::Relaxed);
     }
 
     /// The time of the counters in this process, with which run-time changes are stamped.

@@ -140,8 +140,8 @@ impl Observer {
 
 fn write(decision: &Decision<'_>) -> Vec<u8> {
     let mut record = Writer::new(&[FORMAT], MOST_BYTES);
-    let made = decision.charges.ticket.id();
-    let correlation = decision.correlation.map_or_else(|| String::from_utf8_lossy(&made), Cow::Borrowed);
+    let ticket = decision.charges.ticket.id();
+    let correlation = decision.correlation.map_or_else(|| String::from_utf8_lossy(&ticket), Cow::Borrowed);
     record.number(decision.outcome.now.as_micros());
     record.text(&decision.policy().name);
     write_verdict(&mut record, decision.verdict);

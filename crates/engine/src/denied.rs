@@ -1,7 +1,6 @@
 //! A cache of recent denials by the shared store, so that a client that keeps retrying is refused on this
 //! node.
 //!
-//!
 //! A denial is cached until its retry time, for at most one second. It answers an attempt with the same
 //! charges and the same cost. It also answers a greater cost, if the readings tell when that would pass. The
 //! cache never denies what the store would admit: the time counts from before the store was called, and
@@ -129,7 +128,7 @@ impl Denied {
                 outcome.readings.push(moved);
                 continue;
             }
-            match when(limit, moved, charges.cost, outcome.now) {
+            match limit.when_greater(moved, charges.cost, outcome.now) {
                 Some(when) => outcome.readings.push(Reading { when, ..moved }),
                 None => return false,
             }
@@ -205,41 +204,14 @@ fn write_text(hasher: &mut SipHasher13, text: &str) {
     hasher.write(text.as_bytes());
 }
 
-/// A reading some time later, if nothing changed in between. What remains may have grown: once the wait is
-/// over, the reading shows at least the cost. The failures of a ladder stay while its pause passes.
+/// A reading some time later, if nothing changed in between.
 fn aged(limit: &Limit, reading: Reading, elapsed: Span, cost: u64) -> Reading {
     match reading.when {
         When::After(span) if span > elapsed => {
             let left = Span::from_micros(span.as_micros() - elapsed.as_micros());
             Reading { when: When::After(left), ..reading }
         }
-        When::After(_) if limit.ladder().is_some() => Reading { when: When::Now, ..reading },
-        When::After(_) => Reading {
-            when: When::Now,
-            remaining: reading.remaining.max(cost).min(reading.capacity),
-            ..reading
-        },
+        When::After(_) => limit.read_after_wait(reading, cost),
         When::Now | When::OnRelease | When::Never => reading,
-    }
-}
-
-/// When a cost greater than the one of the reading conforms. Only readings of limits whose units come back
-/// all at once, or never, tell that.
-fn when(limit: &Limit, reading: Reading, cost: u64, now: Timestamp) -> Option<When> {
-    match limit {
-        Limit::PerAttempt { .. } => Some(reading.when),
-        Limit::Window(_) | Limit::Calendar(_) | Limit::Total { .. } if cost > reading.capacity => {
-            Some(When::Never)
-        }
-        Limit::Window(_) | Limit::Calendar(_) => match reading.reset {
-            _ if cost <= reading.remaining => Some(When::Now),
-            Some(reset) if reset > now => Some(When::After(reset.since(now))),
-            // The window is over. Only the store knows what the next one holds.
-            _ => None,
-        },
-        Limit::Total { .. } => Some(if cost <= reading.remaining { When::Now } else { When::Never }),
-        Limit::Sliding(_) | Limit::Slotted(_) | Limit::Bucket(_) | Limit::InFlight(_) | Limit::Ladder(_) => {
-            None
-        }
     }
 }

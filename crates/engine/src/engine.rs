@@ -1,6 +1,8 @@
 //! The engine: one attempt in, one decision out.
 
 mod deciding;
+#[cfg(feature = "testing")]
+mod testing;
 
 use std::sync::Arc;
 
@@ -8,7 +10,7 @@ use arc_swap::{ArcSwap, Guard};
 use tollgate_core::store::Refunded;
 use tollgate_core::{Decision, Fate, Mistake, Plan, Policies, Records, Rule, Store, StoreError};
 
-pub use deciding::Manner;
+pub(crate) use deciding::Manner;
 
 use crate::account_records::AccountRecords;
 use crate::banning::Bans;

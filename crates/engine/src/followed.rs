@@ -22,7 +22,7 @@ pub(crate) struct Followed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
     /// What has changed since the version that was read.
-    News,
+    Changes,
     /// Everything.
     Whole,
 }
@@ -118,13 +118,13 @@ impl RecordStore {
 
     /// Reads what has changed in a namespace, unless the circuit breaker is open.
     pub(crate) async fn refresh(&self, replica: &dyn Replica) -> Result<(), StoreError> {
-        self.counters.ask(self.follow(replica, Extent::News)).await
+        self.counters.ask(self.follow(replica, Extent::Changes)).await
     }
 
     /// Reads what has changed in a namespace, or everything in it.
     pub(crate) async fn follow(&self, replica: &dyn Replica, extent: Extent) -> Result<(), StoreError> {
         let (space, known) = (replica.space(), replica.version());
-        let since = known.filter(|_| extent == Extent::News);
+        let since = known.filter(|_| extent == Extent::Changes);
         let changes = self.records.changes(space, since).await;
         let shared = self.counters.shared.as_ref();
         if let Some(shared) = shared {
@@ -156,7 +156,7 @@ impl RecordStore {
 /// What the log calls the records of a namespace.
 fn about(space: Namespace) -> &'static str {
     match space {
-        Namespace::Config => "overrides, policies and routes",
+        Namespace::Config => "overrides, policies and their assignments",
         Namespace::Lists => "lists",
         Namespace::Pauses => "pauses",
         Namespace::Locks => "locks",
@@ -171,33 +171,33 @@ mod tests {
 
     use super::*;
 
-    fn told(scope: Scope, version: u64, size: usize) -> Changes {
+    fn changes(scope: Scope, version: u64, size: usize) -> Changes {
         Changes { now: Timestamp::ZERO, version, size, scope, entries: Vec::new(), secret_was_missing: false }
     }
 
     #[test]
     fn an_answer_that_another_one_overtook_is_not_applied() {
         let mut followed = Followed::default();
-        assert!(!followed.accept(None, &told(Scope::Changes, 3, 0)), "nothing is known yet");
-        assert!(followed.accept(None, &told(Scope::All, 5, 0)));
-        assert!(!followed.accept(None, &told(Scope::All, 4, 0)), "asked for before the other came");
-        assert!(followed.accept(Some(5), &told(Scope::Changes, 7, 0)));
-        assert!(!followed.accept(Some(5), &told(Scope::Changes, 6, 0)), "older than what is known");
-        assert!(followed.accept(Some(5), &told(Scope::Changes, 8, 0)), "tells more than is missing");
-        assert!(!followed.accept(Some(9), &told(Scope::Changes, 10, 0)), "tells less than is missing");
-        assert!(followed.accept(Some(8), &told(Scope::All, 2, 0)), "the store lost entries");
+        assert!(!followed.accept(None, &changes(Scope::Changes, 3, 0)), "nothing is known yet");
+        assert!(followed.accept(None, &changes(Scope::All, 5, 0)));
+        assert!(!followed.accept(None, &changes(Scope::All, 4, 0)), "asked for before the other came");
+        assert!(followed.accept(Some(5), &changes(Scope::Changes, 7, 0)));
+        assert!(!followed.accept(Some(5), &changes(Scope::Changes, 6, 0)), "older than what is known");
+        assert!(followed.accept(Some(5), &changes(Scope::Changes, 8, 0)), "tells more than is missing");
+        assert!(!followed.accept(Some(9), &changes(Scope::Changes, 10, 0)), "tells less than is missing");
+        assert!(followed.accept(Some(8), &changes(Scope::All, 2, 0)), "the store lost entries");
         assert_eq!(followed.version(), Some(2));
     }
 
     #[test]
     fn another_number_of_entries_makes_everything_be_read_again() {
         let mut followed = Followed::default();
-        followed.accept(None, &told(Scope::All, 5, 9));
-        followed.check_size(&told(Scope::All, 5, 9), 3);
-        followed.check_size(&told(Scope::Changes, 5, 5), 3);
-        followed.check_size(&told(Scope::Changes, 6, 6), 4);
+        followed.accept(None, &changes(Scope::All, 5, 9));
+        followed.check_size(&changes(Scope::All, 5, 9), 3);
+        followed.check_size(&changes(Scope::Changes, 5, 5), 3);
+        followed.check_size(&changes(Scope::Changes, 6, 6), 4);
         assert_eq!(followed.version(), Some(5), "the same two entries are not known here");
-        assert_eq!(followed.check_size(&told(Scope::Changes, 6, 5), 4), Entries::Missing);
+        assert_eq!(followed.check_size(&changes(Scope::Changes, 6, 5), 4), Entries::Missing);
         assert_eq!(followed.version(), None);
     }
 }

@@ -84,7 +84,7 @@ pub struct Finished {
     /// The guard at which it began. The guard may no longer exist.
     pub guard: String,
     /// Whether the attempt was ended now, was ended before, or is unknown.
-    pub given: Refunded,
+    pub refunded: Refunded,
     /// The locks that this failure confirmed, and the other notifications to send.
     pub notices: Vec<Notice>,
 }
@@ -172,12 +172,12 @@ impl Guards {
         let opened = self.opened(ticket)?;
         let clears = pinned.policies.guard(&opened.guard).map_or(&Clears::Narrowest, |guard| &guard.clears);
         let fates = |taken: &[(&Rule, &Arc<Plan>)]| fates(clears, taken, ending);
-        let given = self.counters.refund_receipt(pinned, &opened.receipt, opened.home, fates).await;
-        let given = given.map_err(FinishFault::Store)?;
+        let refunded = self.counters.refund_receipt(pinned, &opened.receipt, opened.home, fates).await;
+        let refunded = refunded.map_err(FinishFault::Store)?;
         self.watch.forget(opened.receipt.ticket);
-        let failed = ending == Ending::Failure && given == Refunded::Done;
+        let failed = ending == Ending::Failure && refunded == Refunded::Done;
         let notices = if failed { self.failed(pinned, &opened).await } else { Vec::new() };
-        Ok(Finished { guard: opened.guard, given, notices })
+        Ok(Finished { guard: opened.guard, refunded, notices })
     }
 
     /// Records the steps that an attempt reaches if it fails, before its outcome is known: a lock begins now.

@@ -1,11 +1,9 @@
 //! Holds that last as long as a connection or a request of this process.
 //!
-//!
 //! A hold `at once for 30s` expires unless it is renewed, so that the holds of a killed process become free
 //! again. Tollgate renews the holds of a [`Lease`], and releases them when it is dropped: at once if the
 //! counters are in this process, and otherwise by [`Leases::run`], which is woken. One call releases many.
 //! Keeping and dropping a lease never block.
-//!
 //!
 //! A hold taken in the counters of this process, because the store could not be used, is renewed and released
 //! there. It moves to the store as soon as that has room. A hold that expired while its lease lives is taken
@@ -17,13 +15,13 @@ mod ledger;
 mod meter;
 
 use std::convert::Infallible;
-use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
@@ -64,7 +62,7 @@ pub struct Released(Option<oneshot::Receiver<Infallible>>);
 /// How often leases are renewed and released.
 const EVERY: Duration = Duration::from_millis(250);
 /// How many keys are handled concurrently.
-const SIDE_BY_SIDE: usize = 32;
+const MOST_CONCURRENT: usize = 32;
 
 impl Leases {
     /// How many leases are kept, unless configured otherwise.
@@ -185,12 +183,12 @@ impl Leases {
         let mut lost = 0;
         let mut chores = chores.into_iter();
         loop {
-            let some = chores.by_ref().take(SIDE_BY_SIDE);
+            let some = chores.by_ref().take(MOST_CONCURRENT);
             let some: Vec<_> = some.map(|chore| chore.done(&self.engine, &self.inbox)).collect();
             if some.is_empty() {
                 break;
             }
-            for done in side_by_side(some).await {
+            for done in join_all(some).await {
                 lost += done.lost();
                 self.ledger.lock().note(done, self.clock.now());
             }
@@ -215,9 +213,9 @@ impl Lease {
             inbox.drop_lease(&kept, None);
             return Released(None);
         }
-        let (waiting, told) = oneshot::channel();
+        let (waiting, released) = oneshot::channel();
         inbox.drop_lease(&kept, Some(waiting));
-        Released(Some(told))
+        Released(Some(released))
     }
 }
 
@@ -225,8 +223,8 @@ impl Future for Released {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let Some(told) = &mut self.0 else { return Poll::Ready(()) };
-        let done = Pin::new(told).poll(context).map(drop);
+        let Some(released) = &mut self.0 else { return Poll::Ready(()) };
+        let done = Pin::new(released).poll(context).map(drop);
         if done.is_ready() {
             self.0 = None;
         }
@@ -247,19 +245,4 @@ impl std::fmt::Debug for Lease {
         let id = self.held.as_ref().map(|(_, kept)| &kept.id);
         f.debug_struct("Lease").field("id", &id).finish_non_exhaustive()
     }
-}
-
-/// Runs these concurrently.
-async fn side_by_side<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
-    let mut futures: Vec<_> = futures.into_iter().map(|future| (Box::pin(future), None)).collect();
-    poll_fn(|context| {
-        for (future, output) in futures.iter_mut().filter(|(_, output)| output.is_none()) {
-            if let Poll::Ready(ready) = future.as_mut().poll(context) {
-                *output = Some(ready);
-            }
-        }
-        if futures.iter().any(|(_, output)| output.is_none()) { Poll::Pending } else { Poll::Ready(()) }
-    })
-    .await;
-    futures.into_iter().filter_map(|(_, output)| output).collect()
 }

@@ -3,7 +3,7 @@
 //! Deciding reads them without a lock. Entries set at run time are stored in the records; every node follows
 //! their changes, and the store removes ended entries.
 
-mod book;
+mod known;
 mod record;
 mod setting;
 
@@ -22,8 +22,8 @@ use crate::engine::{Engine, Fault};
 use crate::followed::{Entries, RecordStore, Replica};
 use crate::live_config::Snapshot;
 use crate::meter::ListMeters;
-use book::ListBook;
-pub(crate) use book::ListCounts;
+use known::KnownEntries;
+pub(crate) use known::ListCounts;
 
 /// The lists in force, and the way to change them.
 pub struct LiveLists {
@@ -32,7 +32,7 @@ pub struct LiveLists {
     wanted: ArcSwap<Vec<Arc<str>>>,
     /// Whether the lists have any entry.
     any: AtomicBool,
-    book: Mutex<ListBook>,
+    known: Mutex<KnownEntries>,
     records: Arc<RecordStore>,
     counters: Arc<Counters>,
     /// The metrics of the lists.
@@ -45,7 +45,7 @@ impl LiveLists {
             in_force: ArcSwap::default(),
             wanted: ArcSwap::default(),
             any: AtomicBool::new(false),
-            book: Mutex::new(ListBook::default()),
+            known: Mutex::new(KnownEntries::default()),
             records,
             counters,
             meters: ListMeters::default(),
@@ -56,23 +56,23 @@ impl LiveLists {
 
     /// Puts the configured entries in force, besides those set at run time.
     pub(crate) fn configure(&self, policies: &Policies) {
-        let mut book = self.book.lock();
-        let lists = book.configure(policies);
-        self.put_in_force(lists, &book);
+        let mut listed = self.known.lock();
+        let lists = listed.configure(policies);
+        self.put_in_force(lists, &listed);
     }
 
-    fn put_in_force(&self, lists: Lists, book: &ListBook) {
+    fn put_in_force(&self, lists: Lists, listed: &KnownEntries) {
         let any = !lists.is_empty();
-        let wanted = lists.fields().into_iter().filter(|name| book.accepts(name));
-        self.wanted.store(Arc::new(book.with_sources(wanted.collect())));
+        let wanted = lists.fields().into_iter().filter(|name| listed.accepts(name));
+        self.wanted.store(Arc::new(listed.with_sources(wanted.collect())));
         self.in_force.store(Arc::new(lists));
         self.any.store(any, Ordering::Release);
-        self.meters.set_entries(book.counts());
+        self.meters.set_entries(listed.counts());
     }
 
     /// The entry set at run time for a target.
     pub(crate) fn set_for(&self, target: &Target) -> Option<Arc<Listing>> {
-        self.book.lock().find(target).cloned()
+        self.known.lock().find(target).cloned()
     }
 
     /// The fields that the lists need besides those of the policy, and that every attempt may have; `None`
@@ -107,17 +107,17 @@ impl Replica for LiveLists {
     }
 
     fn version(&self) -> Option<u64> {
-        self.book.lock().followed.version()
+        self.known.lock().followed.version()
     }
 
     fn apply(&self, known: Option<u64>, changes: &Changes) -> Entries {
-        let mut book = self.book.lock();
-        let (lists, entries) = book.follow(known, changes, &self.in_force.load());
+        let mut listed = self.known.lock();
+        let (lists, entries) = listed.follow(known, changes, &self.in_force.load());
         if let Some(lists) = lists {
-            self.put_in_force(lists, &book);
+            self.put_in_force(lists, &listed);
         }
         if let Some(shared) = &self.counters.shared {
-            shared.condition.note_unreadable(book.take_unreadable());
+            shared.condition.note_unreadable(listed.take_unreadable());
         }
         entries
     }

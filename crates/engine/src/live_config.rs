@@ -1,11 +1,11 @@
 //! The configuration in force: that of the file, and what was set on top of it at run time, on any node.
 //!
-//! A change is recorded first and takes effect then. A policy or a route is only changed if its record is
-//! what this node knows. So of two callers that change the same one at once, on one node or on two, one
+//! A change is recorded first and takes effect then. A policy or an assignment is only changed if its
+//! record is what this node knows. So of two callers that change the same one at once, on one node or on two, one
 //! succeeds.
 
 mod change_fault;
-mod making;
+mod policies;
 mod snapshot;
 
 use std::collections::BTreeSet;
@@ -20,7 +20,7 @@ use crate::counters::Counters;
 use crate::followed::{Entries, Followed, RecordStore, Replica};
 use crate::observer::Observer;
 pub use change_fault::ChangeFault;
-pub use making::Change;
+pub use policies::Change;
 pub use snapshot::Snapshot;
 
 use crate::receipt::Seals;
@@ -47,7 +47,7 @@ struct Configured {
     runtime: RuntimeConfig,
     followed: Followed,
     /// The records that were logged as unusable beside this configuration.
-    told: BTreeSet<String>,
+    logged: BTreeSet<String>,
 }
 
 /// When the limits set for a key end.
@@ -61,7 +61,12 @@ pub struct OverrideEnd {
 
 impl Configured {
     fn new(base: Policies) -> Self {
-        Self { base, runtime: RuntimeConfig::default(), followed: Followed::default(), told: BTreeSet::new() }
+        Self {
+            base,
+            runtime: RuntimeConfig::default(),
+            followed: Followed::default(),
+            logged: BTreeSet::new(),
+        }
     }
 }
 
@@ -191,7 +196,7 @@ impl LiveConfig {
         self.records.change(self, &[edit]).await.map(drop)
     }
 
-    /// Changes or removes the record of a policy or a route, if the record is what this node knows. Returns
+    /// Changes or removes the record of a policy or an assignment, if the record is what this node knows. Returns
     /// whether it was; if not, this node knows the current record afterwards.
     async fn swap(&self, subject: Subject<'_>, to: Option<&[u8]>) -> Result<bool, StoreError> {
         let record = subject.record();
@@ -206,8 +211,8 @@ impl LiveConfig {
         let local = self.counters.are_shared().then(|| merged.policies.in_outage());
         let (snapshot, left_out) = Snapshot::new(merged, local, &configured.runtime, &self.observer.meters);
         self.in_force.store(Arc::new(snapshot));
-        self.tell(&left_out, &configured.told);
-        configured.told = left_out.0.into_keys().collect();
+        self.log_left_out(&left_out, &configured.logged);
+        configured.logged = left_out.0.into_keys().collect();
     }
 
     /// Renews rules of which only limits of single keys have changed.
@@ -230,16 +235,16 @@ impl LiveConfig {
         let local = current.local.as_ref().map(|local| local.with_rule(renewed.in_outage()));
         let policies = current.policies.with_rule(renewed);
         self.in_force.store(Arc::new(current.with_policies(policies, local, &self.observer.meters)));
-        self.tell(&left_out, &configured.told);
+        self.log_left_out(&left_out, &configured.logged);
         let of_rule = Subject::Override { rule, key: "" }.record();
-        configured.told.retain(|record| !record.starts_with(&of_rule));
-        configured.told.extend(left_out.0.into_keys());
+        configured.logged.retain(|record| !record.starts_with(&of_rule));
+        configured.logged.extend(left_out.0.into_keys());
     }
 
     /// Logs once each record that does not fit what is in force now.
-    fn tell(&self, left_out: &LeftOut, told: &BTreeSet<String>) {
+    fn log_left_out(&self, left_out: &LeftOut, logged: &BTreeSet<String>) {
         let pinned = self.in_force.load();
-        for (record, why) in left_out.0.iter().filter(|(record, _)| !told.contains(*record)) {
+        for (record, why) in left_out.0.iter().filter(|(record, _)| !logged.contains(*record)) {
             let record = match Subject::of(record) {
                 // The rule is gone, so nothing tells whether its keys were secret.
                 Some(Subject::Override { rule, key })

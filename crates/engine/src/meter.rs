@@ -44,7 +44,7 @@ pub(crate) type Labels = [Arc<str>; 3];
 
 /// The counters of one policy, found once for each set of policies.
 pub(crate) struct PolicyMeter {
-    allow: Arc<Striped>,
+    pub(crate) allow: Arc<Striped>,
     blocked: Arc<Striped>,
     /// For each rule: denied, waiting, deferred, exceeded but only observed.
     rules: Vec<[Arc<Striped>; 4]>,
@@ -89,23 +89,14 @@ impl Meters {
 }
 
 impl PolicyMeter {
-    #[inline]
-    pub(crate) fn count(&self, decision: &Decision<'_>) {
-        if decision.allowed() {
-            self.allow.raise();
-        }
-        if !decision.allowed() || decision.policy().observes() {
-            self.count_rules(decision);
-        }
-    }
-
     /// Counts an allowed attempt.
     #[cfg(test)]
     pub(crate) fn allow(&self) {
         self.allow.raise();
     }
 
-    fn count_rules(&self, decision: &Decision<'_>) {
+    /// Counts what its rules did to an attempt that was refused, or that an observed rule would refuse.
+    pub(crate) fn count_rules(&self, decision: &Decision<'_>) {
         if decision.blocked().is_some() {
             self.blocked.raise();
         }

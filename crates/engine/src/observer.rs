@@ -81,7 +81,12 @@ impl Observer {
         if pinned.policies.enabled
             && let Some(meter) = pinned.meters.get(decision.policy().number())
         {
-            meter.count(decision);
+            if decision.allowed() {
+                meter.allow.raise();
+            }
+            if !decision.allowed() || decision.policy().observes() {
+                meter.count_rules(decision);
+            }
         }
         // A client denied by an outage is no offender.
         if !decision.allowed() && !matches!(decision.origin, Origin::Outage(_)) {
@@ -109,8 +114,8 @@ impl Observer {
     #[cold]
     fn note_refusal(&self, decision: &Decision<'_>) {
         if let Some(listing) = decision.blocked() {
-            let (made, policy) = (decision.charges.ticket.id(), &decision.policy().name);
-            let id = correlation(decision.correlation, &made);
+            let (ticket, policy) = (decision.charges.ticket.id(), &decision.policy().name);
+            let id = correlation(decision.correlation, &ticket);
             return self.note_blocked(policy, listing, id, decision.outcome.now);
         }
         let Some(line) = decision.denied_by() else { return };
@@ -128,7 +133,7 @@ impl Observer {
         let (policy, denied_by) = (&*decision.policy().name, &*line.rule.name);
         let code = line.rule.code.as_deref();
         let retry_by = decision.retry_by().map(|line| line.rule.name.to_string());
-        let made = decision.charges.ticket.id();
+        let ticket = decision.charges.ticket.id();
         let held_back = Some(held_back).filter(|lines| *lines > 0);
         tracing::warn!(
             component = "ratelimit",
@@ -138,7 +143,7 @@ impl Observer {
             key = &*key,
             retry_after,
             retry_by,
-            correlation = correlation(decision.correlation, &made),
+            correlation = correlation(decision.correlation, &ticket),
             held_back,
             "rate limit exceeded"
         );
@@ -202,8 +207,8 @@ impl Observer {
         if decision.blocked().is_some() {
             keys = self.keys_of_blocked(pinned, decision);
         }
-        let made = decision.charges.ticket.id();
-        let told = decision.correlation.is_some() || !decision.allowed();
+        let ticket = decision.charges.ticket.id();
+        let known_id = decision.correlation.is_some() || !decision.allowed();
         Entry {
             at: decision.outcome.now,
             policy: decision.policy().name.to_string(),
@@ -213,7 +218,7 @@ impl Observer {
             code: named.and_then(|line| line.rule.code.clone()),
             key: blocked.or_else(|| line.map(|line| self.shown_key(line.rule, line.key).into_owned())),
             keys,
-            correlation: told.then(|| correlation(decision.correlation, &made).to_owned()),
+            correlation: known_id.then(|| correlation(decision.correlation, &ticket).to_owned()),
             listing: decision.blocked().cloned(),
             cost: decision.charges.cost,
             retry: decision.wait().map_or(decision.retry, When::After),
@@ -245,6 +250,6 @@ fn exceeded_observed<'d>(decision: &'d Decision<'_>) -> impl Iterator<Item = Lin
 }
 
 /// The id by which the caller knows an attempt: its own, or one derived from the ticket.
-fn correlation<'c>(given: Option<&'c str>, made: &'c [u8; 16]) -> &'c str {
-    given.unwrap_or_else(|| str::from_utf8(made).unwrap_or_default())
+fn correlation<'c>(own: Option<&'c str>, ticket: &'c [u8; 16]) -> &'c str {
+    own.unwrap_or_else(|| str::from_utf8(ticket).unwrap_or_default())
 }

@@ -16,6 +16,8 @@ mod pacer_time;
 mod pausing;
 mod queues;
 mod scheduler;
+#[cfg(feature = "testing")]
+mod testing;
 mod timetable;
 mod turns;
 mod unclaimed;
@@ -29,11 +31,13 @@ use std::sync::atomic::Ordering;
 use tokio::runtime::Handle;
 use tollgate_core::{Attempt, Clock, Decision, Mistake, Span};
 
-pub use answer::{Bound, Paced, Permit, Refusal, Unpaced};
+pub use answer::{Bound, Paced, Refusal, Unpaced};
 pub use ask::Ask;
 use pacer_time::PacerTime;
 pub use pausing::{PauseFault, Paused, Scope};
 use scheduler::{Arrived, Scheduler};
+#[cfg(feature = "testing")]
+pub use testing::Permit;
 pub use turns::Turns;
 use waiting::Waiting;
 pub(crate) use wakeups::Wakeups;
@@ -96,28 +100,6 @@ impl Pacer {
         Self { scheduler }
     }
 
-    /// Waits until an attempt may pass, and then takes everything it asks for. If the caller drops the
-    /// future, the attempt leaves the queue, and what was taken for it is refunded.
-    pub async fn acquire(&self, ask: Ask<'_>) -> Result<Permit, Unpaced> {
-        let paced = self.acquire_with(ask, |engine, decision| engine.receipt(decision)).await;
-        let permit = |paced: Paced<_>| Permit { waited: paced.waited, receipt: paced.seen };
-        paced.map(permit).map_err(|unpaced| unpaced.map(drop))
-    }
-
-    /// As [`Pacer::acquire`], for callers that need the decision that lets the attempt pass or denies it.
-    /// `see` turns it into a part of the result. It runs in this call if the attempt need not wait, and
-    /// otherwise in another task.
-    pub async fn acquire_with<T: Send + 'static>(
-        &self,
-        ask: Ask<'_>,
-        see: impl FnOnce(&Arc<Engine>, &Decision<'_>) -> T + Send + 'static,
-    ) -> Result<Paced<T>, Unpaced<T>> {
-        match self.scheduler.arrive(&ask, see).map_err(Unpaced::Fault)? {
-            Arrived::Answered(answer) => answer,
-            Arrived::Seated(seated) => Waiting::new(&self.scheduler, seated).answer().await,
-        }
-    }
-
     /// Admits an attempt that may wait.
     pub(crate) fn admit<T, F>(&self, ask: Ask<'_>, see: F) -> Admit<T>
     where
@@ -142,7 +124,7 @@ impl Pacer {
         if self.scheduler.is_quiet(now) {
             return false;
         }
-        self.scheduler.route(pinned, attempt).is_ok_and(|route| self.scheduler.must_queue(&route, now))
+        self.scheduler.wait_path(pinned, attempt).is_ok_and(|path| self.scheduler.must_queue(&path, now))
     }
 
     /// Counts an attempt that a door rejected before it reached the pacer, because the door had no room for

@@ -23,7 +23,7 @@ use crate::ticket;
 
 /// All pauses.
 pub(crate) struct Pauses {
-    book: Mutex<PauseBook>,
+    known: Mutex<KnownPauses>,
     version: AtomicU64,
     /// When the last of them ends, in microseconds after `start`.
     last_end: AtomicU64,
@@ -35,7 +35,7 @@ pub(crate) struct Pauses {
 
 /// The pauses by the names of their records.
 #[derive(Default)]
-struct PauseBook {
+struct KnownPauses {
     followed: Followed,
     recorded: BTreeMap<String, Pause>,
     /// Pauses that only this node knows: not recorded yet, or the record failed.
@@ -65,7 +65,7 @@ const MOST_PAUSES: usize = Namespace::Pauses.most_entries();
 impl Pauses {
     pub(crate) fn new(records: Arc<RecordStore>, counters: Arc<Counters>, seals: Arc<Seals>) -> Self {
         Self {
-            book: Mutex::default(),
+            known: Mutex::default(),
             version: AtomicU64::new(0),
             last_end: AtomicU64::new(0),
             start: Instant::now(),
@@ -88,17 +88,17 @@ impl Pauses {
 
     /// Calls `see` with each pause. Returns the version that it has seen.
     pub(crate) fn each(&self, mut see: impl FnMut(&Pause)) -> u64 {
-        let book = self.book.lock();
-        book.recorded.values().chain(book.here.values()).for_each(&mut see);
+        let pauses = self.known.lock();
+        pauses.recorded.values().chain(pauses.here.values()).for_each(&mut see);
         self.generation()
     }
 
     /// Begins a pause on this node. Returns the name of its record; `None` if a pause of the scope lasts as
     /// long already.
     fn begin(&self, scope: Stopped, until: Instant, now: Instant) -> Result<Option<String>, PauseFault> {
-        let mut book = self.book.lock();
+        let mut pauses = self.known.lock();
         let mut lasting = 0;
-        for known in book.recorded.values().chain(book.here.values()) {
+        for known in pauses.recorded.values().chain(pauses.here.values()) {
             if known.scope == scope && known.until >= until {
                 return Ok(None);
             }
@@ -108,33 +108,33 @@ impl Pauses {
             return Err(PauseFault::TooMany { most: MOST_PAUSES });
         }
         let name = ticket::next().to_string();
-        book.here.insert(name.clone(), Pause { scope, until });
-        self.changed(&book);
+        pauses.here.insert(name.clone(), Pause { scope, until });
+        self.changed(&pauses);
         Ok(Some(name))
     }
 
     /// The records of the same scope that a pause outlasts.
     fn outlasted(&self, name: &str) -> Vec<String> {
-        let book = self.book.lock();
-        let Some(pause) = book.here.get(name) else { return Vec::new() };
+        let pauses = self.known.lock();
+        let Some(pause) = pauses.here.get(name) else { return Vec::new() };
         let shorter = |known: &Pause| known.scope == pause.scope && known.until <= pause.until;
-        book.recorded.iter().filter(|(_, known)| shorter(known)).map(|(name, _)| name.clone()).collect()
+        pauses.recorded.iter().filter(|(_, known)| shorter(known)).map(|(name, _)| name.clone()).collect()
     }
 
     /// Ends every pause of these scopes on this node. Returns their records.
     fn end(&self, scopes: &[Stopped]) -> Vec<String> {
-        let mut book = self.book.lock();
+        let mut pauses = self.known.lock();
         let ends = |pause: &Pause| scopes.contains(&pause.scope);
-        let recorded = book.recorded.iter().filter(|(_, pause)| ends(pause));
+        let recorded = pauses.recorded.iter().filter(|(_, pause)| ends(pause));
         let names: Vec<String> = recorded.map(|(name, _)| name.clone()).collect();
-        book.recorded.retain(|_, pause| !ends(pause));
-        book.here.retain(|_, pause| !ends(pause));
-        self.changed(&book);
+        pauses.recorded.retain(|_, pause| !ends(pause));
+        pauses.here.retain(|_, pause| !ends(pause));
+        self.changed(&pauses);
         names
     }
 
-    fn changed(&self, book: &PauseBook) {
-        let ends = book.recorded.values().chain(book.here.values()).map(|pause| pause.until);
+    fn changed(&self, pauses: &KnownPauses) {
+        let ends = pauses.recorded.values().chain(pauses.here.values()).map(|pause| pause.until);
         let last = ends.max().map_or(Duration::ZERO, |end| end.saturating_duration_since(self.start));
         self.last_end.store(Span::from(last).as_micros(), Ordering::Release);
         self.version.fetch_add(1, Ordering::AcqRel);
@@ -227,37 +227,37 @@ impl Replica for Pauses {
     }
 
     fn version(&self) -> Option<u64> {
-        self.book.lock().followed.version()
+        self.known.lock().followed.version()
     }
 
     fn apply(&self, known: Option<u64>, changes: &Changes) -> Entries {
         let read = |value: &[u8]| self.seals.with(Home::Store, |seal| Stopped::read(value, seal)).flatten();
         // The delay of the store's reply lengthens a pause, and never shortens it.
         let now = Instant::now();
-        let mut book = self.book.lock();
-        if !book.followed.accept(known, changes) {
+        let mut pauses = self.known.lock();
+        if !pauses.followed.accept(known, changes) {
             return Entries::Complete;
         }
         let whole = changes.scope == Scope::All;
-        let changed = !changes.entries.is_empty() || (whole && !book.recorded.is_empty());
+        let changed = !changes.entries.is_empty() || (whole && !pauses.recorded.is_empty());
         if whole {
-            book.recorded.clear();
+            pauses.recorded.clear();
         }
         for (name, value) in &changes.entries {
             match value.as_deref().and_then(read) {
                 Some((until, scope)) => {
                     let until = now + until.since(changes.now).min(Span::MAX).into();
-                    book.here.remove(name);
-                    book.recorded.insert(name.clone(), Pause { scope, until });
+                    pauses.here.remove(name);
+                    pauses.recorded.insert(name.clone(), Pause { scope, until });
                 }
-                None => drop(book.recorded.remove(name)),
+                None => drop(pauses.recorded.remove(name)),
             }
         }
-        let lasting = book.recorded.len();
-        let entries = book.followed.check_size(changes, lasting);
+        let lasting = pauses.recorded.len();
+        let entries = pauses.followed.check_size(changes, lasting);
         if changed {
-            book.here.retain(|_, pause| pause.until > now);
-            self.changed(&book);
+            pauses.here.retain(|_, pause| pause.until > now);
+            self.changed(&pauses);
         }
         entries
     }

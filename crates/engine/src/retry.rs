@@ -81,13 +81,13 @@ impl Counters {
     pub(crate) async fn retry(&self, shared: &SharedStore) {
         for _ in 0..AT_A_TIME {
             let Some(retry) = shared.retries.next(shared.gate.now()) else { return };
-            let made = match retry {
+            let result = match retry {
                 // If it fails, it is due again at once, behind the others.
                 Retry::Refund(pending) => Refund::new(self, pending).make().await.map(drop),
                 Retry::Retract(retraction) => self.retract(shared, retraction).await,
             };
             // An error of one server does not delay the keys of the others.
-            if made.is_err_and(|error| error.is_outage()) {
+            if result.is_err_and(|error| error.is_outage()) {
                 return;
             }
         }

@@ -1,4 +1,4 @@
-//! The run-time configuration: limits of single keys, policies, and the policies of routes.
+//! The run-time configuration: limits of single keys, policies, and the policies assigned to names.
 //!
 //! It is stored in records, read as a whole, and laid over the configuration, which it never changes. An
 //! entry that does not fit the current configuration is left out and logged; it is not deleted.
@@ -22,19 +22,19 @@ pub use policy_spec::{BadSpec, PolicyDraft, PolicySpec};
 
 /// Policies created at run time, by name.
 pub type DynamicPolicies = BTreeMap<Arc<str>, Arc<DynamicPolicy>>;
-/// The policies assigned to routes at run time, by route.
+/// The policies assigned at run time, by the name that each is assigned to. The callers define the names.
 pub type Assignments = BTreeMap<Arc<str>, Arc<str>>;
 
-/// The rule that is part of every policy created at run time: what one consumer may do on all routes
-/// together. It limits only consumers that have an override.
+/// The rule that is part of every policy created at run time: what one consumer may do with all these
+/// policies together. It limits only consumers that have an override.
 pub const CONSUMER: &str = "consumer";
 
 /// The run-time configuration.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RuntimeConfig {
     pub(crate) overrides: Overrides,
-    pub(crate) made: Arc<DynamicPolicies>,
-    pub(crate) routes: Arc<Assignments>,
+    pub(crate) dynamic_policies: Arc<DynamicPolicies>,
+    pub(crate) assignments: Arc<Assignments>,
     /// Records that cannot be read.
     unreadable: BTreeMap<String, Vec<u8>>,
 }
@@ -46,8 +46,8 @@ pub(crate) enum Subject<'r> {
     Override { rule: &'r str, key: &'r str },
     /// `policy/NAME`: a policy.
     Policy(&'r str),
-    /// `route/NAME`: the policy of a route.
-    Route(&'r str),
+    /// `route/NAME`: the policy assigned to a name. Stores contain records of this form, so the word stays.
+    Assignment(&'r str),
 }
 
 /// What a set of changes affected.
@@ -70,7 +70,7 @@ impl<'r> Subject<'r> {
         match kind {
             "override" => rest.split_once('/').map(|(rule, key)| Self::Override { rule, key }),
             "policy" => Some(Self::Policy(rest)),
-            "route" => Some(Self::Route(rest)),
+            "route" => Some(Self::Assignment(rest)),
             _ => None,
         }
     }
@@ -80,7 +80,7 @@ impl<'r> Subject<'r> {
         match self {
             Self::Override { rule, key } => format!("override/{rule}/{key}"),
             Self::Policy(name) => format!("policy/{name}"),
-            Self::Route(name) => format!("route/{name}"),
+            Self::Assignment(name) => format!("route/{name}"),
         }
     }
 }
@@ -93,15 +93,15 @@ impl LeftOut {
 
 impl RuntimeConfig {
     /// The most policies that may be created at run time.
-    pub(crate) const MOST_MADE: usize = 10_000;
-    /// The most routes that may be assigned a policy.
-    pub(crate) const MOST_ROUTES: usize = 10_000;
+    pub(crate) const MOST_DYNAMIC_POLICIES: usize = 10_000;
+    /// The most names that may have a policy assigned.
+    pub(crate) const MOST_ASSIGNMENTS: usize = 10_000;
     /// The most keys that may have limits of their own.
     pub(crate) const MOST_OVERRIDES: usize = 100_000;
 
     /// How many records this node knows.
     pub(crate) fn len(&self) -> usize {
-        self.overrides.count() + self.made.len() + self.routes.len() + self.unreadable.len()
+        self.overrides.count() + self.dynamic_policies.len() + self.assignments.len() + self.unreadable.len()
     }
 
     /// Applies changes of the records. A plan or policy whose record is unchanged stays the same object:
@@ -141,8 +141,8 @@ impl RuntimeConfig {
         let known = before.unwrap_or(self);
         match (subject, value) {
             (Subject::Override { rule, key }, None) => self.overrides.remove(rule, key),
-            (Subject::Policy(name), None) => drop(Arc::make_mut(&mut self.made).remove(name)),
-            (Subject::Route(route), None) => drop(Arc::make_mut(&mut self.routes).remove(route)),
+            (Subject::Policy(name), None) => drop(Arc::make_mut(&mut self.dynamic_policies).remove(name)),
+            (Subject::Assignment(name), None) => drop(Arc::make_mut(&mut self.assignments).remove(name)),
             (Subject::Override { rule, key }, Some(value)) => {
                 let (same, first) = (known.overrides.at(rule, key), self.overrides.first(rule));
                 let name =
@@ -152,25 +152,25 @@ impl RuntimeConfig {
                 self.overrides.set(rule, key, own);
             }
             (Subject::Policy(name), Some(value)) => {
-                let same = known.made.get(name).filter(|made| made.written() == value).cloned();
+                let same = known.dynamic_policies.get(name).filter(|same| same.written() == value).cloned();
                 let policy = same.or_else(|| DynamicPolicy::read(name, value).map(Arc::new));
                 let Some(policy) = policy else { return false };
-                Arc::make_mut(&mut self.made).insert(Arc::clone(&policy.spec.name), policy);
+                Arc::make_mut(&mut self.dynamic_policies).insert(Arc::clone(&policy.spec.name), policy);
             }
-            (Subject::Route(route), Some(value)) => {
+            (Subject::Assignment(name), Some(value)) => {
                 let Ok(policy) = std::str::from_utf8(value) else { return false };
-                Arc::make_mut(&mut self.routes).insert(route.into(), policy.into());
+                Arc::make_mut(&mut self.assignments).insert(name.into(), policy.into());
             }
         }
         true
     }
 
-    /// The record of a policy or a route, as far as this node knows it.
+    /// The record of an override, a policy or an assignment, as far as this node knows it.
     pub(crate) fn recorded(&self, subject: Subject<'_>) -> Option<Vec<u8>> {
         let read = match subject {
             Subject::Override { rule, key } => self.overrides.at(rule, key).map(Override::write),
-            Subject::Policy(name) => self.made.get(name).map(|policy| policy.written().to_vec()),
-            Subject::Route(route) => self.routes.get(route).map(|policy| policy.as_bytes().to_vec()),
+            Subject::Policy(name) => self.dynamic_policies.get(name).map(|policy| policy.written().to_vec()),
+            Subject::Assignment(name) => self.assignments.get(name).map(|policy| policy.as_bytes().to_vec()),
         };
         read.or_else(|| self.unreadable.get(&subject.record()).cloned())
     }

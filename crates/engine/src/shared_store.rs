@@ -264,7 +264,7 @@ impl Counters {
         order: HoldsOrder<'_>,
     ) -> Result<HoldsReport, StoreError> {
         let local = match order {
-            HoldsOrder::Renew(_) | HoldsOrder::Release(_) => pinned.local_spot(counter),
+            HoldsOrder::Renew(_) | HoldsOrder::Release(_) => pinned.local_counter(counter),
             _ => None,
         };
         let here = match &local {
@@ -373,7 +373,7 @@ impl SharedStore {
 
 impl Snapshot {
     /// The counter in this process that stands for one in the store.
-    fn local_spot<'s>(&'s self, counter: &Counter<'s>) -> Option<Counter<'s>> {
+    fn local_counter<'s>(&'s self, counter: &Counter<'s>) -> Option<Counter<'s>> {
         let local: &Policies = self.local.as_ref()?;
         let plan = local.rule(counter.plan.rule())?.plan_at(counter.key);
         Some(Counter { plan, key: counter.key })

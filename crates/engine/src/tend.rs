@@ -79,7 +79,7 @@ impl Engine {
     /// Reads what has changed in every namespace that this node follows.
     pub(crate) async fn follow_all(&self) -> Result<(), StoreError> {
         for replica in self.replicas() {
-            self.records.follow(replica, Extent::News).await?;
+            self.records.follow(replica, Extent::Changes).await?;
         }
         Ok(())
     }
@@ -135,7 +135,7 @@ impl Engine {
     /// entries differs.
     async fn follow_after_outage(&self) -> Result<(), StoreError> {
         for replica in self.replicas() {
-            let extent = if replica.space() == Namespace::Lists { Extent::News } else { Extent::Whole };
+            let extent = if replica.space() == Namespace::Lists { Extent::Changes } else { Extent::Whole };
             self.records.follow(replica, extent).await?;
         }
         Ok(())

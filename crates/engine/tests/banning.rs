@@ -59,7 +59,7 @@ fn the_denial_that_is_one_too_many_bans_and_not_the_one_before() {
     );
     assert_eq!(stand.engine.lists.meters.bans(), [("login".into(), 1)]);
     let listing = &stand.engine.lists.page(None, 1, |_| true)[0];
-    assert_eq!((listing.author.clone(), listing.told), (Author::Rule("login".into()), false));
+    assert_eq!((listing.author.clone(), listing.show_reason), (Author::Rule("login".into()), false));
     assert_eq!(&*listing.reason, "5 denials in 10m by rule login");
 }
 
@@ -159,7 +159,7 @@ fn whoever_is_allowed_is_never_banned() {
         stance: Stance::Allow,
         lasts: None,
         reason: "".into(),
-        told: false,
+        show_reason: false,
         author: Author::Key("ops".into()),
     };
     block_on(stand.engine.lists.put(vec![wish])).unwrap();

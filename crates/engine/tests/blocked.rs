@@ -15,7 +15,6 @@ use tollgate_core::{
     Attempt, Author, Decision, Listing, Mistake, Origin, Policies, Roster, Rule, Span, Stance, Target,
     Timestamp, Verdict, When,
 };
-use tollgate_engine::engine::Manner;
 use tollgate_engine::{Engine, Fault, ListFault, Wish};
 
 fn wish(engine: &Engine, target: &str, stance: Stance, lasts: Option<u64>) -> Wish {
@@ -24,7 +23,7 @@ fn wish(engine: &Engine, target: &str, stance: Stance, lasts: Option<u64>) -> Wi
         stance,
         lasts: lasts.map(Span::from_secs),
         reason: "spam".into(),
-        told: false,
+        show_reason: false,
         author: Author::Key("ops".into()),
     }
 }
@@ -48,7 +47,7 @@ fn configured(target: &str, stance: Stance, until: Option<Timestamp>) -> Listing
         since: Timestamp::ZERO,
         until,
         reason: "".into(),
-        told: false,
+        show_reason: false,
         author: Author::Configuration,
         times: 0,
     }
@@ -120,7 +119,7 @@ fn a_decision_that_is_made_again_forgets_that_it_was_blocked() {
     let mut decision = Decision::blank();
     for (fields, allowed) in [(&bob, false), (&ann, true), (&bob, false), (&ann, true)] {
         let attempt = Attempt { policy: "by_user", fields, cost: 1, id: None };
-        block_on(stand.engine.decide_as(Manner::Take, &pinned, &attempt, &mut decision)).unwrap();
+        block_on(stand.engine.decide_into(&pinned, &attempt, &mut decision)).unwrap();
         assert_eq!((decision.allowed(), decision.blocked().is_none()), (allowed, allowed), "{fields:?}");
     }
 }

@@ -21,7 +21,7 @@ fn block(node: &Node, target: &str, lasts: Option<u64>) -> Result<(), ListFault>
         stance: Stance::Block,
         lasts: lasts.map(Span::from_secs),
         reason: "".into(),
-        told: false,
+        show_reason: false,
         author: Author::Key("ops".into()),
     };
     block_on(node.engine.lists.put(vec![wish])).map(drop)

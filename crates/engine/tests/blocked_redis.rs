@@ -64,7 +64,7 @@ fn nothing_is_counted_in_redis_for_who_is_blocked_and_both_nodes_bar_them() {
         stance: Stance::Block,
         lasts: Some(Span::from_secs(3_600)),
         reason: "".into(),
-        told: false,
+        show_reason: false,
         author: Author::Key("ops".into()),
     };
     runtime.block_on(one.lists.put(vec![wish])).unwrap();

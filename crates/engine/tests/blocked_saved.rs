@@ -79,7 +79,7 @@ impl Stand {
             stance: Stance::Block,
             lasts: None,
             reason: "spam".into(),
-            told: false,
+            show_reason: false,
             author: Author::Key("ops".into()),
         };
         self.engine.lists.put(vec![wish]).await.map(drop)

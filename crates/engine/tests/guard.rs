@@ -66,7 +66,7 @@ impl Login {
 
     fn end(&self, ticket: &str, ending: Ending) -> Refunded {
         let pinned = self.stand.pin();
-        block_on(self.stand.engine.guards.finish(&pinned, ticket, ending)).unwrap().given
+        block_on(self.stand.engine.guards.finish(&pinned, ticket, ending)).unwrap().refunded
     }
 
     /// Begins and ends an attempt at once. Returns whether it was allowed.
@@ -228,7 +228,7 @@ fn without_the_store_nobody_begins_and_an_end_can_be_told_later() {
     let guard = pinned.policies.guard("login").unwrap();
     let begin = || block_on(node.engine.begin_guarded(&pinned, guard, &ADA)).unwrap();
     let end = |ticket: &str| block_on(node.engine.guards.finish(&pinned, ticket, Ending::Success));
-    let finish = |ticket: &str| end(ticket).map(|finished| finished.given);
+    let finish = |ticket: &str| end(ticket).map(|finished| finished.refunded);
     for _ in 0..3 {
         assert!(begin().allowed());
     }
@@ -251,7 +251,7 @@ fn a_success_is_seen_at_once_and_a_failure_leaves_what_is_known_of_denials() {
     let begin = || block_on(node.engine.begin_guarded(&pinned, guard, &ADA)).unwrap();
     let tickets: Vec<String> = (0..4).map(|_| begin().ticket.unwrap()).collect();
     let finish = |ticket: &str, ending| {
-        block_on(node.engine.guards.finish(&pinned, ticket, ending)).map(|finished| finished.given)
+        block_on(node.engine.guards.finish(&pinned, ticket, ending)).map(|finished| finished.refunded)
     };
     assert!(!begin().allowed());
     assert_eq!(finish(&tickets[0], Ending::Failure), Ok(Refunded::Done));

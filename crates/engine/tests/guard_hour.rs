@@ -120,7 +120,7 @@ impl Login {
             return if blocked { Tried::Blocked } else { Tried::Refused(begun.advice()) };
         };
         let finished = block_on(self.stand.engine.guards.finish(&pinned, ticket, ending)).unwrap();
-        assert_eq!(finished.given, Refunded::Done);
+        assert_eq!(finished.refunded, Refunded::Done);
         Tried::Made { now: begun.advice(), next: begun.if_failed() }
     }
 

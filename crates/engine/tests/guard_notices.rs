@@ -103,7 +103,7 @@ fn whoever_gets_in_with_the_last_attempt_or_gives_up_is_not_told_of() {
         let ticket = begin(&stand.engine, &ADA).unwrap();
         assert!(begin(&stand.engine, &ADA).is_none(), "while it lasts, it may be a failure");
         let finished = finish(&stand.engine, &ticket, ending);
-        assert_eq!((finished.given, finished.notices), (Refunded::Done, vec![]));
+        assert_eq!((finished.refunded, finished.notices), (Refunded::Done, vec![]));
     }
     assert!(notices.try_recv().is_err());
     assert_eq!(locks(&stand.engine), []);
@@ -122,7 +122,7 @@ fn an_attempt_that_nobody_ends_is_told_of_after_five_minutes_by_whoever_began_it
     block_on(stand.engine.tend());
     let notice = notices.try_recv().unwrap();
     assert_eq!((notice.failures, notice.locked_until), (2, Some(START + Span::from_secs(900))));
-    assert_eq!(finish(&stand.engine, &ticket, Ending::Failure).given, Refunded::Already);
+    assert_eq!(finish(&stand.engine, &ticket, Ending::Failure).refunded, Refunded::Already);
     block_on(stand.engine.tend());
     assert!(notices.try_recv().is_err());
 }
@@ -137,7 +137,7 @@ fn what_one_node_begins_another_ends_and_one_of_them_tells() {
     let second = begin(&here.engine, &ADA).unwrap();
     assert_eq!(finish(&there.engine, &second, Ending::Failure).notices.len(), 1);
     assert_eq!(finish(&there.engine, &first, Ending::Failure).notices, []);
-    assert_eq!(finish(&here.engine, &second, Ending::Failure).given, Refunded::Already);
+    assert_eq!(finish(&here.engine, &second, Ending::Failure).refunded, Refunded::Already);
     here.advance(Span::from_secs(400));
     here.tend();
     assert!(told_there.try_recv().is_ok());
@@ -178,7 +178,7 @@ fn what_stands_in_the_list_is_locked_when_it_is_read() {
     let second = begin(&stand.engine, &ADA).unwrap();
     assert_eq!(finish(&stand.engine, &second, Ending::Failure).notices.len(), 1);
     assert_eq!(locks(&stand.engine).len(), 1);
-    assert_eq!(finish(&stand.engine, &first, Ending::Abandoned).given, Refunded::Done);
+    assert_eq!(finish(&stand.engine, &first, Ending::Abandoned).refunded, Refunded::Done);
     assert_eq!(locks(&stand.engine), [], "one failure does not lock");
     assert!(begin(&stand.engine, &ADA).is_some());
 }
@@ -265,7 +265,7 @@ fn a_reload_replaces_guards_and_a_ticket_of_one_that_is_gone_can_be_ended() {
     let mistake = pinned.policies.find_guard("othr").unwrap_err();
     assert_eq!(mistake.to_string(), "there is no guard `othr`; did you mean `other`?");
     let finished = finish(&stand.engine, &ticket, Ending::Failure);
-    assert_eq!((finished.given, &*finished.guard, finished.notices.len()), (Refunded::Done, "door", 1));
+    assert_eq!((finished.refunded, &*finished.guard, finished.notices.len()), (Refunded::Done, "door", 1));
 }
 
 #[test]

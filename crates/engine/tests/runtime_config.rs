@@ -1,4 +1,4 @@
-//! Policies created while the engine runs, and the routes that use them.
+//! Policies created while the engine runs, and the names that they are assigned to.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -18,7 +18,8 @@ use tollgate_store::MemoryStore;
 
 fn draft(name: &str, limits: &[&str]) -> PolicyDraft {
     let limits = limits.iter().map(|limit| limit.parse().unwrap()).collect();
-    PolicyDraft { name: name.into(), limits, ..PolicyDraft::default() }
+    let by = vec!["route".to_owned(), "ip".to_owned()];
+    PolicyDraft { name: name.into(), by, limits, ..PolicyDraft::default() }
 }
 
 fn spec(name: &str, limits: &[&str]) -> PolicySpec {
@@ -26,7 +27,7 @@ fn spec(name: &str, limits: &[&str]) -> PolicySpec {
 }
 
 fn by(name: &str, by: &[&str], limits: &[&str]) -> PolicySpec {
-    let by = Some(by.iter().map(|field| (*field).to_owned()).collect());
+    let by = by.iter().map(|field| (*field).to_owned()).collect();
     PolicySpec::new(PolicyDraft { by, ..draft(name, limits) }).unwrap()
 }
 
@@ -35,17 +36,17 @@ fn base() -> Policies {
 }
 
 fn make(engine: &Engine, spec: PolicySpec) {
-    block_on(engine.config.make_policy(spec)).unwrap();
+    block_on(engine.config.create_policy(spec)).unwrap();
 }
 
 fn allowed(engine: &Engine, policy: &str, fields: &[(&str, &str)]) -> bool {
     decide(engine, &engine.pin(), policy, fields).unwrap().allowed()
 }
 
-/// The routes that prevent the deletion of a policy.
+/// The names that prevent the deletion of a policy.
 fn in_use(fault: Result<impl std::fmt::Debug, ChangeFault>) -> Vec<String> {
     match fault {
-        Err(ChangeFault::InUse { routes, .. }) => routes,
+        Err(ChangeFault::InUse { users, .. }) => users,
         other => panic!("{other:?}"),
     }
 }
@@ -88,14 +89,14 @@ fn what_an_attempt_does_not_say_is_not_limited_and_what_nobody_knows_is_a_mistak
 #[test]
 fn a_policy_that_was_made_survives_a_restart_and_a_reload() {
     let stand = Stand::new(base());
-    let made = block_on(stand.engine.config.make_policy(spec("orders", &["2/hour"]))).unwrap();
-    block_on(stand.engine.config.assign_route("checkout", "orders")).unwrap();
+    let made = block_on(stand.engine.config.create_policy(spec("orders", &["2/hour"]))).unwrap();
+    block_on(stand.engine.config.assign("checkout", "orders")).unwrap();
     let fields = [("route", "checkout"), ("ip", "192.0.2.1")];
     assert!(allowed(&stand.engine, "orders", &fields));
     let restarted = start(base(), &stand.store);
     restarted.reload(base());
-    assert_eq!(restarted.pin().made()["orders"], made);
-    assert_eq!(&*restarted.pin().policy_of_route("checkout").unwrap().name, "orders");
+    assert_eq!(restarted.pin().dynamic_policies()["orders"], made);
+    assert_eq!(&*restarted.pin().assigned_policy("checkout").unwrap().name, "orders");
     assert!(allowed(&restarted, "orders", &fields) && !allowed(&restarted, "orders", &fields));
 }
 
@@ -103,19 +104,20 @@ fn a_policy_that_was_made_survives_a_restart_and_a_reload() {
 fn a_name_that_is_taken_is_refused_and_says_by_whom() {
     let stand = Stand::new(base());
     make(&stand.engine, spec("orders", &["2/hour"]));
-    let fault = |name: &str| block_on(stand.engine.config.make_policy(spec(name, &["1/hour"]))).unwrap_err();
+    let fault =
+        |name: &str| block_on(stand.engine.config.create_policy(spec(name, &["1/hour"]))).unwrap_err();
     assert_eq!(fault("orders"), ChangeFault::Taken { name: "orders".into() });
     for name in ["own", "filed", "consumer"] {
         assert_eq!(fault(name), ChangeFault::Configured { name: name.into() });
     }
-    assert_eq!(stand.pin().made().len(), 1);
+    assert_eq!(stand.pin().dynamic_policies().len(), 1);
 }
 
 #[test]
 fn what_the_configuration_takes_the_name_of_is_left_out_until_it_gives_it_back() {
     let stand = Stand::new(base());
     make(&stand.engine, by("orders", &["ip"], &["2/hour"]));
-    block_on(stand.engine.config.assign_route("checkout", "orders")).unwrap();
+    block_on(stand.engine.config.assign("checkout", "orders")).unwrap();
     let number = || {
         let pinned = stand.pin();
         let decision = decide(&stand.engine, &pinned, "orders", &[("ip", "192.0.2.1")]).unwrap();
@@ -125,13 +127,13 @@ fn what_the_configuration_takes_the_name_of_is_left_out_until_it_gives_it_back()
     let filed = || rule::rejecting("orders", &["ip"], &["5/hour"]);
     stand.engine.reload(policies(vec![filed()], &[("orders", &["orders"])]));
     assert_eq!((number(), stand.pin().holds("orders")), (5, false));
-    assert_eq!(&*stand.pin().policy_of_route("checkout").unwrap().name, "orders", "whoever's it is");
+    assert_eq!(&*stand.pin().assigned_policy("checkout").unwrap().name, "orders", "whoever's it is");
     stand.engine.reload(policies(vec![filed()], &[("other", &["orders"])]));
     assert!(decide(&stand.engine, &stand.pin(), "orders", &[]).is_err(), "a rule has the name, no policy");
-    assert!(stand.pin().policy_of_route("checkout").is_none());
+    assert!(stand.pin().assigned_policy("checkout").is_none());
     stand.engine.reload(base());
     assert_eq!((number(), stand.pin().holds("orders")), (2, true));
-    assert!(stand.pin().policy_of_route("checkout").is_some());
+    assert!(stand.pin().assigned_policy("checkout").is_some());
 }
 
 #[test]
@@ -159,7 +161,8 @@ fn fields_hold_what_the_configuration_says_they_do() {
 #[test]
 fn limits_that_no_attempt_could_meet_are_refused_and_left_out_where_they_came_about() {
     let stand = Stand::new(base());
-    let clash = |spec| matches!(block_on(stand.engine.config.make_policy(spec)), Err(ChangeFault::Clash(_)));
+    let clash =
+        |spec| matches!(block_on(stand.engine.config.create_policy(spec)), Err(ChangeFault::Clash(_)));
     assert!(clash(by("a", &["size"], &["5 size per attempt"])));
     assert!(clash(by("a", &["size"], &["5 consumer per attempt"])));
     block_on(stand.engine.config.set_override(
@@ -183,7 +186,7 @@ fn limits_that_no_attempt_could_meet_are_refused_and_left_out_where_they_came_ab
 #[test]
 fn a_change_keeps_counts_and_is_made_from_the_state_that_is_expected() {
     let stand = Stand::new(base());
-    let made = block_on(stand.engine.config.make_policy(spec("orders", &["2/hour"]))).unwrap();
+    let made = block_on(stand.engine.config.create_policy(spec("orders", &["2/hour"]))).unwrap();
     let fields = [("route", "r"), ("ip", "192.0.2.1")];
     assert!(allowed(&stand.engine, "orders", &fields) && allowed(&stand.engine, "orders", &fields));
     stand.clock.advance(Span::from_secs(5));
@@ -203,25 +206,25 @@ fn a_change_keeps_counts_and_is_made_from_the_state_that_is_expected() {
     );
     block_on(stand.engine.config.delete_policy("orders", None, &[])).unwrap();
     stand.clock.advance(Span::from_secs(5));
-    let again = block_on(stand.engine.config.make_policy(spec("orders", &["2/hour"]))).unwrap();
+    let again = block_on(stand.engine.config.create_policy(spec("orders", &["2/hour"]))).unwrap();
     assert_ne!(again.tag(), made.tag(), "it is another one");
 }
 
 #[test]
-fn a_policy_is_deleted_once_no_route_passes_it_and_what_was_set_for_its_keys_goes_with_it() {
+fn a_policy_is_deleted_once_no_name_has_it_and_what_was_set_for_its_keys_goes_with_it() {
     let stand = Stand::new(base());
     make(&stand.engine, by("orders", &["ip"], &["2/hour"]));
     block_on(stand.engine.config.set_override("orders", "192.0.2.1", vec!["1/hour".parse().unwrap()]))
         .unwrap();
-    for route in ["b", "a"] {
-        assert_eq!(block_on(stand.engine.config.assign_route(route, "orders")).unwrap(), None);
+    for name in ["b", "a"] {
+        assert_eq!(block_on(stand.engine.config.assign(name, "orders")).unwrap(), None);
     }
-    assert_eq!(block_on(stand.engine.config.assign_route("a", "filed")).unwrap().as_deref(), Some("orders"));
+    assert_eq!(block_on(stand.engine.config.assign("a", "filed")).unwrap().as_deref(), Some("orders"));
     let delete =
         |configured: &[String]| block_on(stand.engine.config.delete_policy("orders", None, configured));
     assert_eq!(in_use(delete(&["c".into(), "b".into()])), ["b", "c"]);
-    assert_eq!(block_on(stand.engine.config.unassign_route("b")).unwrap().as_deref(), Some("orders"));
-    assert_eq!(block_on(stand.engine.config.unassign_route("b")).unwrap(), None);
+    assert_eq!(block_on(stand.engine.config.unassign("b")).unwrap().as_deref(), Some("orders"));
+    assert_eq!(block_on(stand.engine.config.unassign("b")).unwrap(), None);
     assert_eq!(in_use(delete(&["c".into()])), ["c"]);
     delete(&[]).unwrap();
     assert_eq!(delete(&[]).unwrap_err(), ChangeFault::Unknown { name: "orders".into() });
@@ -246,19 +249,19 @@ fn what_was_set_for_keys_of_a_rule_that_is_gone_does_not_hold_for_a_new_one_of_i
 }
 
 #[test]
-fn a_route_passes_any_policy_there_is_and_no_other() {
+fn a_name_gets_any_policy_there_is_and_no_other() {
     let stand = Stand::new(base());
-    assert!(stand.pin().policy_of_route("r").is_none());
-    block_on(stand.engine.config.assign_route("r", "filed")).unwrap();
+    assert!(stand.pin().assigned_policy("r").is_none());
+    block_on(stand.engine.config.assign("r", "filed")).unwrap();
     let pinned = stand.pin();
-    assert_eq!(&*pinned.policy_of_route("r").unwrap().name, "filed");
-    assert!(pinned.is_configured(pinned.policy_of_route("r").unwrap()));
-    assert!(pinned.policy_of_route("other").is_none());
-    let fault = block_on(stand.engine.config.assign_route("r", "filled")).unwrap_err();
+    assert_eq!(&*pinned.assigned_policy("r").unwrap().name, "filed");
+    assert!(pinned.is_configured(pinned.assigned_policy("r").unwrap()));
+    assert!(pinned.assigned_policy("other").is_none());
+    let fault = block_on(stand.engine.config.assign("r", "filled")).unwrap_err();
     assert_eq!(fault.to_string(), "there is no policy `filled`; did you mean `filed`?");
     stand.engine.reload(policies(Vec::new(), &[]));
-    assert!(stand.pin().policy_of_route("r").is_none(), "there is no such policy any more");
-    assert_eq!(stand.pin().assigned().len(), 1, "and it is not forgotten");
+    assert!(stand.pin().assigned_policy("r").is_none(), "there is no such policy any more");
+    assert_eq!(stand.pin().assignments().len(), 1, "and it is not forgotten");
 }
 
 fn put(store: &MemoryStore, record: &str, value: &[u8]) {
@@ -277,12 +280,12 @@ fn a_record_that_cannot_be_read_is_left_out_and_can_be_replaced() {
         put(&stand.store, record, value);
     }
     let engine = start(base(), &stand.store);
-    assert!(engine.pin().made().is_empty() && engine.pin().assigned().is_empty());
+    assert!(engine.pin().dynamic_policies().is_empty() && engine.pin().assignments().is_empty());
     make(&engine, spec("orders", &["2/hour"]));
-    block_on(engine.config.assign_route("r", "orders")).unwrap();
+    block_on(engine.config.assign("r", "orders")).unwrap();
     block_on(engine.config.set_override("own", "192.0.2.1", vec!["1/hour".parse().unwrap()])).unwrap();
     let engine = start(base(), &stand.store);
-    assert_eq!(&*engine.pin().policy_of_route("r").unwrap().name, "orders");
+    assert_eq!(&*engine.pin().assigned_policy("r").unwrap().name, "orders");
     assert!(engine.config.is_overridden("own", "192.0.2.1"));
 }
 
@@ -303,12 +306,12 @@ fn there_is_a_bound_on_everything_that_can_be_made() {
         ChangeFault::TooMany { most, .. } => most,
         other => panic!("{other}"),
     };
-    assert_eq!(most(block_on(engine.config.make_policy(spec("more", &["2/hour"]))).unwrap_err()), 10_000);
-    assert_eq!(most(block_on(engine.config.assign_route("more", "p1")).unwrap_err()), 10_000);
+    assert_eq!(most(block_on(engine.config.create_policy(spec("more", &["2/hour"]))).unwrap_err()), 10_000);
+    assert_eq!(most(block_on(engine.config.assign("more", "p1")).unwrap_err()), 10_000);
     let limits = || vec!["3/hour".parse().unwrap()];
     assert_eq!(most(block_on(engine.config.set_override("own", "more", limits())).unwrap_err()), 100_000);
     block_on(engine.config.set_override("consumer", "7", limits())).unwrap();
-    block_on(engine.config.assign_route("r7", "p7")).unwrap();
+    block_on(engine.config.assign("r7", "p7")).unwrap();
     block_on(engine.config.change_policy(by("p7", &["ip"], &["3/hour"]), None)).unwrap();
     block_on(engine.config.remove_override("consumer", "8")).unwrap();
     block_on(engine.config.set_override("own", "more", limits())).unwrap();
@@ -323,7 +326,7 @@ fn what_no_policy_can_say_is_refused() {
     }
     assert!(PolicySpec::new(draft(&long[..64], &[])).is_ok());
     let fields = |by: &[&str]| {
-        let by = Some(by.iter().map(|field| (*field).to_owned()).collect());
+        let by = by.iter().map(|field| (*field).to_owned()).collect();
         bad(PolicyDraft { by, ..draft("a", &[]) })
     };
     assert_eq!(fields(&[]), BadSpec::FieldCount { count: 0 });
@@ -377,15 +380,15 @@ fn what_was_written_down_holds_even_if_nobody_waited_for_it() {
         block_on(engine.tend());
     };
     left(&mut || {
-        block_on(poll_once(engine.config.make_policy(by("orders", &["ip"], &["1/hour"])))).is_none()
+        block_on(poll_once(engine.config.create_policy(by("orders", &["ip"], &["1/hour"])))).is_none()
     });
-    left(&mut || block_on(poll_once(engine.config.assign_route("r", "orders"))).is_none());
+    left(&mut || block_on(poll_once(engine.config.assign("r", "orders"))).is_none());
     let limits = || vec!["2/hour".parse().unwrap()];
     left(&mut || block_on(poll_once(engine.config.set_override("orders", "192.0.2.1", limits()))).is_none());
     let fields = [("ip", "192.0.2.1")];
     assert!(allowed(&engine, "orders", &fields) && allowed(&engine, "orders", &fields));
     assert!(!allowed(&engine, "orders", &fields));
-    assert!(engine.pin().policy_of_route("r").is_some());
+    assert!(engine.pin().assigned_policy("r").is_some());
     let attempt = Attempt { policy: "orders", fields: &[("ip", "192.0.2.2")], cost: 1, id: None };
     let pinned = engine.pin();
     assert!(block_on(engine.decide(&pinned, &attempt)).unwrap().allowed());

@@ -44,8 +44,8 @@ fn base(names: &[&str]) -> Policies {
 }
 
 fn spec(name: &str) -> PolicySpec {
-    let limits = vec!["2/hour".parse().unwrap()];
-    PolicySpec::new(PolicyDraft { name: name.into(), limits, ..PolicyDraft::default() }).unwrap()
+    let (by, limits) = (vec!["ip".to_owned()], vec!["2/hour".parse().unwrap()]);
+    PolicySpec::new(PolicyDraft { name: name.into(), by, limits, ..PolicyDraft::default() }).unwrap()
 }
 
 #[test]
@@ -55,8 +55,8 @@ fn what_does_not_fit_is_told_once_for_as_long_as_it_does_not() {
     let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || written.clone()).finish();
     tracing::subscriber::with_default(subscriber, || {
         let stand = Stand::new(base(&["own"]));
-        block_on(stand.engine.config.make_policy(spec("orders"))).unwrap();
-        block_on(stand.engine.config.assign_route("r", "orders")).unwrap();
+        block_on(stand.engine.config.create_policy(spec("orders"))).unwrap();
+        block_on(stand.engine.config.assign("r", "orders")).unwrap();
         assert_eq!(lines.take(), [""; 0]);
         stand.engine.reload(base(&["own", "orders"]));
         let told = lines.take();
@@ -65,7 +65,7 @@ fn what_does_not_fit_is_told_once_for_as_long_as_it_does_not() {
         assert!(policy.contains("the configuration has a rule or a policy of that name"), "{policy}");
         assert!(route.contains("route/r") && route.contains("there is no policy `orders`"), "{route}");
         stand.engine.reload(base(&["own", "orders"]));
-        block_on(stand.engine.config.make_policy(spec("other"))).unwrap();
+        block_on(stand.engine.config.create_policy(spec("other"))).unwrap();
         block_on(stand.engine.config.set_override("own", "192.0.2.1", Vec::new())).unwrap();
         assert_eq!(lines.take(), [""; 0], "they were told");
         stand.engine.reload(base(&["own"]));

@@ -17,7 +17,7 @@ fn base() -> Policies {
 }
 
 fn spec(name: &str, limit: &str) -> PolicySpec {
-    let (by, limits) = (Some(vec!["ip".to_owned()]), vec![limit.parse().unwrap()]);
+    let (by, limits) = (vec!["ip".to_owned()], vec![limit.parse().unwrap()]);
     PolicySpec::new(PolicyDraft { name: name.into(), by, limits, ..PolicyDraft::default() }).unwrap()
 }
 
@@ -37,16 +37,16 @@ fn limit(node: &Node, policy: &str) -> Option<String> {
 fn every_node_follows_within_a_second() {
     let centre = Centre::new();
     let (first, second) = (centre.node(base()), centre.node(base()));
-    block_on(first.engine.config.make_policy(spec("orders", "2/hour"))).unwrap();
-    block_on(first.engine.config.assign_route("checkout", "orders")).unwrap();
+    block_on(first.engine.config.create_policy(spec("orders", "2/hour"))).unwrap();
+    block_on(first.engine.config.assign("checkout", "orders")).unwrap();
     a_second(&second);
     assert_eq!(limit(&second, "orders").as_deref(), Some("2/hour"));
-    assert_eq!(&*second.engine.pin().policy_of_route("checkout").unwrap().name, "orders");
+    assert_eq!(&*second.engine.pin().assigned_policy("checkout").unwrap().name, "orders");
     block_on(second.engine.config.change_policy(spec("orders", "3/hour"), None)).unwrap();
-    block_on(second.engine.config.unassign_route("checkout")).unwrap();
+    block_on(second.engine.config.unassign("checkout")).unwrap();
     a_second(&first);
     assert_eq!(limit(&first, "orders").as_deref(), Some("3/hour"));
-    assert!(first.engine.pin().policy_of_route("checkout").is_none());
+    assert!(first.engine.pin().assigned_policy("checkout").is_none());
     block_on(first.engine.config.delete_policy("orders", None, &[])).unwrap();
     a_second(&second);
     assert_eq!(limit(&second, "orders"), None);
@@ -56,8 +56,8 @@ fn every_node_follows_within_a_second() {
 fn what_another_node_did_a_moment_before_is_seen_where_it_matters() {
     let centre = Centre::new();
     let (first, second) = (centre.node(base()), centre.node(base()));
-    let made = block_on(first.engine.config.make_policy(spec("orders", "2/hour"))).unwrap();
-    let again = block_on(second.engine.config.make_policy(spec("orders", "5/hour"))).unwrap_err();
+    let made = block_on(first.engine.config.create_policy(spec("orders", "2/hour"))).unwrap();
+    let again = block_on(second.engine.config.create_policy(spec("orders", "5/hour"))).unwrap_err();
     assert_eq!(again, ChangeFault::Taken { name: "orders".into() });
     assert_eq!(limit(&second, "orders").as_deref(), Some("2/hour"), "known from then on");
     block_on(first.engine.config.change_policy(spec("orders", "3/hour"), Some(&[made.tag()]))).unwrap();
@@ -67,13 +67,13 @@ fn what_another_node_did_a_moment_before_is_seen_where_it_matters() {
     let change = block_on(second.engine.config.change_policy(spec("orders", "5/hour"), None)).unwrap();
     assert_eq!((change.before.version, change.before.spec.plan.to_string().as_str()), (3, "4/hour"));
     a_second(&first);
-    block_on(second.engine.config.assign_route("checkout", "orders")).unwrap();
+    block_on(second.engine.config.assign("checkout", "orders")).unwrap();
     let deleted = block_on(first.engine.config.delete_policy("orders", None, &[]));
     assert!(matches!(deleted, Err(ChangeFault::InUse { .. })), "{deleted:?}");
-    block_on(second.engine.config.unassign_route("checkout")).unwrap();
+    block_on(second.engine.config.unassign("checkout")).unwrap();
     a_second(&first);
     block_on(second.engine.config.delete_policy("orders", None, &[])).unwrap();
-    let assigned = block_on(first.engine.config.assign_route("checkout", "orders"));
+    let assigned = block_on(first.engine.config.assign("checkout", "orders"));
     assert!(matches!(assigned, Err(ChangeFault::NoPolicy(_))), "{assigned:?}");
     let gone = block_on(first.engine.config.change_policy(spec("orders", "5/hour"), None)).unwrap_err();
     assert_eq!(gone, ChangeFault::Unknown { name: "orders".into() });
@@ -88,9 +88,9 @@ fn creating_a_policy_that_another_node_has_created_removes_no_override() {
     let before = centre.node(filed);
     block_on(before.engine.config.set_override("orders", "192.0.2.1", limits("9/hour"))).unwrap();
     let (first, second) = (centre.node(base()), centre.node(base()));
-    block_on(first.engine.config.make_policy(spec("orders", "2/hour"))).unwrap();
+    block_on(first.engine.config.create_policy(spec("orders", "2/hour"))).unwrap();
     block_on(first.engine.config.set_override("orders", "192.0.2.1", limits("8/hour"))).unwrap();
-    let again = block_on(second.engine.config.make_policy(spec("orders", "5/hour"))).unwrap_err();
+    let again = block_on(second.engine.config.create_policy(spec("orders", "5/hour"))).unwrap_err();
     assert_eq!(again, ChangeFault::Taken { name: "orders".into() });
     a_second(&first);
     let pinned = first.engine.pin();
@@ -103,7 +103,7 @@ fn a_change_whose_answer_was_lost_is_found_where_it_was_written_down() {
     let centre = Centre::new();
     let node = centre.node(base());
     node.link.set(Mode::LosesAnswers);
-    let lost = block_on(node.engine.config.make_policy(spec("orders", "2/hour")));
+    let lost = block_on(node.engine.config.create_policy(spec("orders", "2/hour")));
     assert!(matches!(lost, Err(ChangeFault::Store(_))), "{lost:?}");
     assert_eq!(limit(&node, "orders"), None);
     node.link.set(Mode::Up);
@@ -116,10 +116,10 @@ fn a_change_whose_answer_was_lost_is_found_where_it_was_written_down() {
 fn policies_that_were_made_decide_without_the_store_too() {
     let centre = Centre::new();
     let node = centre.node(base());
-    block_on(node.engine.config.make_policy(spec("orders", "4/hour"))).unwrap();
+    block_on(node.engine.config.create_policy(spec("orders", "4/hour"))).unwrap();
     node.link.set(Mode::Unreachable);
     let allowed = (0..6).filter(|_| node.decide("orders", &[("ip", "192.0.2.1")]).0).count();
     assert_eq!(allowed, 2, "half of four");
-    let fault = block_on(node.engine.config.make_policy(spec("more", "4/hour"))).unwrap_err();
+    let fault = block_on(node.engine.config.create_policy(spec("more", "4/hour"))).unwrap_err();
     assert!(matches!(fault, ChangeFault::Store(_)), "{fault:?}");
 }

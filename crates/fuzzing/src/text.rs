@@ -9,7 +9,7 @@ use tollgate_core::key::FieldKind;
 use tollgate_core::{Net, Ticket, Timestamp};
 use tollgate_engine::receipt::{Kind, Seal};
 use tollgate_web::facts::{Body, BodyKind};
-use tollgate_web::{host, path};
+use tollgate_web::path;
 
 /// A normal form is its own normal form: routing and forwarding agree.
 pub fn normal_forms(bytes: &[u8]) {
@@ -17,8 +17,8 @@ pub fn normal_forms(bytes: &[u8]) {
     if let Ok(normal) = path::normal(text) {
         assert_eq!(path::normal(&normal).as_deref(), Ok(&*normal), "{text:?}");
     }
-    if let Ok(normal) = host::normal(text) {
-        assert_eq!(host::normal(&normal).as_deref(), Ok(&*normal), "{text:?}");
+    if let Ok(normal) = path::normal_host(text) {
+        assert_eq!(path::normal_host(&normal).as_deref(), Ok(&*normal), "{text:?}");
     }
     if let Ok(net) = Net::parse(text) {
         assert_eq!(Net::parse(&net.to_string()).as_ref(), Ok(&net), "{text:?}");

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tollgate_web::Problem;
-use tollgate_web::host::{self, BadHost};
+use tollgate_web::path::{BadHost, normal_host};
 
 use crate::alarm::Alarm;
 use crate::forward::Origin;
@@ -42,7 +42,7 @@ impl Downstream {
         let written = authority.unwrap_or_default();
         if last.0 != written {
             let normal = match authority {
-                Some(authority) => host::normal(str::from_utf8(authority).map_err(|_| BadHost)?)?,
+                Some(authority) => normal_host(str::from_utf8(authority).map_err(|_| BadHost)?)?,
                 None => "".into(),
             };
             *last = (written.to_vec(), normal.into());

@@ -173,8 +173,9 @@ impl Forwarded<'_> {
         let trusted = self.trust == Trust::Proxy;
         request.lines.write(out, |Line { name, kind, .. }| match kind {
             Kind::Plain => {
-                let told = self.forwarding_header.is_none_or(|header| passes(name, header, self.trust));
-                told && (self.captcha.is_none() || !captcha::is_hint(name))
+                let forwards = self.forwarding_header.is_none_or(|header| passes(name, header, self.trust));
+                forwards
+                    && (self.captcha.is_none() || !captcha::is_hint(name))
                     && (self.correlation.is_none() || !name.eq_ignore_ascii_case(CORRELATION))
             }
             Kind::Expect => request.expects,

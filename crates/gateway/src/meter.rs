@@ -21,14 +21,14 @@ pub(crate) const UNMATCHED: &str = "unmatched";
 #[derive(Clone, Default)]
 pub struct Meters {
     /// The meters of each route, one for each worker. A removed route keeps its counts.
-    routes: Book<RouteMeter>,
-    upstreams: Book<UpstreamMeter>,
+    routes: MetersByName<RouteMeter>,
+    upstreams: MetersByName<UpstreamMeter>,
     /// The paths of each route in force, as text.
     paths: Arc<Mutex<BTreeMap<Arc<str>, String>>>,
     workers: Arc<Mutex<Vec<Arc<WorkerMeter>>>>,
 }
 
-type Book<M> = Arc<Mutex<BTreeMap<Arc<str>, Vec<Arc<M>>>>>;
+type MetersByName<M> = Arc<Mutex<BTreeMap<Arc<str>, Vec<Arc<M>>>>>;
 
 /// One worker's counters about itself.
 #[derive(Default)]
@@ -143,9 +143,9 @@ impl Meters {
     }
 }
 
-fn find<M: Default>(book: &Book<M>, worker: usize, name: &Arc<str>) -> Arc<M> {
-    let mut book = book.lock();
-    let meters = book.entry(Arc::clone(name)).or_default();
+fn find<M: Default>(meters_by_name: &MetersByName<M>, worker: usize, name: &Arc<str>) -> Arc<M> {
+    let mut meters_by_name = meters_by_name.lock();
+    let meters = meters_by_name.entry(Arc::clone(name)).or_default();
     if meters.len() <= worker {
         meters.resize_with(worker + 1, Arc::default);
     }

@@ -19,7 +19,7 @@ async fn list(stage: &Stage, target: &str, stance: Stance) {
         stance,
         lasts: None,
         reason: "ask abuse@example.com".into(),
-        told: true,
+        show_reason: true,
         author: Author::Key("ops".into()),
     };
     stage.engine.lists.put(vec![wish]).await.unwrap();

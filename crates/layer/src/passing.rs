@@ -16,7 +16,7 @@ use tollgate_engine::admit::{Admitted, Holds};
 use tollgate_engine::{Admission, Admit, Engine, Fault, NotAdmitted, Taken, Terms};
 use tollgate_web::answer::Problem;
 use tollgate_web::facts::{Asked, Source};
-use tollgate_web::{Correlation, Facts, Identity, host, method, path};
+use tollgate_web::{Correlation, Facts, Identity, method, path};
 
 use crate::body::Held;
 use crate::layer::Setup;
@@ -182,7 +182,7 @@ fn host_of(parts: &Parts) -> Result<std::borrow::Cow<'_, str>, Problem> {
     let said = parts.headers.get(HOST).map(|value| value.to_str().unwrap_or("\u{0}"));
     let authority = parts.uri.authority().map(http::uri::Authority::as_str).or(said);
     let bad = |_| Problem::bad_request("the `Host` is not a host");
-    authority.map_or(Ok("".into()), |authority| host::normal(authority).map_err(bad))
+    authority.map_or(Ok("".into()), |authority| path::normal_host(authority).map_err(bad))
 }
 
 fn is_grpc(parts: &Parts) -> bool {

@@ -61,7 +61,7 @@ async fn whoever_is_blocked_does_not_reach_the_service_where_it_is_known_who_is_
         stance: Stance::Block,
         lasts: None,
         reason: "".into(),
-        told: false,
+        show_reason: false,
         author: Author::Key("ops".into()),
     };
     engine.lists.put(vec![wish]).await.unwrap();

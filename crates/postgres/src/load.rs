@@ -12,7 +12,7 @@ use tokio_postgres::types::Type;
 use tollgate_core::limit::Limit;
 use tollgate_core::{StoreError, Timestamp};
 
-use scene::Kind;
+use scene::RowKind;
 pub(crate) use scene::Scene;
 use wants::{MoreEntries, MoreHolds};
 pub(crate) use wants::{Want, Wants};
@@ -141,15 +141,15 @@ impl LoadSql {
         let bytes = || Type::BYTEA_ARRAY;
         let oldest: Vec<Param<'_>> =
             vec![(&listed, bytes()), (&FIRST_ENTRIES, Type::INT8), (&ladders, Type::BOOL)];
-        add(listed.len(), Kind::Entries, &self.oldest, oldest);
+        add(listed.len(), RowKind::Entries, &self.oldest, oldest);
         let some: Vec<Param<'_>> = vec![(&held, bytes()), (&named, Type::TEXT_ARRAY)];
-        add(held.len(), Kind::Holds, &self.holds, some);
-        add(all_held.len(), Kind::Holds, &self.all_holds, vec![(&all_held, bytes())]);
+        add(held.len(), RowKind::Holds, &self.holds, some);
+        add(all_held.len(), RowKind::Holds, &self.all_holds, vec![(&all_held, bytes())]);
         if let (Some(ticket), Some(taken_at)) = (&ticket, &taken_at) {
-            add(held.len(), Kind::Holds, &self.own_holds, vec![(&held, bytes()), (ticket, Type::INT8)]);
+            add(held.len(), RowKind::Holds, &self.own_holds, vec![(&held, bytes()), (ticket, Type::INT8)]);
             let spent: Vec<Param<'_>> = vec![(&ids, bytes()), (ticket, Type::INT8), (taken_at, Type::INT8)];
-            add(ids.len(), Kind::Spent, &self.spent, spent);
-            add(ids.len(), Kind::Forgotten, &self.forgotten, vec![(&rules, Type::TEXT_ARRAY)]);
+            add(ids.len(), RowKind::Spent, &self.spent, spent);
+            add(ids.len(), RowKind::Forgotten, &self.forgotten, vec![(&rules, Type::TEXT_ARRAY)]);
         }
         let answers = ask_after(client, opening, &statements).await?;
         let mut scene = Scene::read_counters(&answers.lines, wants)?;
@@ -194,7 +194,7 @@ impl LoadSql {
         if statements.is_empty() {
             return Ok(());
         }
-        let (kinds, statements): (Vec<Kind>, Vec<Statement<'_>>) = statements.into_iter().unzip();
+        let (kinds, statements): (Vec<RowKind>, Vec<Statement<'_>>) = statements.into_iter().unzip();
         for (kind, rows) in kinds.into_iter().zip(ask(client, None, &statements).await?) {
             scene.read(kind, &rows)?;
         }
@@ -262,7 +262,7 @@ struct Columns<'m> {
 }
 
 impl Columns<'_> {
-    fn statements<'s>(&'s self, sql: &'s LoadSql) -> Vec<(Kind, Statement<'s>)> {
+    fn statements<'s>(&'s self, sql: &'s LoadSql) -> Vec<(RowKind, Statement<'s>)> {
         let mut statements = Vec::new();
         let mut add = |rows: usize, kind, sql, params| {
             if rows > 0 {
@@ -272,7 +272,7 @@ impl Columns<'_> {
         let (bytes, number) = (|| Type::BYTEA_ARRAY, || Type::INT8_ARRAY);
         let mut live: Vec<Param<'_>> = vec![(&self.entries.0, bytes())];
         live.extend(self.entries.1.iter().map(|column| -> Param<'_> { (column, number()) }));
-        add(self.entries.0.len(), Kind::Entries, &sql.live, live);
+        add(self.entries.0.len(), RowKind::Entries, &sql.live, live);
         if let Some((ticket, taken_at)) = &self.given {
             let own: Vec<Param<'_>> = vec![
                 (&self.own.0, bytes()),
@@ -281,9 +281,9 @@ impl Columns<'_> {
                 (ticket, Type::INT8),
                 (taken_at, Type::INT8),
             ];
-            add(self.own.0.len(), Kind::Entries, &sql.own, own);
+            add(self.own.0.len(), RowKind::Entries, &sql.own, own);
         }
-        add(self.all_held.len(), Kind::Holds, &sql.all_holds, vec![(&self.all_held, bytes())]);
+        add(self.all_held.len(), RowKind::Holds, &sql.all_holds, vec![(&self.all_held, bytes())]);
         let (ids, cutoffs, weights) = &self.soonest;
         let bounds: Vec<Param<'_>> = vec![
             (ids, bytes()),
@@ -291,9 +291,9 @@ impl Columns<'_> {
             (&self.loaded.0, bytes()),
             (&self.loaded.1, Type::TEXT_ARRAY),
         ];
-        add(ids.len(), Kind::HoldBounds, &sql.bounds, bounds);
+        add(ids.len(), RowKind::HoldBounds, &sql.bounds, bounds);
         let soonest: Vec<Param<'_>> = vec![(ids, bytes()), (cutoffs, number()), (weights, number())];
-        add(ids.len(), Kind::Holds, &sql.soonest, soonest);
+        add(ids.len(), RowKind::Holds, &sql.soonest, soonest);
         statements
     }
 }

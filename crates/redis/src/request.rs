@@ -15,10 +15,10 @@ use crate::script::Script;
 pub(crate) enum Mode {
     Peek = 0,
     Take = 1,
-    Give = 2,
+    Refund = 2,
     Retract = 3,
-    /// As `Give`, if it is known which charges were forgotten since.
-    GiveKnown = 4,
+    /// As `Refund`, if it is known which charges were forgotten since.
+    RefundKnown = 4,
     /// As `Take`, for a part of the charges, when not all of their ids are already held.
     TakePart = 5,
     /// Undoes a `TakePart`, because another part was refused.
@@ -127,7 +127,7 @@ impl<'r, 'c> Request<'r, 'c> {
         }
         pack::bytes(&mut values, charges.ticket.to_string().as_bytes());
         match charges.id {
-            _ if matches!(ask.mode, Mode::Give | Mode::GiveKnown) => {
+            _ if matches!(ask.mode, Mode::Refund | Mode::RefundKnown) => {
                 let millis = ask.spent_for.as_micros().div_ceil(1_000) + 1 + timing.slack;
                 pack::number(&mut values, millis);
             }
@@ -201,10 +201,10 @@ impl Request<'_, '_> {
     fn flag(&self, index: usize, charge: &Charge<'_>, mode: Mode) -> u64 {
         let known = self.known.as_ref().is_none_or(|known| known[index]);
         match (mode, charge.fate) {
-            (Mode::Give | Mode::GiveKnown, _) if !known => 0,
-            (Mode::Give | Mode::GiveKnown, Fate::Back | Fate::Part(_)) => 1,
-            (Mode::Give | Mode::GiveKnown, Fate::Clear) => 2,
-            (Mode::Give | Mode::GiveKnown, Fate::Keep) => 3,
+            (Mode::Refund | Mode::RefundKnown, _) if !known => 0,
+            (Mode::Refund | Mode::RefundKnown, Fate::Back | Fate::Part(_)) => 1,
+            (Mode::Refund | Mode::RefundKnown, Fate::Clear) => 2,
+            (Mode::Refund | Mode::RefundKnown, Fate::Keep) => 3,
             _ => u64::from(charge.enforced),
         }
     }

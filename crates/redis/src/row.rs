@@ -114,15 +114,15 @@ pub(crate) fn adopt(plan: &Plan, kept: &[u8], now: Timestamp) -> Option<Adoption
 pub(crate) fn reading(
     limit: &Limit,
     numbers: &[u64],
-    told: Option<When>,
+    reported: Option<When>,
     taken: bool,
     draft: &Draft<'_>,
 ) -> Reading {
     let mut state = state(limit, numbers);
-    if told.is_none() {
+    if reported.is_none() {
         limit.freshen(&mut state, draft);
     }
-    let when = if taken { When::Now } else { told.unwrap_or_else(|| limit.when(&state, draft)) };
+    let when = if taken { When::Now } else { reported.unwrap_or_else(|| limit.when(&state, draft)) };
     limit.read(&state, when, draft)
 }
 

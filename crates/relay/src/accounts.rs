@@ -1,10 +1,10 @@
 //! Accounts: where mail is handed on, and which of them can be used.
 
-mod book;
 mod draft;
 mod fault;
 mod pauses;
 mod record;
+mod registry;
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -13,10 +13,10 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use tollgate_core::{Span, Timestamp};
 
-pub use book::AccountBook;
 pub use draft::{AccountDraft, AccountView, Existing, Put, Secret, SecretKey, Source, check_name, fresh_id};
 pub use fault::AccountFault;
 pub use pauses::Pausable;
+pub use registry::AccountRegistry;
 
 use crate::client::Destination;
 

@@ -24,7 +24,7 @@ pub use holding::Scope;
 pub use lane::{Cause, LaneKey, Priority, Sleep};
 use lane::{Entry, Lane, Rank};
 use park::Parks;
-pub use retry::{Next, Retry};
+pub use retry::{NextTry, Retry};
 use tenants::Tenants;
 pub use view::LaneView;
 
@@ -89,7 +89,7 @@ type LaneNumber = u64;
 
 /// Where an item is.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct LanePlace {
     lane: LaneNumber,
     rank: Rank,
     recipients: u32,
@@ -118,7 +118,7 @@ pub struct Lanes {
     timers: BTreeSet<(Timestamp, LaneNumber)>,
     parks: Parks,
     /// By key, so that the oldest message comes first.
-    places: BTreeMap<ItemKey, Place>,
+    places: BTreeMap<ItemKey, LanePlace>,
     /// What is in flight and not slow, by when it began.
     flights: BTreeSet<(Timestamp, ItemKey)>,
     /// How many deliveries are slow.
@@ -183,7 +183,7 @@ impl Lanes {
         self.next += 1;
         let rank = (waiting.priority, waiting.due, self.next);
         let recipients = waiting.recipients;
-        let place = Place { lane, rank, recipients, flight: Flight::No, kept: None };
+        let place = LanePlace { lane, rank, recipients, flight: Flight::No, kept: None };
         self.places.insert(waiting.key, place);
         self.put(waiting.key, now);
     }
@@ -277,12 +277,12 @@ impl Lanes {
             return;
         };
         self.land(item, place);
-        let mut place = Place { flight: Flight::No, ..place };
+        let mut place = LanePlace { flight: Flight::No, ..place };
         match end {
             End::Settled => drop(self.places.remove(&item)),
             End::Again { due, recipients } => {
                 place.rank.1 = due;
-                self.places.insert(item, Place { recipients, kept: None, ..place });
+                self.places.insert(item, LanePlace { recipients, kept: None, ..place });
             }
             End::Blocked(sleep) => {
                 if matches!(sleep.cause, Cause::Limit | Cause::Outage) {
@@ -302,7 +302,7 @@ impl Lanes {
     }
 
     /// Gives up the place of an item in flight.
-    fn land(&mut self, item: ItemKey, place: Place) {
+    fn land(&mut self, item: ItemKey, place: LanePlace) {
         let Some(lane) = self.lanes.get_mut(&place.lane) else { return };
         lane.in_flight -= 1;
         match place.flight {

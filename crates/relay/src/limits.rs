@@ -160,11 +160,11 @@ impl Limits {
         let mut recipients = load.recipients;
         for _ in 0..TRIES {
             match self.ask_for(&policy, Load { recipients, ..load }, now, look).await? {
-                Answer::Taken(taken) => return Ok(taken),
-                Answer::Refused(refusal, _) if recipients == 1 => return Err(refusal),
+                TakeAnswer::Taken(taken) => return Ok(taken),
+                TakeAnswer::Refused(refusal, _) if recipients == 1 => return Err(refusal),
                 // An item that is larger than what is left is split. If nothing is left, the moment counts at
                 // which the first recipient may be sent.
-                Answer::Refused(_, fewer) => recipients = fewer.unwrap_or(1),
+                TakeAnswer::Refused(_, fewer) => recipients = fewer.unwrap_or(1),
             }
         }
         Err(fault("the limits change too quickly".to_owned(), now))
@@ -176,7 +176,7 @@ impl Limits {
         load: Load<'_>,
         now: Timestamp,
         look: Look,
-    ) -> Result<Answer, Refusal> {
+    ) -> Result<TakeAnswer, Refusal> {
         let count = load.recipients.to_string();
         let known = [
             ("tenant", load.tenant),
@@ -202,13 +202,13 @@ impl Limits {
         };
         match admitting.await {
             Ok(Admission { seen: None, taken, .. }) => {
-                Ok(Answer::Taken(Taken { recipients, charges: taken }))
+                Ok(TakeAnswer::Taken(Taken { recipients, charges: taken }))
             }
             Ok(Admission { seen: Some((refusal, _)), .. }) if refusal.by == RefusedBy::Fault => Err(refusal),
-            Ok(Admission { seen: Some((refusal, fewer)), .. }) => Ok(Answer::Refused(refusal, fewer)),
+            Ok(Admission { seen: Some((refusal, fewer)), .. }) => Ok(TakeAnswer::Refused(refusal, fewer)),
             // Mail that no rule is about is not limited, such as direct mail where all rules are about accounts.
             Err(NotAdmitted::Fault(Fault::Mistake(Mistake::NoRuleApplies { .. }))) => {
-                Ok(Answer::Taken(Taken::nothing(recipients)))
+                Ok(TakeAnswer::Taken(Taken::nothing(recipients)))
             }
             Err(error) => Err(fault(error.to_string(), now)),
         }
@@ -250,7 +250,7 @@ impl Drop for Begun {
     }
 }
 
-enum Answer {
+enum TakeAnswer {
     Taken(Taken),
     /// With how many recipients would be allowed, if any.
     Refused(Refusal, Option<u32>),

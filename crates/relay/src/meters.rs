@@ -51,11 +51,11 @@ struct Counts {
     retried: AtomicU64,
     reported: AtomicU64,
     latency: Latency,
-    source: RwLock<Option<Source>>,
+    source: RwLock<Option<LevelSource>>,
 }
 
 /// Says how things are at the moment.
-type Source = Box<dyn Fn() -> Levels + Send + Sync>;
+type LevelSource = Box<dyn Fn() -> Levels + Send + Sync>;
 
 /// An account as a label. The account is empty for mail that goes directly to the recipients' hosts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

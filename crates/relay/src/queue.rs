@@ -38,7 +38,7 @@ pub use recovery::{Damage, OpenError, Opened};
 use settle::Reporting;
 pub use tables::Waiting;
 use tables::{Tables, USED};
-use writer::{Doubtful, Shared, Write, Writer};
+use writer::{Doubtful, QueueState, Write, Writer};
 
 use crate::message::MessageId;
 
@@ -65,7 +65,7 @@ pub struct QueueOptions {
 /// A durable queue.
 #[derive(Clone)]
 pub struct Queue {
-    shared: Arc<Shared>,
+    shared: Arc<QueueState>,
     writes: mpsc::Sender<Write>,
     /// Ends the writer when the last queue is dropped.
     _thread: Arc<WriterThread>,
@@ -105,7 +105,7 @@ impl Queue {
         let (arrivals, arrived) = mpsc::unbounded_channel();
         let (database, found) = recovery::recover(&*disk, clock.now(), &options.hostname)?;
         let live = found.live;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(QueueState {
             disk,
             clock,
             options,
@@ -186,7 +186,7 @@ impl Queue {
     /// Does something in the next transaction. Once this answers, it is durable.
     async fn write<T: Send + 'static>(
         &self,
-        act: impl FnOnce(&mut Tables<'_>, &Shared) -> Result<T, redb::Error> + Send + 'static,
+        act: impl FnOnce(&mut Tables<'_>, &QueueState) -> Result<T, redb::Error> + Send + 'static,
     ) -> Result<T, QueueError> {
         let (answer, answered) = oneshot::channel();
         let shared = Arc::clone(&self.shared);
@@ -217,7 +217,7 @@ impl Queue {
     }
 }
 
-impl Shared {
+impl QueueState {
     fn reporting(&self) -> Reporting<'_> {
         Reporting { disk: &*self.disk, hostname: &self.options.hostname }
     }

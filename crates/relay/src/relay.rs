@@ -22,7 +22,7 @@ use tollgate_engine::Admissions;
 pub use settings::{DirectSettings, RelaySettings};
 
 use crate::acceptance::{AcceptTerms, Acceptances};
-use crate::accounts::{AccountBook, Accounts};
+use crate::accounts::{AccountRegistry, Accounts};
 use crate::client::{Client, ClientOptions, authorities};
 use crate::direct::Direct;
 use crate::limits::Limits;
@@ -48,7 +48,7 @@ pub struct Relay {
     server: Server,
     sender: Arc<Sender>,
     accounts: Arc<Accounts>,
-    book: Arc<AccountBook>,
+    registry: Arc<AccountRegistry>,
     meters: RelayMeters,
     /// The settings in force. Those that need a restart are as they were at the start.
     settings: Mutex<RelaySettings>,
@@ -120,17 +120,17 @@ impl Relay {
         let acceptances = Acceptances::new(settings.accept.clone(), admissions, intake, clock);
         let acceptances = Arc::new(acceptances.metered(meters.clone()));
         let server = Server::new(settings.server.clone(), Arc::clone(&acceptances));
-        let book = AccountBook::new(
+        let registry = AccountRegistry::new(
             engine,
             Arc::clone(&sender),
             Arc::clone(&accounts),
             settings.secret_key.as_ref(),
         );
-        let book = Arc::new(book);
-        book.configure(settings.accounts.iter().cloned());
-        let sending = Mutex::new(Some(Sending::start(&sender, &book, &queue, opened)));
+        let registry = Arc::new(registry);
+        registry.configure(settings.accounts.iter().cloned());
+        let sending = Mutex::new(Some(Sending::start(&sender, &registry, &queue, opened)));
         let settings = Mutex::new(settings);
-        Ok(Self { queue, acceptances, server, sender, accounts, book, meters, settings, sending })
+        Ok(Self { queue, acceptances, server, sender, accounts, registry, meters, settings, sending })
     }
 
     /// Accepts connections until the relay ends.
@@ -173,8 +173,8 @@ impl Relay {
     }
 
     /// The accounts of the settings and those that were made at run time.
-    pub fn book(&self) -> &Arc<AccountBook> {
-        &self.book
+    pub fn account_registry(&self) -> &Arc<AccountRegistry> {
+        &self.registry
     }
 
     /// Why mail is not accepted or sent, if something is broken that a restart may mend.
@@ -196,7 +196,7 @@ impl Relay {
         let hostname = current.accept.hostname.clone();
         self.acceptances.reload(AcceptTerms { hostname, ..new.accept.clone() });
         self.server.reload(new.server.clone());
-        self.book.configure(new.accounts.iter().cloned());
+        self.registry.configure(new.accounts.iter().cloned());
         self.sender.limits().reload(&new.deliver);
         current.deliver = new.deliver;
         current.accept = AcceptTerms { hostname: current.accept.hostname.clone(), ..new.accept };
@@ -226,15 +226,15 @@ impl Relay {
 }
 
 impl Sending {
-    fn start(sender: &Arc<Sender>, book: &Arc<AccountBook>, queue: &Queue, opened: Opened) -> Self {
+    fn start(sender: &Arc<Sender>, registry: &Arc<AccountRegistry>, queue: &Queue, opened: Opened) -> Self {
         let (stop, stopped) = oneshot::channel::<()>();
-        let (sender, book, queue) = (Arc::clone(sender), Arc::clone(book), queue.clone());
+        let (sender, registry, queue) = (Arc::clone(sender), Arc::clone(registry), queue.clone());
         let run = async move {
             // A relay that is dropped stops, too.
             let sending = sender.run(opened, async move { drop(stopped.await) });
             tokio::select! {
                 () = sending => {}
-                () = book.run(std::future::pending()) => {}
+                () = registry.run(std::future::pending()) => {}
                 () = report_delays(queue) => {}
             }
         };

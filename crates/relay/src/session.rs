@@ -22,7 +22,7 @@ use data::DataFault;
 use headers::HeaderFault;
 use lines::Line;
 use reply::Reply;
-use sasl::{Exchange, Next};
+use sasl::{Exchange, SaslStep};
 use transaction::Added;
 
 pub use sasl::Login;
@@ -213,14 +213,14 @@ impl Session {
         self.go_on(sasl::begin(mechanism, initial))
     }
 
-    fn go_on(&mut self, next: Next) -> Step {
+    fn go_on(&mut self, next: SaslStep) -> Step {
         match next {
-            Next::Ask(exchange, reply) => {
+            SaslStep::Ask(exchange, reply) => {
                 self.exchange = Some(exchange);
                 Step::Reply(reply)
             }
-            Next::Done(login) => Step::LogIn(login),
-            Next::Failed(reply) => self.wrong(reply),
+            SaslStep::Done(login) => Step::LogIn(login),
+            SaslStep::Failed(reply) => self.wrong(reply),
         }
     }
 

@@ -14,7 +14,7 @@ fn block(stand: &Stand, target: &str, lasts: Option<u64>) {
         stance: Stance::Block,
         lasts: lasts.map(Span::from_secs),
         reason: "spam".into(),
-        told: false,
+        show_reason: false,
         author: Author::Key("ops".into()),
     };
     stand.runtime.block_on(stand.engine.lists.put(vec![wish])).unwrap();

@@ -76,10 +76,10 @@ fn accepted_mail_is_sent_and_a_reload_brings_the_account_that_it_waits_for() {
     wait_until("the message waits for an account", || {
         relay.sender().lanes().iter().any(|lane| lane.sleep.is_some())
     });
-    assert_eq!(relay.book().view("default", "main"), None);
+    assert_eq!(relay.account_registry().view("default", "main"), None);
     let new = settings(home.path(), vec![account("main", sink.port())]);
     assert_eq!(relay.reload(new.clone()), Vec::<&str>::new());
-    assert_eq!(relay.book().view("default", "main").unwrap().source, Source::Configuration);
+    assert_eq!(relay.account_registry().view("default", "main").unwrap().source, Source::Configuration);
     wait_until("the message arrives", || sink.count() == 1);
 
     // An account that was added at run time is not the file's to remove.
@@ -95,7 +95,7 @@ fn accepted_mail_is_sent_and_a_reload_brings_the_account_that_it_waits_for() {
         on_limit: OnLimit::Defer,
         priority: 0,
     };
-    stand.runtime.block_on(relay.book().put(added, Existing::Refuse)).unwrap();
+    stand.runtime.block_on(relay.account_registry().put(added, Existing::Refuse)).unwrap();
     let mut without = settings(home.path(), Vec::new());
     without.retry.jitter = 0;
     assert_eq!(relay.reload(without), ["relay.retry"]);

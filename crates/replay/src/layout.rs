@@ -15,7 +15,7 @@ use tollgate_core::Span;
 use tollgate_core::key::MOST_FIELD_BYTES;
 use tollgate_core::policy::nearest;
 use tollgate_web::facts::Facts;
-use tollgate_web::{Aliases, Identity, host, path};
+use tollgate_web::{Aliases, Identity, path};
 
 use crate::log::format::{DURATION_PARTS, DURATIONS, Format, Taken, address_of};
 use crate::log::{Columns, Unreadable};
@@ -253,7 +253,7 @@ impl Form {
 }
 
 fn write_host(authority: &str, out: &mut String) -> Result<(), Unreadable> {
-    out.push_str(&host::normal(authority).map_err(|_| Unreadable::NoNormalForm)?);
+    out.push_str(&path::normal_host(authority).map_err(|_| Unreadable::NoNormalForm)?);
     Ok(())
 }
 

@@ -204,8 +204,10 @@ impl Store for FileStore {
     }
 
     fn refund<'a>(&'a self, charges: &'a Charges<'_>, taken_at: Timestamp) -> Answer<'a, Refunded> {
-        match self.memory.give_now(charges, taken_at) {
-            Ok(given) => self.answer(given, if given == Refunded::Done { Trace::Left } else { Trace::None }),
+        match self.memory.refund_now(charges, taken_at) {
+            Ok(refunded) => {
+                self.answer(refunded, if refunded == Refunded::Done { Trace::Left } else { Trace::None })
+            }
             Err(error) => Answer::ready(Err(error)),
         }
     }

@@ -54,7 +54,7 @@ enum Aim {
     Take,
     Look,
     /// Refund charges that were taken at this time, unless they may have been forgotten since.
-    Give(Timestamp),
+    Refund(Timestamp),
 }
 
 /// What is known once the states are loaded.
@@ -268,7 +268,7 @@ impl MemoryStore {
         })
     }
 
-    pub(crate) fn give_now(
+    pub(crate) fn refund_now(
         &self,
         charges: &Charges<'_>,
         taken_at: Timestamp,
@@ -278,7 +278,7 @@ impl MemoryStore {
         }
         let mut left = Charges::new(charges.ticket, charges.cost, None);
         left.calendar = charges.calendar.clone();
-        let mut given = Refunded::Already;
+        let mut refunded = Refunded::Already;
         {
             let mut spent = self.spent.lock();
             for charge in charges.iter() {
@@ -289,13 +289,13 @@ impl MemoryStore {
                     }
                     Refunded::Done | Refunded::TooOld => {}
                 }
-                given = Refunded::TooOld;
+                refunded = Refunded::TooOld;
             }
         }
         if left.is_empty() {
-            return Ok(given);
+            return Ok(refunded);
         }
-        self.with_states(&left, Aim::Give(taken_at), |states, Scene { now, lost }| {
+        self.with_states(&left, Aim::Refund(taken_at), |states, Scene { now, lost }| {
             if lost.count_ones() as usize == left.len() {
                 return Ok((Refunded::TooOld, 0));
             }
@@ -359,7 +359,7 @@ impl Aim {
     /// Whether it is too late for a refund to a key of this plan.
     #[inline]
     fn is_late(self, shard: &Shard, plan: &Plan) -> bool {
-        matches!(self, Self::Give(taken_at) if shard.may_have_lost(plan, taken_at))
+        matches!(self, Self::Refund(taken_at) if shard.may_have_lost(plan, taken_at))
     }
 }
 
@@ -435,7 +435,7 @@ impl Store for MemoryStore {
     }
 
     fn refund<'a>(&'a self, charges: &'a Charges<'_>, taken_at: Timestamp) -> Answer<'a, Refunded> {
-        Answer::ready(self.give_now(charges, taken_at))
+        Answer::ready(self.refund_now(charges, taken_at))
     }
 
     fn holds<'a>(&'a self, counter: &'a Counter<'a>, order: HoldsOrder<'a>) -> Answer<'a, HoldsReport> {

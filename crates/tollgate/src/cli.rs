@@ -15,8 +15,8 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
-use crate::command::{Remote, pages, plain};
-use check_config::{Format, Strictness};
+use crate::command::{OutputFormat, Remote, pages, plain};
+use check_config::Strictness;
 
 pub(crate) use check_config::store_in_words;
 
@@ -149,13 +149,13 @@ pub fn run(
 ) -> anyhow::Result<ExitCode> {
     let done = match cli.command {
         Command::CheckConfig(CheckConfig { checked: Checked { file, json }, strict }) => {
-            let format = if json { Format::Json } else { Format::Words };
+            let format = if json { OutputFormat::Json } else { OutputFormat::Words };
             let strictness = if strict { Strictness::Strict } else { Strictness::Lenient };
             check_config::run(file.find()?.as_deref(), environment, (format, strictness), out, err)
                 .map_err(Into::into)
         }
         Command::Doctor(Checked { file, json }) => {
-            let format = if json { Format::Json } else { Format::Words };
+            let format = if json { OutputFormat::Json } else { OutputFormat::Words };
             doctor::run(file.find()?.as_deref(), environment, format, out, err)
         }
         Command::Serve(file) => crate::serve::run(file.find()?, environment, out).map(|()| ExitCode::SUCCESS),

@@ -141,13 +141,13 @@ pub enum Remote {
 /// What a command uses.
 pub(crate) struct Session<'a> {
     client: Client,
-    format: Format,
+    format: OutputFormat,
     out: &'a mut dyn Write,
 }
 
 /// The format of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Format {
+pub(crate) enum OutputFormat {
     Words,
     Json,
 }
@@ -161,10 +161,10 @@ impl Remote {
         let reach = self.reach();
         let token = Token::find(reach.token_file.as_deref(), environment)?;
         let client = Client::new(reach.server.clone(), token, reach.timeout.into());
-        let format = if reach.json { Format::Json } else { Format::Words };
+        let format = if reach.json { OutputFormat::Json } else { OutputFormat::Words };
         let mut session = Session { client, format, out };
         let done = self.ask(&mut session);
-        if let (Format::Json, Err(error)) = (format, &done)
+        if let (OutputFormat::Json, Err(error)) = (format, &done)
             && let Some(Fault::Refused { answer, .. }) = error.downcast_ref()
         {
             session.print(answer)?;
@@ -242,8 +242,8 @@ impl Session<'_> {
     ) -> anyhow::Result<T> {
         let said: T = answer.read(self.client.server())?;
         match self.format {
-            Format::Json => self.print(answer)?,
-            Format::Words => {
+            OutputFormat::Json => self.print(answer)?,
+            OutputFormat::Words => {
                 let mut text = Vec::new();
                 words(&said, &mut text)?;
                 self.say(&text)?;

@@ -301,7 +301,7 @@ fn mean(
     };
     let gateway = written.gateway.as_ref().and_then(|written| gateway::mean(written, known, &mut findings));
     let taken = taken(listen, gateway.as_ref());
-    let known = relay::Known::beside(known, &taken, environment);
+    let known = relay::RelayKnown::beside(known, &taken, environment);
     let written_postfix = (written.postfix.as_ref(), written.listen.as_ref());
     let (relay, postfix) = mail(written_relay, written_postfix, known, &mut findings);
     let made = listen.zip(store).map(|(listen, store)| Config {
@@ -333,14 +333,14 @@ fn mean(
 fn mail(
     relay: Option<&raw::relay::Relay>,
     (postfix, listen): (Option<&raw::postfix::Postfix>, Option<&raw::Listen>),
-    known: relay::Known<'_>,
+    known: relay::RelayKnown<'_>,
     findings: &mut Findings<'_>,
 ) -> (Option<RelayConfig>, Option<PostfixConfig>) {
     let relay = relay.map(|written| relay::mean(written, known, findings));
     let of_relay = relay.iter().flat_map(|relay| &relay.listeners);
     let mut taken = known.taken.to_vec();
     taken.extend(of_relay.map(|listener| (listener.address, "the relay")));
-    let postfix = postfix::mean(postfix, listen, relay::Known { taken: &taken, ..known }, findings);
+    let postfix = postfix::mean(postfix, listen, relay::RelayKnown { taken: &taken, ..known }, findings);
     (relay, postfix)
 }
 

@@ -40,7 +40,7 @@ use assemble::{Assembly, access_keys};
 use ending::{EndSignals, Ending};
 use following::Following;
 use metrics::ReloadCounts;
-use notifying::{Notifying, Told, WebhookMeters};
+use notifying::{CurrentWebhooks, Notifying, WebhookMeters};
 use reload::{InForce, Reloader, Source};
 use tending::Tending;
 
@@ -174,8 +174,8 @@ async fn serve(
     let Admissions { engine, leases, .. } = admissions.clone();
     let webhook_meters = WebhookMeters::default();
     registry.register_collector(Box::new(webhook_meters.clone()));
-    let told = Arc::new(Told::new(config.webhooks.clone()));
-    let notifying = Notifying::start(&engine, Arc::clone(&told), webhook_meters);
+    let webhooks = Arc::new(CurrentWebhooks::new(config.webhooks.clone()));
+    let notifying = Notifying::start(&engine, Arc::clone(&webhooks), webhook_meters);
     let keys = Arc::new(AccessKeys::new(access_keys(&config)));
     let forward_auth = Arc::new(ForwardAuth::new(assemble::forward_auth(&config)));
     let in_force = InForce {
@@ -185,7 +185,7 @@ async fn serve(
         gateway: gateway.clone(),
         relay: relay.clone(),
         postfix: postfix.clone(),
-        told,
+        webhooks,
         databases,
     };
     let file = source.path.clone();
@@ -222,7 +222,7 @@ async fn serve(
     };
     let _ = greeting::greet(out, files, listening);
     let tending = Tending::start(&engine, &leases, &live);
-    let server = listener::Server::start(listener, router(parts));
+    let server = listener::HttpServer::start(listener, router(parts));
     end_signals.next().await;
     following.end();
     let ending = Ending { pacer, live, server, gateway, relay, postfix, tending, notifying, flush };

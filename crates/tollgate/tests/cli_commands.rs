@@ -261,11 +261,11 @@ fn a_part_of_a_receipt_is_named_by_amount_and_by_field() {
         (&["refund", "r-1", "--count", "recipients=3"], r#"{"counts":{"recipients":3},"receipt":"r-1"}"#),
         (&["give", "r-1", "--amount", "0"], r#"{"amount":0,"receipt":"r-1"}"#),
     ] {
-        let server = Responder::always(Reply::Json(200, r#"{"given":"back"}"#));
+        let server = Responder::always(Reply::Json(200, r#"{"refunded":"back","given":"back"}"#));
         assert_eq!(server.run(arguments).code, 0);
         assert_eq!(server.only().body, body);
     }
-    let server = Responder::always(Reply::Json(200, r#"{"given":"back"}"#));
+    let server = Responder::always(Reply::Json(200, r#"{"refunded":"back","given":"back"}"#));
     for bad in ["recipients", "recipients=many", "=3x"] {
         assert_eq!(server.run(&["refund", "r-1", "--count", bad]).code, 2, "{bad}");
     }
@@ -275,9 +275,9 @@ fn a_part_of_a_receipt_is_named_by_amount_and_by_field() {
 #[test]
 fn refund_says_what_became_of_the_receipt() {
     let table = [
-        (r#"{"given":"back"}"#, 0, "refunded\n"),
-        (r#"{"given":"already"}"#, 0, "was refunded before\n"),
-        (r#"{"given":"too_old"}"#, 1, "too old to be refunded\n"),
+        (r#"{"refunded":"back","given":"back"}"#, 0, "refunded\n"),
+        (r#"{"refunded":"already","given":"already"}"#, 0, "was refunded before\n"),
+        (r#"{"refunded":"too_old","given":"too_old"}"#, 1, "too old to be refunded\n"),
     ];
     for (answer, code, expected) in table {
         let server = Responder::always(Reply::Json(200, answer));

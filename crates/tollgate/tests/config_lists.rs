@@ -18,8 +18,8 @@ fn listed(config: &Config) -> Vec<String> {
     let shown = |listing: &std::sync::Arc<tollgate_core::Listing>| {
         assert_eq!((listing.since, &listing.author), (Timestamp::ZERO, &Author::Configuration));
         let until = listing.until.map_or_else(String::new, |until| format!(" until {}", until.as_micros()));
-        let told = if listing.told { " public" } else { "" };
-        format!("{} {}{until} {:?}{told}", listing.stance.name(), listing.target, listing.reason)
+        let public = if listing.show_reason { " public" } else { "" };
+        format!("{} {}{until} {:?}{public}", listing.stance.name(), listing.target, listing.reason)
     };
     config.policies.roster().listings().iter().map(shown).collect()
 }

@@ -117,7 +117,7 @@ fn refund_takes_a_receipt_once_under_either_name() {
     assert_eq!(desk.says(0, &["refund", &receipt]), "refunded\n");
     assert_eq!(desk.server.remaining("user", "ada"), 3);
     assert_eq!(desk.says(0, &["give", &receipt]), "was refunded before\n");
-    assert_eq!(desk.json(0, &["refund", &receipt])["given"], "already");
+    assert_eq!(desk.json(0, &["refund", &receipt])["refunded"], "already");
     desk.says(2, &["refund", "no-receipt"]);
 }
 

@@ -112,10 +112,10 @@ fn overrides_and_spent_receipts_survive_a_kill_with_sync_always() {
     server.ask("PUT", "/api/v1/counters/other/ada", Some(&json!({ "limits": ["7/week"] }))).ok();
     let taken = server.check(&json!({ "policy": "p", "fields": { "user": "ada" } })).ok();
     let give = json!({ "receipt": taken["receipt"] });
-    assert_eq!(server.post("/api/v1/refund", &give).ok()["given"], "back");
+    assert_eq!(server.post("/api/v1/refund", &give).ok()["refunded"], "back");
     server.end_by(Signal::KILL);
     let server = home.start();
     assert_eq!(server.get("/api/v1/counters/other/ada").ok()["limits"][0]["limit"], "7/week");
-    assert_eq!(server.post("/api/v1/refund", &give).ok()["given"], "already");
+    assert_eq!(server.post("/api/v1/refund", &give).ok()["refunded"], "already");
     assert_eq!(server.remaining("total", "ada"), 1_000_000);
 }

@@ -125,7 +125,8 @@ fn a_negotiation_has_ten_counter_offers_for_ever_and_what_is_rolled_back_is_give
         assert_eq!(refusal(&eleventh), of("MAX_COUNTER_OFFERS", 10));
         assert_eq!(eleventh.json().get("retry_after"), None);
         let give = |turn: usize| {
-            market.node(turn).post("/api/v1/refund", &json!({ "receipt": receipts[7] })).ok()["given"].clone()
+            market.node(turn).post("/api/v1/refund", &json!({ "receipt": receipts[7] })).ok()["refunded"]
+                .clone()
         };
         assert_eq!((give(0), give(1)), (json!("back"), json!("already")));
         offer(1).ok();
@@ -156,7 +157,7 @@ fn a_deal_takes_all_its_places_or_none_and_gives_all_of_them_back() {
         let receipt = market.deal(0, "ads", "news", "deal").ok()["receipt"].clone();
         assert_eq!((shows("active_deals", "ads"), shows("channel_deals", "news")), (1, 1));
         let given = market.node(1).post("/api/v1/refund", &json!({ "receipt": receipt })).ok();
-        assert_eq!(given["given"], "back");
+        assert_eq!(given["refunded"], "back");
         assert_eq!((shows("active_deals", "ads"), shows("channel_deals", "news")), (0, 0));
     });
 }

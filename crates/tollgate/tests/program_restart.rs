@@ -127,7 +127,7 @@ fn a_receipt_from_before_can_be_given_back_once() {
         RULES.iter().map(|rule| (*rule, take(&server, rule, 5)["receipt"].clone())).collect();
     let spent = take(&server, "window", 2)["receipt"].clone();
     let give = |server: &Server, receipt: &Value| {
-        server.post("/api/v1/refund", &json!({ "receipt": receipt })).ok()["given"].clone()
+        server.post("/api/v1/refund", &json!({ "receipt": receipt })).ok()["refunded"].clone()
     };
     assert_eq!(give(&server, &spent), "back");
     server.stop();

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 mod kinds;
 #[path = "tidy/names.rs"]
 mod names;
+#[path = "tidy/paths.rs"]
+mod paths;
 
 /// Each crate, and the crates of this workspace that it may use.
 const ARROWS: [(&str, &[&str]); 18] = [
@@ -117,6 +119,8 @@ fn nothing_is_left_undone_or_switched_off() {
         for word in ["todo!", "unimplemented!", "dbg!", "FIXME", "XXX", "#[ignore"] {
             assert!(!text.contains(word), "{} contains {word}", path.display());
         }
+        let own = path.components().any(|part| part.as_os_str() == "src");
+        assert!(!own || !text.contains("unreachable!"), "{} contains unreachable!", path.display());
         let shouts = text.lines().any(|line| line.contains("TODO"));
         assert!(!shouts, "{} contains TODO", path.display());
     }
@@ -133,43 +137,31 @@ fn functions_named_get_are_named_for_what_they_give() {
 
 #[test]
 fn doors_ask_the_engine_by_its_one_entry_point() {
-    for door in ["doors", "gateway", "layer", "postfix", "replay"] {
+    for door in ["doors", "gateway", "layer", "postfix", "relay", "replay", "tollgate", "web"] {
         let source = root().join("crates").join(door).join("src");
         for path in files(".rs").into_iter().filter(|path| path.starts_with(&source)) {
             let text = fs::read_to_string(&path).unwrap();
-            for below in ["engine.decide(", "engine.peek(", "decide_as("] {
+            for below in [
+                "engine.decide(",
+                "engine.peek(",
+                "decide_as(",
+                "decide_into(",
+                "acquire_with(",
+                "pacer.acquire(",
+            ] {
                 assert!(!text.contains(below), "{} calls `{below}`: use `Pinned::admit`", path.display());
             }
         }
     }
 }
 
-/// The texts between backquotes in a cell.
-fn quoted(cell: &str) -> Vec<&str> {
-    cell.split('`').skip(1).step_by(2).collect()
-}
-
 #[test]
-fn the_paths_in_the_architecture_name_functions_that_exist() {
-    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
-    let mut functions = 0;
-    for line in text.lines().filter(|line| line.starts_with("| `") && line.contains(".rs`")) {
-        let cells: Vec<_> = line.split('|').collect();
-        let (files, names) = (quoted(cells[1]), quoted(cells[2]));
-        // A file after another one in a cell is in the same crate.
-        let source = files[0].split_once("/src/").map_or("", |(name, _)| name);
-        let read = |file: &&str| {
-            let inside =
-                if file.contains("/src/") { (*file).to_owned() } else { format!("{source}/src/{file}") };
-            fs::read_to_string(root().join("crates").join(&inside)).unwrap_or_else(|_| panic!("no {inside}"))
-        };
-        let sources: Vec<String> = files.iter().map(read).collect();
-        for name in names {
-            let declared = [format!("fn {name}("), format!("fn {name}<")];
-            let found = sources.iter().any(|text| declared.iter().any(|piece| text.contains(piece)));
-            assert!(found, "no function `{name}` in {files:?}");
-            functions += 1;
-        }
+fn no_door_is_built_with_the_calls_below_the_entry_point() {
+    for path in files("Cargo.toml").into_iter().filter(|path| path.starts_with(root().join("crates"))) {
+        let manifest = fs::read_to_string(&path).unwrap();
+        let own = manifest.split("[dev-dependencies]").next().unwrap();
+        let testing =
+            own.lines().find(|line| line.starts_with("tollgate-engine") && line.contains("testing"));
+        assert_eq!(testing, None, "only dev-dependencies use the feature: {}", path.display());
     }
-    assert!(functions > 40, "the tables are there: {functions}");
 }

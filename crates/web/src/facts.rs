@@ -26,7 +26,7 @@ use tollgate_core::key::MOST_FIELD_BYTES;
 use crate::identity::Identity;
 pub use body::{Body, BodyKind, Unreadable};
 use said::IpText;
-pub use source::{Aliases, BadAlias, Reach, Source, UnknownField};
+pub use source::{Aliases, BadAlias, DEFAULT_BY, Reach, Source, UnknownField};
 
 /// The facts of a request.
 #[derive(Clone, Copy, Debug)]

@@ -9,7 +9,6 @@ pub mod answer;
 pub mod correlation;
 pub mod facts;
 pub mod frame_watch;
-pub mod host;
 pub mod identity;
 pub mod json;
 pub mod method;

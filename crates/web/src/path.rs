@@ -1,4 +1,4 @@
-//! The path of a request, in one normal form.
+//! The path and the host of a request, each in one normal form.
 //!
 //! If one form of a path is routed, another limited and a third forwarded, requests can evade limits. So a
 //! path is normalised once, and that form is routed, limited and forwarded. A path that two servers could
@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::net::Ipv6Addr;
 
 /// Why a path is refused. The caller's fault, always.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +30,13 @@ pub enum BadPath {
     /// A dot segment has parameters, as in `..;a`: some servers drop them and move up.
     DottedParameters,
 }
+
+/// An authority without a valid host. The caller's fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadHost;
+
+/// The longest host, in bytes: no DNS name is longer.
+const MOST_HOST_BYTES: usize = 255;
 
 /// The normal form: encoded letters, digits and `-._~` are decoded, other escapes are in upper case, reserved
 /// bytes are encoded where necessary, `.` and `..` are resolved, and slashes are merged. A path in its normal
@@ -163,6 +171,42 @@ fn climbs_for_some(segment: &str) -> bool {
     bare.len() < segment.len() && matches!(bare, "." | "..")
 }
 
+/// The host of an authority (`Host` or `:authority`): in lower case, without port and without a final dot.
+pub fn normal_host(authority: &str) -> Result<Cow<'_, str>, BadHost> {
+    let (host, port) = split_port(authority).ok_or(BadHost)?;
+    if host.len() > MOST_HOST_BYTES || !port.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(BadHost);
+    }
+    if let Some(address) = host.strip_prefix('[') {
+        let address: Ipv6Addr =
+            address.strip_suffix(']').and_then(|text| text.parse().ok()).ok_or(BadHost)?;
+        return Ok(format!("[{address}]").into());
+    }
+    let host = host.strip_suffix('.').unwrap_or(host);
+    if !is_host_name(host) {
+        return Err(BadHost);
+    }
+    let lower = !host.bytes().any(|byte| byte.is_ascii_uppercase());
+    Ok(if lower { host.into() } else { host.to_ascii_lowercase().into() })
+}
+
+fn split_port(authority: &str) -> Option<(&str, &str)> {
+    let end = if authority.starts_with('[') { authority.find(']').map(|at| at + 1) } else { None };
+    let end = end.or_else(|| authority.find(':')).unwrap_or(authority.len());
+    let (host, rest) = authority.split_at(end);
+    if rest.is_empty() { Some((host, "")) } else { Some((host, rest.strip_prefix(':')?)) }
+}
+
+/// Whether the host consists of labels of letters, digits, hyphens and underscores.
+fn is_host_name(host: &str) -> bool {
+    let mut before = b'.';
+    let labels = host.bytes().all(|byte| {
+        let after_dot = std::mem::replace(&mut before, byte) == b'.';
+        byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_') || byte == b'.' && !after_dot
+    });
+    labels && before != b'.'
+}
+
 impl fmt::Display for BadPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -178,3 +222,11 @@ impl fmt::Display for BadPath {
 }
 
 impl std::error::Error for BadPath {}
+
+impl fmt::Display for BadHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the host is not a name or an address, perhaps with a port")
+    }
+}
+
+impl std::error::Error for BadHost {}

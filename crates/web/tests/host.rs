@@ -1,7 +1,7 @@
 //! One normal form for each host.
 
 use proptest::prelude::*;
-use tollgate_web::host::{BadHost, normal};
+use tollgate_web::path::{BadHost, normal_host as normal};
 
 #[test]
 fn ports_case_and_the_last_dot_do_not_matter() {

@@ -93,7 +93,7 @@ def refund(receipt: str, amount: Optional[int], counts: Optional[Mapping[str, in
         body["amount"] = amount
     if counts is not None:
         body["counts"] = dict(counts)
-    return Call("POST", "/api/v1/refund", lambda response: str(_json(response)["given"]), body, repeatable=True)
+    return Call("POST", "/api/v1/refund", lambda response: str(_json(response)["refunded"]), body, repeatable=True)
 
 
 def hold(policy: str, cost: int, fields: Mapping[str, Value], id: str) -> Call[Decision]:

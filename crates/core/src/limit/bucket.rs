@@ -5,7 +5,7 @@
 //! microseconds and a remainder in units of `1 / denominator`. This is the generic cell rate algorithm
 //! without rounding. No float is used, so no token is created or lost.
 
-use super::kind::{Kind, Nature};
+use super::kind::{Kind, Nature, Refill};
 use super::{Draft, Identity, Idle, Limit, Refund, State, TooBig};
 use crate::MAX_EXACT;
 use crate::outage::Share;
@@ -155,6 +155,10 @@ impl Kind for Bucket {
 
     fn period(&self) -> Option<Span> {
         Some(self.period)
+    }
+
+    fn refill(&self) -> Option<Refill> {
+        Some(Refill { number: self.rate, period: self.period, burst: Some(self.burst) })
     }
 
     fn matters_for(&self) -> Span {

@@ -7,7 +7,7 @@ use alloc::sync::Arc;
 use core::fmt;
 
 use super::kind::{Kind, LONGEST_MATTER, Nature};
-use super::window::{Tally, room};
+use super::window::{Tally, room, when_in_window};
 use super::{Draft, Identity, Idle, Limit, Refund, State};
 use crate::outage::Share;
 use crate::reading::{Reading, When};
@@ -111,6 +111,10 @@ impl Kind for Calendar {
             reset: Some(draft.end_of(&self.period)),
             when,
         }
+    }
+
+    fn when_greater(&self, reading: Reading, cost: u64, now: Timestamp) -> Option<When> {
+        when_in_window(reading, cost, now)
     }
 
     /// Only the charged period, the one around `taken_at`, is credited.

@@ -22,6 +22,17 @@ pub(super) struct Nature {
     pub(super) consumes: bool,
 }
 
+/// How the units of a used-up limit come back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refill {
+    /// How many come back in a period.
+    pub number: u64,
+    /// The period.
+    pub period: Span,
+    /// The most units that can accumulate; `None` where all of them come back at once.
+    pub burst: Option<u64>,
+}
+
 /// A kind of limit. A state of another kind counts as [`State::Fresh`].
 pub(super) trait Kind {
     /// What is true of every limit of this kind.
@@ -43,6 +54,11 @@ pub(super) trait Kind {
 
     /// How long a take matters. A renewed hold matters for longer.
     fn matters_for(&self) -> Span;
+
+    /// How its units come back; `None` if that cannot be known in advance.
+    fn refill(&self) -> Option<Refill> {
+        None
+    }
 
     /// The kind of hold that an attempt takes.
     fn holding(&self) -> Holding {
@@ -66,6 +82,23 @@ pub(super) trait Kind {
 
     /// The reading of the limit, given when the draft conformed.
     fn read(&self, state: &State, when: When, draft: &Draft<'_>) -> Reading;
+
+    /// The reading after the wait that it shows, if nothing was taken meanwhile: at least the cost remains.
+    fn read_after_wait(&self, reading: Reading, cost: u64) -> Reading {
+        let remaining = reading.remaining.max(cost).min(reading.capacity);
+        Reading { when: When::Now, remaining, ..reading }
+    }
+
+    /// The reading after a refund of this cost.
+    fn read_refunded(&self, reading: Reading, cost: u64) -> Reading {
+        Reading { remaining: reading.remaining.saturating_add(cost).min(reading.capacity), ..reading }
+    }
+
+    /// When a cost greater than that of the reading conforms, judged by the reading alone; `None` if the
+    /// reading does not tell. It tells that only of units that come back all at once, or never.
+    fn when_greater(&self, _reading: Reading, _cost: u64, _now: Timestamp) -> Option<When> {
+        None
+    }
 
     /// Refunds a take of the draft's ticket, or a part of it, as far as it still counts. The draft's cost and
     /// calendar must be those of the take.

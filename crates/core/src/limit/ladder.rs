@@ -206,6 +206,16 @@ impl Kind for Ladder {
         Reading { capacity, remaining: capacity - count, reset: Some(reset), when }
     }
 
+    /// The failures stay while the pause passes.
+    fn read_after_wait(&self, reading: Reading, _: u64) -> Reading {
+        Reading { when: When::Now, ..reading }
+    }
+
+    /// A failure that is taken back does not end the pause.
+    fn read_refunded(&self, reading: Reading, _: u64) -> Reading {
+        reading
+    }
+
     /// Removes the ticket's failure, so that the earlier state applies again. After `forget` it is too late
     /// for that, so that no store must remember refunded tickets for longer.
     fn refund(&self, state: &mut State, draft: &Draft<'_>, refund: Refund) {

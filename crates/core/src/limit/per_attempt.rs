@@ -66,6 +66,16 @@ impl Kind for PerAttempt {
         Reading { capacity: self.max, remaining: self.max.saturating_sub(amount), reset: None, when }
     }
 
+    /// An attempt uses up nothing.
+    fn read_refunded(&self, reading: Reading, _: u64) -> Reading {
+        reading
+    }
+
+    /// Its cost does not matter.
+    fn when_greater(&self, reading: Reading, _: u64, _: Timestamp) -> Option<When> {
+        Some(reading.when)
+    }
+
     fn refund(&self, _: &mut State, _: &Draft<'_>, _: Refund) {}
 
     fn adopt(&self, _: &Limit, state: State, _: Timestamp) -> State {

@@ -3,7 +3,7 @@
 
 use alloc::collections::VecDeque;
 
-use super::kind::{Kind, Nature};
+use super::kind::{Kind, Nature, Refill};
 use super::{Draft, Identity, Idle, Limit, Refund, State};
 use crate::Ticket;
 use crate::outage::Share;
@@ -63,6 +63,10 @@ impl Kind for Sliding {
 
     fn period(&self) -> Option<Span> {
         Some(self.period)
+    }
+
+    fn refill(&self) -> Option<Refill> {
+        Some(Refill { number: self.max, period: self.period, burst: None })
     }
 
     fn matters_for(&self) -> Span {

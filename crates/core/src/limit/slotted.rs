@@ -5,7 +5,7 @@
 
 use alloc::collections::VecDeque;
 
-use super::kind::{Kind, Nature};
+use super::kind::{Kind, Nature, Refill};
 use super::{Draft, Identity, Idle, Limit, Refund, State};
 use crate::outage::Share;
 use crate::reading::{Reading, When};
@@ -68,6 +68,10 @@ impl Kind for Slotted {
 
     fn period(&self) -> Option<Span> {
         Some(self.period)
+    }
+
+    fn refill(&self) -> Option<Refill> {
+        Some(Refill { number: self.max, period: self.period, burst: None })
     }
 
     fn matters_for(&self) -> Span {

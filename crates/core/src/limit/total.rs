@@ -60,6 +60,10 @@ impl Kind for Total {
         Reading { capacity: self.max, remaining, reset: None, when }
     }
 
+    fn when_greater(&self, reading: Reading, cost: u64, _: Timestamp) -> Option<When> {
+        Some(if cost <= reading.remaining.min(reading.capacity) { When::Now } else { When::Never })
+    }
+
     fn refund(&self, state: &mut State, _: &Draft<'_>, refund: Refund) {
         if let State::Total(total) = state {
             *total = total.saturating_sub(refund.amount);

@@ -1,6 +1,6 @@
 //! A fixed window that starts with the key's first accepted attempt; its end never moves.
 
-use super::kind::{Kind, Nature};
+use super::kind::{Kind, Nature, Refill};
 use super::{Draft, Identity, Idle, Limit, Refund, State};
 use crate::outage::Share;
 use crate::reading::{Reading, When};
@@ -56,6 +56,10 @@ impl Kind for Window {
         Some(self.period)
     }
 
+    fn refill(&self) -> Option<Refill> {
+        Some(Refill { number: self.max, period: self.period, burst: None })
+    }
+
     fn matters_for(&self) -> Span {
         self.period
     }
@@ -95,6 +99,10 @@ impl Kind for Window {
         }
     }
 
+    fn when_greater(&self, reading: Reading, cost: u64, now: Timestamp) -> Option<When> {
+        when_in_window(reading, cost, now)
+    }
+
     /// Only the charged window is credited.
     fn refund(&self, state: &mut State, _: &Draft<'_>, Refund { taken_at, amount }: Refund) {
         if let State::Tally(tally) = state
@@ -115,6 +123,17 @@ impl Kind for Window {
 
     fn idle(&self, state: &State) -> Idle {
         Idle::At(state.tally().map_or(Timestamp::ZERO, |tally| tally.edge + self.period))
+    }
+}
+
+/// When a cost greater than that of the reading conforms: all units of a window come back at its end.
+pub(super) fn when_in_window(reading: Reading, cost: u64, now: Timestamp) -> Option<When> {
+    match reading.reset {
+        _ if cost > reading.capacity => Some(When::Never),
+        _ if cost <= reading.remaining => Some(When::Now),
+        Some(reset) if reset > now => Some(When::After(reset.since(now))),
+        // The window is over. Only the store knows what the next one holds.
+        _ => None,
     }
 }
 

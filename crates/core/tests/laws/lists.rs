@@ -28,7 +28,7 @@ fn listing(target: &str, stance: Stance, until: Option<u64>) -> Listing {
         since: at(0),
         until: until.map(at),
         reason: "".into(),
-        told: false,
+        show_reason: false,
         author: Author::Configuration,
         times: 0,
     }

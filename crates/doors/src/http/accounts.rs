@@ -30,8 +30,7 @@ const RESUME: &str = "/api/v1/accounts/{tenant}/{id}/resume";
 const LEGACY: &str = "/account";
 
 #[derive(Serialize, JsonSchema)]
-#[schemars(rename = "AccountPage")]
-struct PageShown {
+struct AccountPage {
     /// Accounts by tenant and id.
     accounts: Vec<AccountShown>,
     /// The value of `after` for the next page; null on the last one.
@@ -40,8 +39,7 @@ struct PageShown {
 
 /// An account that was written.
 #[derive(Serialize, JsonSchema)]
-#[schemars(rename = "AccountWritten")]
-struct Written {
+struct AccountWritten {
     /// Always true.
     ok: bool,
     #[serde(flatten)]
@@ -53,7 +51,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     let media = "application/json";
     let list = Operation::new(ALL, "List the accounts that mail is sent through")
         .query(QUERY)
-        .answers::<PageShown>();
+        .answers::<AccountPage>();
     let make = Operation::new(ALL, "Add an account; without `id` it gets one")
         .takes::<AccountBody<'_>>()
         .also::<AccountShown>(201, media);
@@ -66,7 +64,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     let remove = Operation::new(ONE, "Remove an account that was added over the API").answers::<Removed>();
     let legacy = Operation::new(LEGACY, "Add an account, or replace it, as genro-mail-proxy does")
         .takes::<AccountBody<'_>>()
-        .answers::<Written>();
+        .answers::<AccountWritten>();
     let pause = Operation::new(PAUSE, "Pause an account on all nodes: others are used, or mail waits")
         .answers::<PauseChanged>();
     let resume = Operation::new(RESUME, "Use an account again that was paused, or whose login failed")
@@ -93,16 +91,16 @@ async fn show_page(app: Arc<App>, ask: Ask) -> Answered {
     let (relay, page) = (app.relay()?, Page::of(&ask)?);
     let tenant = ask.tenant_filter("tenant")?;
     let after = page.after.as_deref().map(|after| after.split_once('/').unwrap_or((after, "")));
-    let found = relay.book().list(tenant.as_deref(), after, page.limit + 1);
+    let found = relay.account_registry().list(tenant.as_deref(), after, page.limit + 1);
     let names: Vec<String> = found.iter().map(name).collect();
     let (mut accounts, next) = page.cut(found.into_iter().zip(names).collect(), |(_, name)| name);
     let accounts = accounts.drain(..).map(|(view, _)| AccountShown::of(view)).collect();
-    Ok(json(&PageShown { accounts, next }))
+    Ok(json(&AccountPage { accounts, next }))
 }
 
 async fn show_one(app: Arc<App>, ask: Ask) -> Answered {
     let (tenant, id) = named(&ask)?;
-    let view = app.relay()?.book().view(&tenant, &id);
+    let view = app.relay()?.account_registry().view(&tenant, &id);
     let view = view.ok_or_else(|| AccountFault::Unknown { name: format!("{tenant}/{id}") })?;
     Ok(json(&AccountShown::of(view)))
 }
@@ -125,18 +123,18 @@ async fn write_one(app: Arc<App>, ask: Ask) -> Answered {
 async fn write_legacy(app: Arc<App>, ask: Ask) -> Answered {
     let body: AccountBody<'_> = body::read(&ask.body)?;
     let (view, _) = write(&app, &ask, &body, None, Existing::Replace).await?;
-    Ok(json(&Written { ok: true, account: AccountShown::of(view) }))
+    Ok(json(&AccountWritten { ok: true, account: AccountShown::of(view) }))
 }
 
 async fn remove_one(app: Arc<App>, ask: Ask) -> Answered {
     let (tenant, id) = named(&ask)?;
-    let book = app.relay()?.book();
-    let before = book.view(&tenant, &id).map(|view| in_words(&view));
-    match book.remove(&tenant, &id).await {
+    let registry = app.relay()?.account_registry();
+    let before = registry.view(&tenant, &id).map(|view| in_words(&view));
+    match registry.remove(&tenant, &id).await {
         Ok(()) => {
             let what = format!("{tenant}/{id}");
             // Another account of this name is not meant to be paused. If that cannot be said now, an operator can.
-            let _ = book.resume(&Pausable::Account { tenant, id }).await;
+            let _ = registry.resume(&Pausable::Account { tenant, id }).await;
             Change { action: "account.remove", what: &what, before, ..Change::default() }.tell(&ask);
             Ok(json(&Removed { removed: true }))
         }
@@ -148,7 +146,7 @@ async fn remove_one(app: Arc<App>, ask: Ask) -> Answered {
 async fn pause_one(app: Arc<App>, ask: Ask) -> Answered {
     let (tenant, id) = named(&ask)?;
     let what = Pausable::Account { tenant, id };
-    let changed = app.relay()?.book().pause(&what).await?;
+    let changed = app.relay()?.account_registry().pause(&what).await?;
     if changed {
         Change { action: "account.pause", what: &what.to_string(), ..Change::default() }.tell(&ask);
     }
@@ -158,7 +156,7 @@ async fn pause_one(app: Arc<App>, ask: Ask) -> Answered {
 async fn resume_one(app: Arc<App>, ask: Ask) -> Answered {
     let (tenant, id) = named(&ask)?;
     let what = Pausable::Account { tenant, id };
-    let changed = app.relay()?.book().resume(&what).await?;
+    let changed = app.relay()?.account_registry().resume(&what).await?;
     if changed {
         Change { action: "account.resume", what: &what.to_string(), ..Change::default() }.tell(&ask);
     }
@@ -175,11 +173,11 @@ async fn write(
 ) -> Result<(AccountView, Put), Problem> {
     let draft = body.draft(name)?;
     ask.check_tenant(&draft.tenant)?;
-    let book = app.relay()?.book();
+    let registry = app.relay()?.account_registry();
     let (tenant, id) = (draft.tenant.clone(), draft.id.clone());
-    let before = book.view(&tenant, &id).map(|view| in_words(&view));
-    let put = book.put(draft, existing).await?;
-    let view = book.view(&tenant, &id);
+    let before = registry.view(&tenant, &id).map(|view| in_words(&view));
+    let put = registry.put(draft, existing).await?;
+    let view = registry.view(&tenant, &id);
     let view = view.ok_or_else(|| AccountFault::Contended { name: format!("{tenant}/{id}") })?;
     let after = Some(in_words(&view));
     let action = if put == Put::Created { "account.create" } else { "account.change" };

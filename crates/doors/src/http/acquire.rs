@@ -20,7 +20,7 @@ use super::App;
 use super::answer::promise::{Allowed, Refused};
 use super::auth::Role;
 use super::body::{self, Fields, Priority, Text, Whole};
-use super::check::{IdShown, Told, closed};
+use super::check::{IdShown, ResponseContext, closed};
 use super::endpoint::{Answered, Ask, Endpoint, Operation};
 use super::problem::{CORRELATION_ID, PROBLEM_JSON, Problem, ProblemBody};
 use super::shown::{Moment, json};
@@ -121,10 +121,10 @@ async fn acquire(app: Arc<App>, ask: Ask) -> Answered {
     let attempt = Attempt { policy, fields: &fields, cost, id };
     let priority = wanted.priority.map_or(0, |priority| priority.0);
     let pinned = app.admissions.pin();
-    let told = Told::new(&pinned, &ask, policy, IdShown::WhereHeld);
+    let context = ResponseContext::new(&pinned, &ask, policy, IdShown::WhereHeld);
     let wait = Wait::AtMost { span: max_wait, priority };
     let terms = Terms { wait, correlation: ask.correlation.text(), ..Terms::default() };
-    let admit = pinned.admit(&attempt, terms, move |engine, decision| see(&told, engine, decision));
+    let admit = pinned.admit(&attempt, terms, move |engine, decision| see(&context, engine, decision));
     drop(pinned);
     match admit.await {
         Ok(Admission { waited, seen: (Verdict::Allow, answer), .. }) => Ok(answer.map(|mut json| {
@@ -159,8 +159,8 @@ fn longest(said: Option<&Text<'_>>) -> Result<Span, Problem> {
 }
 
 /// The verdict, and the response without the end of its body.
-fn see(told: &Told, engine: &Engine, decision: &Decision<'_>) -> (Verdict, Response<Json>) {
-    let mut response = told.open(engine, decision);
+fn see(context: &ResponseContext, engine: &Engine, decision: &Decision<'_>) -> (Verdict, Response<Json>) {
+    let mut response = context.open(engine, decision);
     if decision.allowed() && decision.outcome.taken != 0 {
         let json = response.body_mut();
         json.piece(r#","at":"#);

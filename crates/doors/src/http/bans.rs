@@ -27,7 +27,7 @@ const ONE: &str = "/api/v1/bans/{*target}";
 /// The most entries of one request, and of one page.
 const MOST: usize = 1_000;
 /// The most entries of one request that are logged one by one.
-const MOST_TOLD: usize = 10;
+const MOST_LOGGED: usize = 10;
 /// The longest text that an error message repeats.
 const MOST_SHOWN_BYTES: usize = 200;
 
@@ -159,7 +159,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
 }
 
 async fn show(app: Arc<App>, ask: Ask) -> Answered {
-    let filter = Filter::of(&ask)?;
+    let filter = BanFilter::of(&ask)?;
     let Page { limit, after } = Page::of(&ask)?;
     let found = app.engine.lists.page(after.as_deref(), limit, |listing| filter.wants(listing));
     // Only another search shows whether more entries follow.
@@ -194,14 +194,14 @@ async fn remove_one(app: Arc<App>, ask: Ask) -> Answered {
 }
 
 /// Which entries to show.
-struct Filter {
+struct BanFilter {
     stance: Option<Stance>,
     author: Option<String>,
     address: Option<IpAddr>,
     contains: Option<String>,
 }
 
-impl Filter {
+impl BanFilter {
     fn of(ask: &Ask) -> Result<Self, Problem> {
         let stance = match ask.query("kind") {
             None => None,
@@ -272,11 +272,11 @@ impl OneBan<'_> {
         };
         let reason = self.reason.as_ref().map_or("", Text::as_str);
         Listing::check_reason(reason)?;
-        let told = self.public.unwrap_or(false);
-        if told && reason.is_empty() {
+        let show_reason = self.public.unwrap_or(false);
+        if show_reason && reason.is_empty() {
             return Err("`public` needs a `reason`".to_owned());
         }
-        if told && matches!(self.kind, Some(Kind::Allow)) {
+        if show_reason && matches!(self.kind, Some(Kind::Allow)) {
             return Err("an allow entry blocks no client, so its reason cannot be public".to_owned());
         }
         let lasts = self.lasts.as_ref().map(|text| grammar::parse_span(text.as_str()));
@@ -295,7 +295,7 @@ impl OneBan<'_> {
             stance,
             lasts: lasts.transpose().map_err(|error| format!("`for`: {}", wrong(&error)))?,
             reason: reason.into(),
-            told,
+            show_reason,
             author: Author::Key(author.into()),
         })
     }
@@ -303,8 +303,8 @@ impl OneBan<'_> {
 
 /// Logs the entries that were set: each of them, or only the first of very many.
 fn tell(ask: &Ask, set: &[Arc<Listing>]) {
-    let (told, more) = if set.len() > MOST_TOLD { (1, set.len() - 1) } else { (set.len(), 0) };
-    for listing in &set[..told] {
+    let (logged, more) = if set.len() > MOST_LOGGED { (1, set.len() - 1) } else { (set.len(), 0) };
+    for listing in &set[..logged] {
         let more = if more > 0 { format!(", and {more} more entries") } else { String::new() };
         audit::Change {
             action: "ban.set",
@@ -331,7 +331,7 @@ impl BanShown {
             target: listing.target.to_string(),
             kind: listing.stance.name(),
             reason: listing.reason.to_string(),
-            public: listing.told,
+            public: listing.show_reason,
             author: listing.author.to_string(),
             since: (listing.since > Timestamp::ZERO).then_some(Moment(listing.since)),
             until: listing.until.map(Moment),

@@ -143,8 +143,8 @@ pub(crate) enum IdShown {
 /// Decides one attempt and returns the response.
 pub(crate) async fn decide(app: &App, ask: &Ask, attempt: &AttemptBody<'_>, shown: IdShown) -> Answered {
     let pinned = app.admissions.pin();
-    let told = Told::new(&pinned, ask, attempt.policy.as_str(), shown);
-    let see = move |engine: &Engine, decision: &Decision<'_>| told.open(engine, decision);
+    let context = ResponseContext::new(&pinned, ask, attempt.policy.as_str(), shown);
+    let see = move |engine: &Engine, decision: &Decision<'_>| context.open(engine, decision);
     let admission = attempt.admit(&pinned, ask.correlation.text(), see);
     drop(pinned);
     Ok(admission.await?.seen.map(|json| Body::from(closed(json))))
@@ -172,7 +172,7 @@ impl AttemptBody<'_> {
 }
 
 /// What the response needs beside the decision, which another task may make.
-pub(crate) struct Told {
+pub(crate) struct ResponseContext {
     /// The requested policy, if limits are switched off and no policy decides.
     policy: Option<Box<str>>,
     shown: IdShown,
@@ -181,7 +181,7 @@ pub(crate) struct Told {
     ietf: bool,
 }
 
-impl Told {
+impl ResponseContext {
     pub(crate) fn new(pinned: &Pinned<'_>, ask: &Ask, policy: &str, shown: IdShown) -> Self {
         let policy = (!pinned.policies.enabled).then(|| policy.into());
         Self { policy, shown, correlation: ask.correlation.clone(), ietf: ask.wants_ietf() }
@@ -259,10 +259,11 @@ async fn decide_all<'r, 'b: 'r>(
     let (mut answers, mut later) = (Vec::with_capacity(attempts.len()), Vec::new());
     for (index, attempt) in attempts.enumerate() {
         let admit = attempt.map(|attempt| {
-            let told = Told::new(&pinned, ask, attempt.policy.as_str(), IdShown::WhereHeld);
+            let context = ResponseContext::new(&pinned, ask, attempt.policy.as_str(), IdShown::WhereHeld);
             let known = Arc::clone(&id);
-            let see =
-                move |engine: &Engine, decision: &Decision<'_>| told.among_several(&known, engine, decision);
+            let see = move |engine: &Engine, decision: &Decision<'_>| {
+                context.among_several(&known, engine, decision)
+            };
             attempt.admit(&pinned, Some(&id), see)
         });
         answers.push(match admit {

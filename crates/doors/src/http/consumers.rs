@@ -67,8 +67,7 @@ struct ConsumerShown {
 }
 
 #[derive(Serialize, JsonSchema)]
-#[schemars(rename = "ConsumerPage")]
-struct PageShown {
+struct ConsumerPage {
     /// Consumers with limits of their own, by id.
     consumers: Vec<ConsumerShown>,
     /// The value of `after` for the next page; null on the last one.
@@ -79,7 +78,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     let (read, admin) = (Some(Role::Read), Some(Role::Admin));
     let list = Operation::new(ALL, "List the consumers with limits of their own")
         .query(page::QUERY)
-        .answers::<PageShown>();
+        .answers::<ConsumerPage>();
     let look = Operation::new(ONE, "Show the limits of a consumer").answers::<ConsumerShown>();
     let set =
         Operation::new(ONE, "Set limits for a consumer").takes::<LimitBody<'_>>().answers::<ConsumerShown>();
@@ -112,7 +111,7 @@ async fn show_page(app: Arc<App>, ask: Ask) -> Answered {
     }
     let shown = next.into_iter().map(|(id, (key, plan))| ConsumerShown::of(&app, id, key, plan)).collect();
     let (consumers, next) = page.cut(shown, |consumer: &ConsumerShown| &consumer.id);
-    Ok(json(&PageShown { consumers, next }))
+    Ok(json(&ConsumerPage { consumers, next }))
 }
 
 async fn show_one(app: Arc<App>, ask: Ask) -> Answered {

@@ -179,7 +179,7 @@ pub(crate) fn shown_rules(pinned: &Snapshot) -> impl Iterator<Item = &Arc<Rule>>
     let unused = |rule: &&Arc<Rule>| {
         *rule.name == *CONSUMER
             && pinned.has_built_in_consumer()
-            && pinned.made().is_empty()
+            && pinned.dynamic_policies().is_empty()
             && rule.overrides.is_empty()
     };
     pinned.policies.rules().iter().filter(move |rule| !unused(rule))

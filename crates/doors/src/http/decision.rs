@@ -95,33 +95,33 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
 
 async fn show(app: Arc<App>, ask: Ask) -> Answered {
     let token = path::decode(path::rest(&ask.uri).0)?;
-    let told = app.engine.observer.open_decision(&token).map_err(|_| {
+    let opened = app.engine.observer.open_decision(&token).map_err(|_| {
         Problem::bad_request(
             "this is not the token of a decision of this store: it is incomplete or changed, or from another \
              store, or from another version of tollgate",
         )
     })?;
     let pinned = app.engine.pin();
-    let mut rules = Vec::with_capacity(told.lines.len());
-    for line in &told.lines {
+    let mut rules = Vec::with_capacity(opened.lines.len());
+    for line in &opened.lines {
         let rule = pinned.policies.rule(&line.rule);
         let key = app.engine.observer.shown_key_of(line, rule.map(|rule| &**rule));
         let now = now(&app, rule, line).await;
-        rules.push(RuleThenAndNow::of(line, key.into_owned(), told.at, now));
+        rules.push(RuleThenAndNow::of(line, key.into_owned(), opened.at, now));
     }
     Ok(json(&DecisionShown {
-        at: Moment(told.at),
-        policy: &told.policy,
-        verdict: shown::verdict(told.verdict),
-        origin: shown::origin(told.origin),
-        reason: shown::reason(told.origin),
-        rule: told.rule.as_deref(),
-        blocked: told.blocked.as_deref(),
-        id: &told.correlation,
-        cost: told.cost,
-        retry_after_ms: shown::retry_after_ms(told.retry),
+        at: Moment(opened.at),
+        policy: &opened.policy,
+        verdict: shown::verdict(opened.verdict),
+        origin: shown::origin(opened.origin),
+        reason: shown::reason(opened.origin),
+        rule: opened.rule.as_deref(),
+        blocked: opened.blocked.as_deref(),
+        id: &opened.correlation,
+        cost: opened.cost,
+        retry_after_ms: shown::retry_after_ms(opened.retry),
         rules,
-        complete: told.complete,
+        complete: opened.complete,
     }))
 }
 

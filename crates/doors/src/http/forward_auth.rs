@@ -109,7 +109,7 @@ async fn serve(app: Arc<App>, request: Request, index: usize) -> Response {
         Err(problem) => Err(problem),
     };
     let answered = answered.unwrap_or_else(|problem| {
-        app.warned.note(&problem, parts.uri.path(), app.meters.now());
+        app.warnings.note(&problem, parts.uri.path(), app.meters.now());
         let mut answer = problem.answer(&correlation);
         app.forward_auth.0.load().credentials.ask_in(answer.headers_mut());
         answer
@@ -130,7 +130,7 @@ async fn decide(
     let settings = app.forward_auth.0.load();
     let pinned = app.admissions.pin();
     let policy = policy(&pinned, &parts.uri)?;
-    let told = Forwarded::read(query.dialect, &parts.headers)?;
+    let forwarded = Forwarded::read(query.dialect, &parts.headers)?;
     let peer = parts.extensions.get::<Peer>().expect("the server of the router names the peer").address;
     let wanted = app.engine.lists.wanted();
     let listed = wanted.as_deref().map_or(&[][..], |wanted| wanted);
@@ -143,17 +143,17 @@ async fn decide(
         false => Identity::default(),
     };
     if asks(|source| source == Source::Ip) && settings.trusted_proxies.ignores(peer, &parts.headers) {
-        app.warned.note_untrusted(peer, app.meters.now());
+        app.warnings.note_untrusted(peer, app.meters.now());
     }
-    let path = if asks(|source| source == Source::Path) { told.path()? } else { "".into() };
-    let host = if asks(|source| source == Source::Host) { told.host()? } else { "".into() };
+    let path = if asks(|source| source == Source::Path) { forwarded.path()? } else { "".into() };
+    let host = if asks(|source| source == Source::Host) { forwarded.host()? } else { "".into() };
     let facts = Facts {
         route: &query.route,
         client: settings.trusted_proxies.client(peer, &parts.headers),
         address: None,
-        method: &told.method,
+        method: &forwarded.method,
         path: &path,
-        query: if asks(|source| matches!(source, Source::Query(_))) { told.query()? } else { None },
+        query: if asks(|source| matches!(source, Source::Query(_))) { forwarded.query()? } else { None },
         host: &host,
         headers: &parts.headers,
         identity: &identity,

@@ -144,7 +144,7 @@ async fn finish_attempt(app: Arc<App>, ask: Ask) -> Answered {
         FinishFault::Forged | FinishFault::Receipt => Problem::bad_request(fault.to_string()),
         FinishFault::Store(error) => error.into(),
     })?;
-    let when = match finished.given {
+    let when = match finished.refunded {
         Refunded::Done => "now",
         Refunded::Already => "already",
         Refunded::TooOld => "too_old",

@@ -111,8 +111,8 @@ pub(crate) async fn read(
     most: usize,
     room: &mut Room,
 ) -> Result<Bytes, Problem> {
-    let told = headers.get(CONTENT_LENGTH);
-    if told.and_then(length).is_some_and(|length| length > most as u64) {
+    let length_field = headers.get(CONTENT_LENGTH);
+    if length_field.and_then(length).is_some_and(|length| length > most as u64) {
         return Err(Problem::too_large(most));
     }
     let Some(first) = next(&mut body).await? else { return Ok(Bytes::new()) };

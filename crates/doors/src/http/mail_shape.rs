@@ -71,7 +71,7 @@ pub(crate) struct MailCounts<'r> {
 }
 
 /// A number that is present; null means 0, no limit.
-pub(crate) fn told<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+pub(crate) fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     let number = Option::<Whole>::deserialize(deserializer)?;
     Ok(Some(number.map_or(0, |number| number.0)))
 }

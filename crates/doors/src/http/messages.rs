@@ -23,7 +23,7 @@ use super::page::{self, Page};
 use super::path;
 use super::problem::Problem;
 use super::shown::json;
-use shape::{LaneShown, MessageShown, RowShown, Status};
+use shape::{LaneShown, MessageShown, MessageStatus, RowShown};
 
 const ALL: &str = "/api/v1/messages";
 const ONE: &str = "/api/v1/messages/{id}";
@@ -40,8 +40,7 @@ const READ_TOGETHER: usize = 100;
 const MOST_READS: usize = 200;
 
 #[derive(Serialize, JsonSchema)]
-#[schemars(rename = "MessagePage")]
-struct PageShown {
+struct MessagePage {
     /// Messages in the order in which they were accepted.
     messages: Vec<RowShown>,
     /// The value of `after` for the next page; null on the last one. A page with a next one
@@ -97,7 +96,7 @@ struct Cancelled {
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
     let (read, admin) = (Some(Role::Read), Some(Role::Admin));
-    let list = Operation::new(ALL, "List messages, oldest first").query(LIST_QUERY).answers::<PageShown>();
+    let list = Operation::new(ALL, "List messages, oldest first").query(LIST_QUERY).answers::<MessagePage>();
     let look =
         Operation::new(ONE, "Show a message with its recipients and its timeline").answers::<MessageShown>();
     let retry = Operation::new(RETRY, "Try a message now").answers::<Retried>();
@@ -105,7 +104,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         Operation::new(CANCEL, "Cancel the recipients of a message that still wait").answers::<Cancelled>();
     let legacy = Operation::new(LEGACY, "List messages as genro-mail-proxy does")
         .query(LEGACY_QUERY)
-        .answers::<PageShown>();
+        .answers::<MessagePage>();
     let lanes = Operation::new(LANES, "List the lanes of the queue: what waits, and for what")
         .query(LANES_QUERY)
         .answers::<LanesShown>();
@@ -140,12 +139,12 @@ const LEGACY_QUERY: &[(&str, &str)] =
 const LANES_QUERY: &[(&str, &str)] = &[("tenant", "only lanes of this tenant"), page::QUERY[0]];
 
 /// The messages that are asked for.
-struct Filter {
+struct MessageFilter {
     wanted: Wanted,
-    status: Option<Status>,
+    status: Option<MessageStatus>,
 }
 
-impl Filter {
+impl MessageFilter {
     fn of(ask: &Ask) -> Result<Self, Problem> {
         let tenant = match ask.query("tenant_id") {
             Some(_) => ask.tenant_filter("tenant_id")?,
@@ -153,11 +152,12 @@ impl Filter {
         };
         let text = |name: &str| ask.query(name).map(path::decode_query).transpose();
         let status = text("status")?.map(|name| {
-            let unknown = || Problem::bad_request(format!("`status` is one of {}", Status::NAMES.join(", ")));
-            Status::of_name(&name).ok_or_else(unknown)
+            let unknown =
+                || Problem::bad_request(format!("`status` is one of {}", MessageStatus::NAMES.join(", ")));
+            MessageStatus::of_name(&name).ok_or_else(unknown)
         });
         let status = status.transpose()?;
-        let finished = status.map(Status::is_final);
+        let finished = status.map(MessageStatus::is_final);
         let (recipient, message_id) = (text("recipient")?, text("message_id")?);
         Ok(Self { wanted: Wanted { tenant, recipient, message_id, finished }, status })
     }
@@ -165,7 +165,7 @@ impl Filter {
 
 async fn show_page(app: Arc<App>, ask: Ask) -> Answered {
     let relay = Arc::clone(app.relay()?);
-    let (mut page, filter) = (Page::of(&ask)?, Filter::of(&ask)?);
+    let (mut page, filter) = (Page::of(&ask)?, MessageFilter::of(&ask)?);
     // The other proxy has no pages.
     if ask.uri.path() == LEGACY {
         page.limit = page::limit(&ask, page::MOST)?;
@@ -174,7 +174,7 @@ async fn show_page(app: Arc<App>, ask: Ask) -> Answered {
     let limit = page.limit;
     let found = blocking(move || find(&relay, &filter, after, limit)).await??;
     let (messages, next) = found;
-    Ok(json(&PageShown { messages, next: next.map(shape::id) }))
+    Ok(json(&MessagePage { messages, next: next.map(shape::id) }))
 }
 
 async fn show_one(app: Arc<App>, ask: Ask) -> Answered {
@@ -216,14 +216,14 @@ async fn show_lanes(app: Arc<App>, ask: Ask) -> Answered {
 
 async fn pause_mail(app: Arc<App>, ask: Ask) -> Answered {
     let what = pausable(&ask)?;
-    let changed = app.relay()?.book().pause(&what).await?;
+    let changed = app.relay()?.account_registry().pause(&what).await?;
     tell_pause(&ask, "mail.pause", &what, changed);
     Ok(json(&PauseChanged { paused: true, changed }))
 }
 
 async fn resume_mail(app: Arc<App>, ask: Ask) -> Answered {
     let what = pausable(&ask)?;
-    let changed = app.relay()?.book().resume(&what).await?;
+    let changed = app.relay()?.account_registry().resume(&what).await?;
     tell_pause(&ask, "mail.resume", &what, changed);
     Ok(json(&PauseChanged { paused: false, changed }))
 }
@@ -264,7 +264,7 @@ async fn known(relay: &Arc<Relay>, ask: &Ask) -> Result<Shown, Problem> {
 /// The messages that a filter wants, and where the next page begins.
 fn find(
     relay: &Relay,
-    filter: &Filter,
+    filter: &MessageFilter,
     mut after: Option<MessageId>,
     limit: usize,
 ) -> Result<(Vec<RowShown>, Option<MessageId>), Problem> {

@@ -28,13 +28,13 @@ pub(crate) struct OverrideBody<'b> {
     /// means no limit. No other member but `for` is allowed with them.
     #[serde(borrow, default)]
     limits: Option<OneOrMore<{ Plan::MOST_LIMITS }, Text<'b>>>,
-    #[serde(default, deserialize_with = "mail_shape::told")]
+    #[serde(default, deserialize_with = "mail_shape::present")]
     #[schemars(with = "Option<Whole>")]
     messages_per_hour: Option<u64>,
-    #[serde(default, deserialize_with = "mail_shape::told")]
+    #[serde(default, deserialize_with = "mail_shape::present")]
     #[schemars(with = "Option<Whole>")]
     messages_per_day: Option<u64>,
-    #[serde(default, deserialize_with = "mail_shape::told")]
+    #[serde(default, deserialize_with = "mail_shape::present")]
     #[schemars(with = "Option<Whole>")]
     recipients_per_message: Option<u64>,
     /// How long they last, as in `1d`; until they are removed by default.

@@ -14,6 +14,7 @@ use tollgate_core::grammar::GrammarError;
 use tollgate_core::policy::nearest;
 use tollgate_engine::runtime_config::{DynamicPolicies, DynamicPolicy, PolicyDraft, PolicySpec};
 use tollgate_engine::{ChangeFault, Snapshot};
+use tollgate_web::facts::DEFAULT_BY;
 
 use super::App;
 use super::audit::Change;
@@ -69,7 +70,10 @@ macro_rules! policy_body {
                 let draft = PolicyDraft {
                     name: name.to_owned(),
                     description: self.description.as_ref().map(owned).unwrap_or_default(),
-                    by: self.by.as_ref().map(|by| by.0.iter().map(owned).collect()),
+                    by: match &self.by {
+                        Some(by) => by.0.iter().map(owned).collect(),
+                        None => DEFAULT_BY.map(str::to_owned).into(),
+                    },
                     limits: limits::wanted(self.limits.as_ref(), self.requests_per_second, self.burst_size)?,
                     on_exceed: read("on_exceed", self.on_exceed.as_ref())?,
                     on_outage: read("on_outage", self.on_outage.as_ref())?,
@@ -145,8 +149,7 @@ struct PolicyShown<'p> {
 }
 
 #[derive(Serialize, JsonSchema)]
-#[schemars(rename = "PolicyPage")]
-struct PageShown<'p> {
+struct PolicyPage<'p> {
     /// Policies that were created over the API, by name.
     policies: Vec<PolicyShown<'p>>,
     /// The value of `after` for the next page; null on the last one.
@@ -163,11 +166,11 @@ struct Deleted<'p> {
 pub(crate) fn endpoints() -> Vec<Endpoint> {
     let (read, admin) = (Some(Role::Read), Some(Role::Admin));
     let media = "application/json";
-    let make =
+    let create =
         Operation::new(ALL, "Create a policy").takes::<NewBody<'_>>().also::<PolicyShown<'_>>(201, media);
     let list = Operation::new(ALL, "List the policies that were created over the API")
         .query(page::QUERY)
-        .answers::<PageShown<'_>>();
+        .answers::<PolicyPage<'_>>();
     let look =
         Operation::new(ONE, "Show a policy that was created over the API").answers::<PolicyShown<'_>>();
     let change = Operation::new(ONE, "Replace all settings of a policy except its name")
@@ -175,7 +178,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         .answers::<PolicyShown<'_>>();
     let delete = Operation::new(ONE, "Delete a policy that no route uses").answers::<Deleted<'_>>();
     vec![
-        Endpoint::new(Method::POST, ALL, admin, make_one).does(make),
+        Endpoint::new(Method::POST, ALL, admin, create_one).does(create),
         Endpoint::new(Method::GET, ALL, read, show_page).does(list),
         Endpoint::new(Method::GET, ONE, read, show_one).does(look),
         Endpoint::new(Method::PUT, ONE, admin, change_one).does(change),
@@ -183,13 +186,13 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-async fn make_one(app: Arc<App>, ask: Ask) -> Answered {
+async fn create_one(app: Arc<App>, ask: Ask) -> Answered {
     let body: NewBody<'_> = body::read(&ask.body)?;
-    let made = app.engine.config.make_policy(body.spec(body.name.as_str())?).await?;
-    let after = Some(in_words(&app, &made));
-    let name = &*made.spec.name;
+    let policy = app.engine.config.create_policy(body.spec(body.name.as_str())?).await?;
+    let after = Some(in_words(&app, &policy));
+    let name = &*policy.spec.name;
     Change { action: "policy.create", what: name, after, ..Change::default() }.tell(&ask);
-    let mut response = show(&app, &made);
+    let mut response = show(&app, &policy);
     *response.status_mut() = StatusCode::CREATED;
     let location = HeaderValue::try_from(format!("{ALL}/{name}")).expect("names fit into a header");
     response.headers_mut().insert(LOCATION, location);
@@ -216,16 +219,16 @@ async fn delete_one(app: Arc<App>, ask: Ask) -> Answered {
     let configured = routes.into_iter().filter(|route| route.policy.as_deref() == Some(&name));
     let configured: Vec<String> = configured.map(|route| route.name).collect();
     let deleted = app.engine.config.delete_policy(&name, expected(&ask).as_deref(), &configured).await;
-    let made = deleted.map_err(|fault| refused(&app, fault))?;
-    let before = Some(in_words(&app, &made));
+    let policy = deleted.map_err(|fault| refused(&app, fault))?;
+    let before = Some(in_words(&app, &policy));
     Change { action: "policy.delete", what: &name, before, ..Change::default() }.tell(&ask);
     Ok(json(&Deleted { deleted: &name }))
 }
 
 async fn show_one(app: Arc<App>, ask: Ask) -> Answered {
     let name = path::decode(path::rest(&ask.uri).0)?;
-    let made = Arc::clone(find(app.engine.pin().made(), &name)?);
-    Ok(show(&app, &made))
+    let policy = Arc::clone(find(app.engine.pin().dynamic_policies(), &name)?);
+    Ok(show(&app, &policy))
 }
 
 async fn show_page(app: Arc<App>, ask: Ask) -> Answered {
@@ -233,15 +236,16 @@ async fn show_page(app: Arc<App>, ask: Ask) -> Answered {
     let pinned = app.engine.pin();
     let users = Users::of(&app, &pinned);
     let from = page.after.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-    let made = pinned.made().range::<str, _>((from, Bound::Unbounded)).take(page.limit + 1);
-    let made: Vec<PolicyShown<'_>> = made.map(|(_, made)| PolicyShown::of(made, &pinned, &users)).collect();
-    let (policies, next) = page.cut(made, |shown| shown.name);
-    Ok(json(&PageShown { policies, next }))
+    let policies = pinned.dynamic_policies().range::<str, _>((from, Bound::Unbounded)).take(page.limit + 1);
+    let policies: Vec<PolicyShown<'_>> =
+        policies.map(|(_, policy)| PolicyShown::of(policy, &pinned, &users)).collect();
+    let (policies, next) = page.cut(policies, |shown| shown.name);
+    Ok(json(&PolicyPage { policies, next }))
 }
 
 impl<'p> PolicyShown<'p> {
-    fn of(made: &'p DynamicPolicy, pinned: &Snapshot, users: &Users) -> Self {
-        let spec = &made.spec;
+    fn of(policy: &'p DynamicPolicy, pinned: &Snapshot, users: &Users) -> Self {
+        let spec = &policy.spec;
         let (requests_per_second, burst_size) = limits::rate_and_burst(&spec.plan).unzip();
         Self {
             id: &spec.name,
@@ -256,23 +260,23 @@ impl<'p> PolicyShown<'p> {
             effective_on_outage: spec.in_outage(pinned.policies.on_outage()).to_string(),
             in_force: pinned.holds(&spec.name),
             routes: users.count(&spec.name),
-            version: made.version,
-            created_at: Moment(made.created),
-            updated_at: Moment(made.updated),
+            version: policy.version,
+            created_at: Moment(policy.created),
+            updated_at: Moment(policy.updated),
         }
     }
 }
 
 /// A policy for the audit log.
-fn in_words(app: &App, made: &DynamicPolicy) -> String {
-    made.spec.in_words(app.engine.pin().policies.on_outage())
+fn in_words(app: &App, policy: &DynamicPolicy) -> String {
+    policy.spec.in_words(app.engine.pin().policies.on_outage())
 }
 
 /// A policy with its ETag.
-fn show(app: &App, made: &DynamicPolicy) -> Response {
+fn show(app: &App, policy: &DynamicPolicy) -> Response {
     let pinned = app.engine.pin();
-    let mut response = json(&PolicyShown::of(made, &pinned, &Users::of(app, &pinned)));
-    let tag = HeaderValue::try_from(format!("\"{}\"", made.tag())).expect("tags fit into a header");
+    let mut response = json(&PolicyShown::of(policy, &pinned, &Users::of(app, &pinned)));
+    let tag = HeaderValue::try_from(format!("\"{}\"", policy.tag())).expect("tags fit into a header");
     response.headers_mut().insert(ETAG, tag);
     response
 }
@@ -284,9 +288,9 @@ fn read<T: FromStr<Err = GrammarError>>(member: &str, text: Option<&Text<'_>>) -
 }
 
 /// The policy of this name.
-fn find<'p>(made: &'p DynamicPolicies, name: &str) -> Result<&'p Arc<DynamicPolicy>, Problem> {
-    made.get(name).ok_or_else(|| {
-        let near = nearest(name, made.keys().map(|known| &**known));
+fn find<'p>(policies: &'p DynamicPolicies, name: &str) -> Result<&'p Arc<DynamicPolicy>, Problem> {
+    policies.get(name).ok_or_else(|| {
+        let near = nearest(name, policies.keys().map(|known| &**known));
         let hint = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
         let name = name.chars().take(64).collect();
         Problem::not_found(format!("{}{hint}", ChangeFault::Unknown { name }))
@@ -296,7 +300,7 @@ fn find<'p>(made: &'p DynamicPolicies, name: &str) -> Result<&'p Arc<DynamicPoli
 /// Why a policy was not changed.
 fn refused(app: &App, fault: ChangeFault) -> Problem {
     if let ChangeFault::Unknown { name } = &fault
-        && let Err(problem) = find(app.engine.pin().made(), name)
+        && let Err(problem) = find(app.engine.pin().dynamic_policies(), name)
     {
         return problem;
     }

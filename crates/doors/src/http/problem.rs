@@ -180,9 +180,12 @@ impl From<ChangeFault> for Problem {
     fn from(fault: ChangeFault) -> Self {
         let detail = fault.to_string();
         match fault {
+            // Here policies are assigned to routes only.
+            ChangeFault::InUse { users, .. } => {
+                Self::conflict(format!("{detail} by the routes {}", listed(&users)))
+            }
             ChangeFault::Configured { .. }
             | ChangeFault::Taken { .. }
-            | ChangeFault::InUse { .. }
             | ChangeFault::TooMany { .. }
             | ChangeFault::Contended { .. } => Self::conflict(detail),
             ChangeFault::Unknown { .. } => Self::not_found(detail),
@@ -193,6 +196,16 @@ impl From<ChangeFault> for Problem {
             ChangeFault::Store(error) => error.into(),
         }
     }
+}
+
+/// Names, the first few of many.
+fn listed(names: &[String]) -> String {
+    const FEW: usize = 10;
+    let mut text = names.iter().take(FEW).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    if names.len() > FEW {
+        text += &format!(" and {} more", names.len() - FEW);
+    }
+    text
 }
 
 impl From<PauseFault> for Problem {

@@ -36,6 +36,8 @@ struct RefundBody<'b> {
 #[schemars(rename = "Refund")]
 struct RefundAnswer {
     /// `back`; `already` if it was refunded before; `too_old` if the charges are no longer known.
+    refunded: &'static str,
+    /// The same value, under the former name of this member.
     given: &'static str,
 }
 
@@ -56,18 +58,18 @@ async fn refund(app: Arc<App>, ask: Ask) -> Answered {
         RefundPart::Some { amount: wanted.amount.map_or(0, |amount| amount.0), counts: &counts }
     };
     let pinned = app.engine.pin();
-    let given = app.engine.refund(&pinned, wanted.receipt.as_str(), part).await;
-    let given = given.map_err(|fault| match fault {
+    let refunded = app.engine.refund(&pinned, wanted.receipt.as_str(), part).await;
+    let refunded = refunded.map_err(|fault| match fault {
         RefundFault::Forged => Problem::bad_request("this is not a receipt of this server"),
         RefundFault::Ticket => {
             Problem::bad_request("this is the ticket of a guard, not a receipt: finish it instead")
         }
         RefundFault::Store(error) => error.into(),
     })?;
-    let given = match given {
+    let refunded = match refunded {
         Refunded::Done => "back",
         Refunded::Already => "already",
         Refunded::TooOld => "too_old",
     };
-    Ok(json(&RefundAnswer { given }))
+    Ok(json(&RefundAnswer { refunded, given: refunded }))
 }

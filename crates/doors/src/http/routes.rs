@@ -91,7 +91,7 @@ async fn show_all(app: Arc<App>, _: Ask) -> Answered {
     let mut routes: Vec<_> =
         known.iter().map(|info| RouteShown::of(&info.name, Some(info), &pinned)).collect();
     let names: BTreeSet<&str> = known.iter().map(|info| &*info.name).collect();
-    let gone = pinned.assigned().keys().filter(|route| !names.contains(&***route));
+    let gone = pinned.assignments().keys().filter(|route| !names.contains(&***route));
     routes.extend(gone.map(|route| RouteShown::of(route, None, &pinned)));
     Ok(json(&RoutesShown { routes }))
 }
@@ -100,7 +100,7 @@ async fn show_one(app: Arc<App>, ask: Ask) -> Answered {
     let name = path::decode(path::rest(&ask.uri).0)?;
     let (known, pinned) = ((app.routes)(), app.engine.pin());
     let info = known.iter().find(|info| info.name == name);
-    if info.is_none() && !pinned.assigned().contains_key(&*name) {
+    if info.is_none() && !pinned.assignments().contains_key(&*name) {
         return Err(unknown(&name, &known));
     }
     Ok(json(&RouteShown::of(&name, info, &pinned)))
@@ -111,7 +111,7 @@ async fn assign_one(app: Arc<App>, ask: Ask) -> Answered {
     let AssignBody { policy } = body::read(&ask.body)?;
     let known = (app.routes)();
     let info = known.iter().find(|info| info.name == name).ok_or_else(|| unknown(&name, &known))?;
-    let before = app.engine.config.assign_route(&name, policy.as_str()).await?;
+    let before = app.engine.config.assign(&name, policy.as_str()).await?;
     let (before, after) = (before.map(|policy| policy.to_string()), policy.as_str().to_owned());
     Change { action: "route.assign", what: &name, before, after: Some(after) }.tell(&ask);
     Ok(json(&RouteShown::of(&name, Some(info), &app.engine.pin())))
@@ -121,10 +121,10 @@ async fn unassign_one(app: Arc<App>, ask: Ask) -> Answered {
     let name = path::decode(path::rest(&ask.uri).0)?;
     let known = (app.routes)();
     let there = known.iter().any(|info| info.name == name);
-    if !there && !app.engine.pin().assigned().contains_key(&*name) {
+    if !there && !app.engine.pin().assignments().contains_key(&*name) {
         return Err(unknown(&name, &known));
     }
-    let before = app.engine.config.unassign_route(&name).await?.map(|policy| policy.to_string());
+    let before = app.engine.config.unassign(&name).await?.map(|policy| policy.to_string());
     let removed = before.is_some();
     if removed {
         Change { action: "route.unassign", what: &name, before, ..Change::default() }.tell(&ask);
@@ -142,12 +142,12 @@ fn unknown(name: &str, known: &[RouteInfo]) -> Problem {
 impl<'r> RouteShown<'r> {
     fn of(route: &'r str, info: Option<&'r RouteInfo>, pinned: &'r Snapshot) -> Self {
         let configured = info.and_then(|info| info.policy.as_deref());
-        let told = pinned.policy_of_route(route).map(|policy| &*policy.name);
+        let assigned = pinned.assigned_policy(route).map(|policy| &*policy.name);
         Self {
             route,
             path: info.map(|info| &*info.path),
-            policy: told.or(configured),
-            assigned: pinned.assigned().get(route).map(|policy| &**policy),
+            policy: assigned.or(configured),
+            assigned: pinned.assignments().get(route).map(|policy| &**policy),
             configured,
         }
     }
@@ -161,7 +161,7 @@ impl Users {
         let mut users: HashMap<String, BTreeSet<String>> = HashMap::new();
         let mut note =
             |policy: &str, route: String| users.entry(policy.to_owned()).or_default().insert(route);
-        for (route, policy) in pinned.assigned() {
+        for (route, policy) in pinned.assignments() {
             note(policy, route.to_string());
         }
         for RouteInfo { name, policy, .. } in (app.routes)() {

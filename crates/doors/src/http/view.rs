@@ -47,7 +47,7 @@ struct EntryShown {
     /// The key of that rule, or of the first rule that applied; the target if it was blocked.
     key: Option<String>,
     /// Every rule that applied, or would have if the attempt was not blocked, with its key.
-    keys: Vec<KeyShown>,
+    keys: Vec<ChargedKey>,
     /// The rules with `on_exceed: observe` that would have denied it; absent if there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     observed: Vec<String>,
@@ -77,7 +77,7 @@ struct EntryShown {
 /// A rule and a key.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "RuleKey")]
-struct KeyShown {
+struct ChargedKey {
     /// The rule.
     rule: String,
     /// The key; a pseudonym if keys are secret.
@@ -149,7 +149,7 @@ async fn decisions(app: Arc<App>, ask: Ask) -> Answered {
         rule: entry.rule,
         code: entry.code.map(|code| code.to_string()),
         key: entry.key,
-        keys: entry.keys.into_iter().map(|(rule, key)| KeyShown { rule: rule.to_string(), key }).collect(),
+        keys: entry.keys.into_iter().map(|(rule, key)| ChargedKey { rule: rule.to_string(), key }).collect(),
         observed: entry.observed.iter().map(ToString::to_string).collect(),
         id: entry.correlation,
         token: entry.token,

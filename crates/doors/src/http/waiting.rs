@@ -25,7 +25,7 @@ pub struct Patience(Arc<Begun>);
 #[derive(Debug, Default)]
 struct Begun {
     is: AtomicBool,
-    told: Notify,
+    started: Notify,
 }
 
 impl Patience {
@@ -47,13 +47,13 @@ impl Patience {
     pub async fn begun(&self) {
         // `notify_one` keeps a permit for a later call, and there is only one.
         if !self.waits() {
-            self.0.told.notified().await;
+            self.0.started.notified().await;
         }
     }
 
     /// Records that the request waits from now on.
     pub fn begin(&self) {
         self.0.is.store(true, Ordering::Release);
-        self.0.told.notify_one();
+        self.0.started.notify_one();
     }
 }

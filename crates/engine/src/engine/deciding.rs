@@ -1,16 +1,17 @@
 //! Deciding: from an attempt to a decision.
 
-use tollgate_core::{Attempt, Decision, Ticket, Verdict};
+use tollgate_core::store::Answer;
+use tollgate_core::{Attempt, Charges, Decision, Origin, Outcome, Store, StoreError, Ticket, Verdict};
 
 use super::{Engine, Fault};
-use crate::counters::Aim;
+use crate::counters::{Aim, Counters};
 use crate::live_config::Snapshot;
 use crate::meter::Meters;
 use crate::ticket;
 
 /// How an attempt is decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Manner {
+pub(crate) enum Manner {
     /// Everything it asks for is taken, or nothing.
     Take,
     /// The same, for a caller that takes a waiting attempt to a pacer. An attempt that has to wait for a hold
@@ -21,6 +22,9 @@ pub enum Manner {
     /// Finds out what would be decided. Nothing is taken or recorded.
     Peek,
 }
+
+/// How often a decision fetches new calendar pages: enough unless the store's clock jumps from page to page.
+const MOST_TURNS: usize = 3;
 
 impl Manner {
     fn aim(self) -> Aim {
@@ -40,27 +44,6 @@ impl Manner {
 }
 
 impl Engine {
-    /// Decides an attempt: everything it asks for is taken, or nothing.
-    ///
-    /// This and the next two functions are the layer below [`Pinned::admit`](crate::Pinned::admit), which
-    /// doors use. They do not wait, keep no leases, and refund nothing when a caller goes away.
-    pub async fn decide<'a>(
-        &self,
-        pinned: &'a Snapshot,
-        attempt: &Attempt<'a>,
-    ) -> Result<Decision<'a>, Fault> {
-        let mut decision = Decision::blank();
-        self.decide_as(Manner::Take, pinned, attempt, &mut decision).await?;
-        Ok(decision)
-    }
-
-    /// Returns what [`Engine::decide`] would, and takes nothing. Below [`Pinned::admit`](crate::Pinned::admit).
-    pub async fn peek<'a>(&self, pinned: &'a Snapshot, attempt: &Attempt<'a>) -> Result<Decision<'a>, Fault> {
-        let mut decision = Decision::blank();
-        self.decide_as(Manner::Peek, pinned, attempt, &mut decision).await?;
-        Ok(decision)
-    }
-
     /// Whether a decision by this policy is ready at its first poll: the store answers at once, and no rows
     /// are counted.
     #[inline]
@@ -70,7 +53,7 @@ impl Engine {
 
     /// Decides an attempt. The decision is written in place. Below [`Pinned::admit`](crate::Pinned::admit).
     #[inline]
-    pub async fn decide_as<'a>(
+    pub(crate) async fn decide_as<'a>(
         &self,
         manner: Manner,
         pinned: &'a Snapshot,
@@ -120,6 +103,95 @@ impl Engine {
         self.observer.note(pinned, decision);
         if decision.verdict == Verdict::Deny {
             self.bans.note(decision);
+        }
+    }
+}
+
+impl Snapshot {
+    /// Begins a decision: finds the policy and computes the charges.
+    #[inline]
+    pub(crate) fn open<'a>(
+        &'a self,
+        attempt: &Attempt<'a>,
+        ticket: Ticket,
+        decision: &mut Decision<'a>,
+    ) -> Result<(), Fault> {
+        if !self.policies.enabled {
+            return self.open_unlimited(attempt, ticket, decision);
+        }
+        let policy = self.policies.find(attempt.policy).map_err(Fault::Mistake)?;
+        decision.open(policy, ticket, attempt.cost, attempt.id);
+        policy.charge_listed(attempt, self.policies.roster(), &mut decision.charges).map_err(Fault::Mistake)
+    }
+
+    /// Begins a decision while limits are switched off. The attempt is still checked, so that mistakes show
+    /// before limits are switched on.
+    #[cold]
+    fn open_unlimited<'a>(
+        &'a self,
+        attempt: &Attempt<'a>,
+        ticket: Ticket,
+        decision: &mut Decision<'a>,
+    ) -> Result<(), Fault> {
+        if self.policies.iter().next().is_some() {
+            let policy = self.policies.find(attempt.policy).map_err(Fault::Mistake)?;
+            let mut charges = Charges::new(ticket, attempt.cost, attempt.id);
+            policy.charge_listed(attempt, self.policies.roster(), &mut charges).map_err(Fault::Mistake)?;
+        }
+        decision.open(&self.off, ticket, attempt.cost, attempt.id);
+        Ok(())
+    }
+}
+
+impl Counters {
+    /// Takes or peeks the charges of a decision, of which there are some, and concludes it.
+    #[inline]
+    pub(crate) async fn decide<'a>(
+        &self,
+        aim: Aim,
+        pinned: &'a Snapshot,
+        attempt: &Attempt<'a>,
+        decision: &mut Decision<'a>,
+    ) -> Result<(), Fault> {
+        if let Some(shared) = &self.shared {
+            // Boxed, so that the future of an in-process decision stays small.
+            return Box::pin(self.decide_shared(shared, aim, pinned, attempt, decision)).await;
+        }
+        let Decision { charges, outcome, .. } = &mut *decision;
+        self.settle(&*self.store, aim, charges, outcome).await.map_err(Fault::Store)?;
+        decision.conclude(Origin::Store);
+        Ok(())
+    }
+
+    /// Takes or peeks. If the store's time has left the known calendar pages, fetches the pages around it and
+    /// calls the store again.
+    #[inline]
+    pub(crate) async fn settle(
+        &self,
+        store: &dyn Store,
+        aim: Aim,
+        charges: &mut Charges<'_>,
+        outcome: &mut Outcome,
+    ) -> Result<(), StoreError> {
+        let mut turns = 0;
+        loop {
+            if charges.by_calendar() {
+                self.calendars.fill(charges);
+            }
+            let answer = match aim {
+                Aim::Take => store.take(charges, outcome),
+                Aim::Peek => store.peek(charges, outcome),
+            };
+            // An answer that is ready is not moved into this future.
+            let answer = match answer {
+                Answer::Ready(Some(answer)) => answer,
+                answer => answer.await,
+            };
+            match answer {
+                Err(StoreError::Stale { now }) if turns < MOST_TURNS => self.calendars.turn(charges, now),
+                answer => return answer,
+            }
+            turns += 1;
         }
     }
 }

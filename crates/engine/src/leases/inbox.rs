@@ -91,7 +91,7 @@ impl Inbox {
         let here = self.releases_here(kept);
         // The lease is marked as dropped first: a renewal that misses the hold from here on finds the mark.
         let waiting = waiting.filter(|_| !here);
-        let told = kept.number.is_some_and(|number| self.tell_dropped(number, here, waiting));
+        let marked = kept.number.is_some_and(|number| self.tell_dropped(number, here, waiting));
         if here {
             let pinned = self.engine.pin();
             for KeptSite { plan, key, .. } in &kept.sites {
@@ -107,7 +107,7 @@ impl Inbox {
             }
         }
         // A hold taken here may meanwhile be in the shared store.
-        if told && (!here || self.engine.counters.are_shared()) {
+        if marked && (!here || self.engine.counters.are_shared()) {
             self.stirred.notify_one();
         }
     }

@@ -17,7 +17,7 @@ pub(super) fn written(listing: &Listing) -> Vec<u8> {
         lines.push(format!("times {}", listing.times));
     }
     if !listing.reason.is_empty() {
-        let word = if listing.told { "told" } else { "reason" };
+        let word = if listing.show_reason { "told" } else { "reason" };
         lines.push(format!("{word} {}", listing.reason.replace(char::is_control, " ")));
     }
     lines.join("\n").into_bytes()
@@ -38,7 +38,7 @@ pub(super) fn read(target: Target, value: &[u8]) -> Option<Listing> {
         since: Timestamp::ZERO,
         until: None,
         reason: "".into(),
-        told: false,
+        show_reason: false,
         author: Author::Key("".into()),
         times: 0,
     };
@@ -51,7 +51,7 @@ pub(super) fn read(target: Target, value: &[u8]) -> Option<Listing> {
             "key" => listing.author = Author::Key(rest.into()),
             "rule" => listing.author = Author::Rule(rest.into()),
             "times" => listing.times = rest.parse().ok()?,
-            "reason" | "told" => (listing.reason, listing.told) = (rest.into(), word == "told"),
+            "reason" | "told" => (listing.reason, listing.show_reason) = (rest.into(), word == "told"),
             _ => {}
         }
     }
@@ -73,14 +73,14 @@ mod tests {
         #[test]
         fn an_entry_is_read_as_it_was_written(
             allow: bool, since in 0_u64..1 << 53, until in prop::option::of(0_u64..1 << 53), reason in "\\PC{0,40}",
-            told: bool, author in "[a-z0-9_.-]{1,20}", rule: bool, times in 0_u32..100,
+            show_reason: bool, author in "[a-z0-9_.-]{1,20}", rule: bool, times in 0_u32..100,
         ) {
             let listing = Listing {
                 target: target(),
                 stance: if allow { Stance::Allow } else { Stance::Block },
                 since: Timestamp::from_micros(since),
                 until: until.map(Timestamp::from_micros),
-                told: told && !reason.is_empty(),
+                show_reason: show_reason && !reason.is_empty(),
                 reason: reason.into(),
                 author: if rule { Author::Rule(author.into()) } else { Author::Key(author.into()) },
                 times,

@@ -8,7 +8,7 @@ use tollgate_core::policy::nearest;
 use tollgate_core::versioned_map::{Edit, Namespace};
 use tollgate_core::{Author, Listing, Span, Stance, StoreError, Target, Timestamp};
 
-use super::book::name_of;
+use super::known::name_of;
 use super::record;
 use crate::lists::LiveLists;
 
@@ -27,7 +27,7 @@ pub struct Wish {
     /// Why, in one line.
     pub reason: Box<str>,
     /// Whether a blocked client is told the reason.
-    pub told: bool,
+    pub show_reason: bool,
     /// The author of the entry.
     pub author: Author,
 }
@@ -59,7 +59,7 @@ pub enum ListFault {
 impl LiveLists {
     /// Parses the target of an entry, by the kinds of its fields.
     pub fn target(&self, text: &str) -> Result<Target, GrammarError> {
-        Target::parse(text, &self.book.lock().kinds)
+        Target::parse(text, &self.known.lock().kinds)
     }
 
     /// As [`LiveLists::target`], from fields and their values.
@@ -67,7 +67,7 @@ impl LiveLists {
         &self,
         fields: impl IntoIterator<Item = (&'f str, &'f str)>,
     ) -> Result<Target, GrammarError> {
-        Target::of_fields(fields, &self.book.lock().kinds)
+        Target::of_fields(fields, &self.known.lock().kinds)
     }
 
     /// Sets entries. Each replaces the entry set for the same target. They take effect now, survive restarts,
@@ -85,7 +85,7 @@ impl LiveLists {
 
     /// Removes the entry set for a target; a configured entry stays. Returns whether one was set.
     pub async fn remove(&self, target: &Target) -> Result<bool, ListFault> {
-        let found = self.book.lock().find(target).is_some();
+        let found = self.known.lock().find(target).is_some();
         self.change_lists(&[Edit::remove(target.to_string())]).await?;
         Ok(found)
     }
@@ -99,19 +99,19 @@ impl LiveLists {
         mut keep: impl FnMut(&Listing) -> bool,
     ) -> Vec<Arc<Listing>> {
         let now = self.counters.time();
-        self.book.lock().page(after, most, |listing| listing.is_live(now) && keep(listing))
+        self.known.lock().page(after, most, |listing| listing.is_live(now) && keep(listing))
     }
 
     /// How many more entries may be set.
     pub(crate) fn room(&self) -> usize {
-        MOST_SET.saturating_sub(self.book.lock().size())
+        MOST_SET.saturating_sub(self.known.lock().size())
     }
 
     /// Sets entries as they are.
     pub(crate) async fn set(&self, listings: Vec<Arc<Listing>>) -> Result<(), ListFault> {
         {
-            let book = self.book.lock();
-            if book.size() + book.new_among(&listings) > MOST_SET {
+            let listed = self.known.lock();
+            if listed.size() + listed.new_among(&listings) > MOST_SET {
                 return Err(ListFault::Full);
             }
         }
@@ -159,7 +159,7 @@ impl Wish {
             stance: self.stance,
             since: now,
             until: self.lasts.map(|lasts| now + lasts),
-            told: self.told && !self.reason.is_empty(),
+            show_reason: self.show_reason && !self.reason.is_empty(),
             reason: self.reason,
             author: self.author,
             times: 0,

@@ -26,12 +26,12 @@ pub enum ChangeFault {
     },
     /// The policy to assign does not exist. The caller's fault.
     NoPolicy(Mistake),
-    /// Routes use it. The caller's fault.
+    /// It is in use. The caller's fault.
     InUse {
         /// The name.
         name: String,
-        /// The routes, sorted.
-        routes: Vec<String>,
+        /// The names that use it, sorted.
+        users: Vec<String>,
     },
     /// The maximum number exists already.
     TooMany {
@@ -92,9 +92,7 @@ impl fmt::Display for ChangeFault {
             Self::Taken { name } => write!(f, "`{name}` is taken: there is a policy of that name already"),
             Self::Unknown { name } => write!(f, "no policy `{name}` was made over the API"),
             Self::NoPolicy(mistake) => mistake.fmt(f),
-            Self::InUse { name, routes } => {
-                write!(f, "`{name}` is in use by the routes {}", listed(routes))
-            }
+            Self::InUse { name, .. } => write!(f, "`{name}` is in use"),
             Self::TooMany { most, what } => write!(f, "there are {most} {what} already, which is the most"),
             Self::Changed { name } => write!(f, "`{name}` has changed since you looked at it"),
             Self::Contended { name } => write!(f, "others are changing `{name}` at this moment: try again"),
@@ -103,16 +101,6 @@ impl fmt::Display for ChangeFault {
             Self::Store(error) => error.fmt(f),
         }
     }
-}
-
-/// Names, the first few of many.
-fn listed(names: &[String]) -> String {
-    const FEW: usize = 10;
-    let mut text = names.iter().take(FEW).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-    if names.len() > FEW {
-        text += &format!(" and {} more", names.len() - FEW);
-    }
-    text
 }
 
 impl std::error::Error for ChangeFault {}

@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hashbrown::{HashMap, HashSet};
-use tollgate_core::{Attempt, Charges, Decision, Policies, Policy, Ticket};
+use tollgate_core::{Policies, Policy};
 
-use crate::engine::Fault;
 use crate::meter::{Meters, PolicyMeter};
 use crate::runtime_config::{Assignments, DynamicPolicies, LeftOut, Merged, RuntimeConfig, Subject};
 
@@ -22,18 +21,18 @@ pub struct Snapshot {
     /// What was set at run time, whether it is in force or not.
     runtime: Arc<RuntimePages>,
     /// Stands in for every policy while limits are switched off: it charges nothing.
-    off: Policy,
+    pub(crate) off: Policy,
 }
 
-/// The policies and routes of the run-time configuration. It is kept when only limits of single keys change.
+/// The policies and assignments of the run-time configuration. It is kept when only limits of single keys change.
 struct RuntimePages {
     /// How many of the policies are configured: they come first.
     configured: usize,
     built_in_consumer: bool,
-    made: Arc<DynamicPolicies>,
-    assigned: Arc<Assignments>,
-    /// The policies of routes, by their index.
-    routes: HashMap<Arc<str>, usize>,
+    dynamic_policies: Arc<DynamicPolicies>,
+    assignments: Arc<Assignments>,
+    /// The index of the policy that is assigned to each name.
+    assigned: HashMap<Arc<str>, usize>,
     /// The created policies that are not in force.
     left_out: HashSet<Arc<str>>,
 }
@@ -46,7 +45,7 @@ impl Snapshot {
         runtime: &RuntimeConfig,
         meters: &Meters,
     ) -> (Self, LeftOut) {
-        let Merged { policies, configured, built_in_consumer, routes, left_out } = merged;
+        let Merged { policies, configured, built_in_consumer, assigned, left_out } = merged;
         let policy = |record: &String| match Subject::of(record) {
             Some(Subject::Policy(name)) => Some(name.into()),
             _ => None,
@@ -54,9 +53,9 @@ impl Snapshot {
         let pages = RuntimePages {
             configured,
             built_in_consumer,
-            made: Arc::clone(&runtime.made),
-            assigned: Arc::clone(&runtime.routes),
-            routes,
+            dynamic_policies: Arc::clone(&runtime.dynamic_policies),
+            assignments: Arc::clone(&runtime.assignments),
+            assigned,
             left_out: left_out.0.keys().filter_map(policy).collect(),
         };
         (Self::with_pages(policies, local, Arc::new(pages), meters), left_out)
@@ -80,31 +79,30 @@ impl Snapshot {
         Self { policies, local, number, meters, runtime, off }
     }
 
-    /// The policy assigned to a route at run time.
+    /// The policy assigned to a name at run time.
     #[inline]
-    pub fn policy_of_route(&self, route: &str) -> Option<&Policy> {
-        let routes = &self.runtime.routes;
-        if routes.is_empty() {
+    pub fn assigned_policy(&self, name: &str) -> Option<&Policy> {
+        let assigned = &self.runtime.assigned;
+        if assigned.is_empty() {
             return None;
         }
-        self.policies.at(*routes.get(route)?)
+        self.policies.at(*assigned.get(name)?)
     }
 
     /// The policies created at run time, including those that are not in force.
-    pub fn made(&self) -> &DynamicPolicies {
-        &self.runtime.made
+    pub fn dynamic_policies(&self) -> &DynamicPolicies {
+        &self.runtime.dynamic_policies
     }
 
-    /// The policies assigned to routes at run time, by route. An assignment whose policy does not exist is
-    /// not in force.
-    pub fn assigned(&self) -> &Assignments {
-        &self.runtime.assigned
+    /// The policies assigned at run time, by name. An assignment whose policy does not exist is not in force.
+    pub fn assignments(&self) -> &Assignments {
+        &self.runtime.assignments
     }
 
     /// Whether a created policy is in force. It is not while the configuration has something of its name, or
     /// something that it clashes with.
-    pub fn holds(&self, made: &str) -> bool {
-        !self.runtime.left_out.contains(made)
+    pub fn holds(&self, policy: &str) -> bool {
+        !self.runtime.left_out.contains(policy)
     }
 
     /// Whether the consumer rule is the built-in one, because none is configured.
@@ -115,39 +113,5 @@ impl Snapshot {
     /// Whether a policy is configured.
     pub fn is_configured(&self, policy: &Policy) -> bool {
         policy.number() < self.runtime.configured
-    }
-
-    /// Begins a decision: finds the policy and computes the charges.
-    #[inline]
-    pub(crate) fn open<'a>(
-        &'a self,
-        attempt: &Attempt<'a>,
-        ticket: Ticket,
-        decision: &mut Decision<'a>,
-    ) -> Result<(), Fault> {
-        if !self.policies.enabled {
-            return self.open_unlimited(attempt, ticket, decision);
-        }
-        let policy = self.policies.find(attempt.policy).map_err(Fault::Mistake)?;
-        decision.open(policy, ticket, attempt.cost, attempt.id);
-        policy.charge_listed(attempt, self.policies.roster(), &mut decision.charges).map_err(Fault::Mistake)
-    }
-
-    /// Begins a decision while limits are switched off. The attempt is still checked, so that mistakes show
-    /// before limits are switched on.
-    #[cold]
-    fn open_unlimited<'a>(
-        &'a self,
-        attempt: &Attempt<'a>,
-        ticket: Ticket,
-        decision: &mut Decision<'a>,
-    ) -> Result<(), Fault> {
-        if self.policies.iter().next().is_some() {
-            let policy = self.policies.find(attempt.policy).map_err(Fault::Mistake)?;
-            let mut charges = Charges::new(ticket, attempt.cost, attempt.id);
-            policy.charge_listed(attempt, self.policies.roster(), &mut charges).map_err(Fault::Mistake)?;
-        }
-        decision.open(&self.off, ticket, attempt.cost, attempt.id);
-        Ok(())
     }
 }

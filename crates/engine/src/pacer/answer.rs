@@ -7,15 +7,6 @@ use tollgate_core::{Span, When};
 
 use crate::engine::Fault;
 
-/// Permission to proceed: everything was taken.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Permit {
-    /// How long it had to wait.
-    pub waited: Span,
-    /// Refunds the attempt; `None` if nothing was taken.
-    pub receipt: Option<String>,
-}
-
 /// Permission to proceed, with what the caller's `see` returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paced<T> {
@@ -74,19 +65,6 @@ pub enum Bound {
     Caller,
     /// The longest wait that this rule allows.
     Rule(Arc<str>),
-}
-
-impl<T> Unpaced<T> {
-    /// The same, with another value for `seen`.
-    pub(super) fn map<U>(self, change: impl FnOnce(T) -> U) -> Unpaced<U> {
-        match self {
-            Self::Denied { refusal, seen } => Unpaced::Denied { refusal, seen: change(seen) },
-            Self::TooLate { waited, wait, bound } => Unpaced::TooLate { waited, wait, bound },
-            Self::Full { waiting } => Unpaced::Full { waiting },
-            Self::Fault(fault) => Unpaced::Fault(fault),
-            Self::Ended => Unpaced::Ended,
-        }
-    }
 }
 
 impl<T> fmt::Display for Unpaced<T> {

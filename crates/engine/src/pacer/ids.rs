@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use siphasher::sip128::{Hasher128, SipHasher13};
 use smallvec::SmallVec;
-use tollgate_core::{Charges, Decision, OnExceed, Plan, Policy, Span, When};
+use tollgate_core::{Charges, Decision, OnExceed, Policy, Span, When};
 
 use super::pace::Pace;
 
@@ -32,7 +32,7 @@ pub(super) struct Stop {
 }
 
 /// Every wait key that an attempt has to pass.
-pub(super) struct Route {
+pub(super) struct WaitPath {
     pub(super) lane: LaneId,
     /// The policy as a whole, then every key.
     pub(super) stops: SmallVec<[Stop; 4]>,
@@ -87,13 +87,8 @@ impl Ids {
         Self { keys: (random(), random()) }
     }
 
-    /// The wait key of a plan's rule at a key.
-    pub(super) fn wait_key(&self, plan: &Plan, key: &str) -> WaitKeyId {
-        self.key_spot(plan.rule(), key)
-    }
-
     /// The wait key of a rule at a key.
-    pub(super) fn key_spot(&self, rule: &str, key: &str) -> WaitKeyId {
+    pub(super) fn wait_key(&self, rule: &str, key: &str) -> WaitKeyId {
         let mut hasher = self.hasher(1);
         hasher.write_usize(rule.len());
         hasher.write(rule.as_bytes());
@@ -102,7 +97,7 @@ impl Ids {
     }
 
     /// The wait key of a whole policy.
-    pub(super) fn policy_spot(&self, policy: &str) -> WaitKeyId {
+    pub(super) fn policy_wait_key(&self, policy: &str) -> WaitKeyId {
         let mut hasher = self.hasher(2);
         hasher.write(policy.as_bytes());
         WaitKeyId(hasher.finish128().as_u128())
@@ -110,16 +105,16 @@ impl Ids {
 
     /// The wait keys that an attempt with these charges has to pass. Charges that are only observed are left
     /// out.
-    pub(super) fn route(&self, policy: &Policy, charges: &Charges<'_>) -> Route {
+    pub(super) fn wait_path(&self, policy: &Policy, charges: &Charges<'_>) -> WaitPath {
         let mut stops: SmallVec<[Stop; 4]> = SmallVec::new();
         let mut hasher = self.hasher(3);
-        let whole = self.policy_spot(&policy.name);
+        let whole = self.policy_wait_key(&policy.name);
         hasher.write_u128(whole.0);
         stops.push(Stop { wait_key: whole, rule: Arc::clone(&policy.name), most: Span::ZERO });
         for charge in charges.iter().filter(|charge| charge.enforced) {
             let rule = policy.rule(charge.plan.rule()).expect("charges come from the policy's rules");
             let most = if let OnExceed::Wait(most) = rule.on_exceed { most } else { Span::ZERO };
-            let wait_key = self.wait_key(charge.plan, charges.key(charge));
+            let wait_key = self.wait_key(charge.plan.rule(), charges.key(charge));
             hasher.write_u128(wait_key.0);
             stops.push(Stop { wait_key, rule: Arc::clone(&rule.name), most });
             // A paused policy may be waited for as long as the most patient of its rules allows.
@@ -127,7 +122,7 @@ impl Ids {
                 (stops[0].rule, stops[0].most) = (Arc::clone(&rule.name), most);
             }
         }
-        Route { lane: LaneId(hasher.finish128().as_u128()), stops }
+        WaitPath { lane: LaneId(hasher.finish128().as_u128()), stops }
     }
 
     /// What keeps an attempt from passing whose decision was to wait.
@@ -147,7 +142,8 @@ impl Ids {
                 patience = Some((left, &line.rule.name));
             }
             if longest.is_none_or(|(longest, ..)| reading.when > longest) {
-                longest = Some((reading.when, surely, self.wait_key(line.plan, line.key), Pace::of(limit)));
+                longest =
+                    Some((reading.when, surely, self.wait_key(line.plan.rule(), line.key), Pace::of(limit)));
             }
         }
         let ((when, surely, wait_key, pace), (patience, rule)) = longest.zip(patience)?;

@@ -1,16 +1,12 @@
 //! How fast a limit lets waiting attempts pass. It predicts how long a queue takes, and how late a turn may
 //! come without loss.
 
+use tollgate_core::limit::Refill;
 use tollgate_core::{Limit, Span};
 
 /// The speed at which a used-up limit lets attempts pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Pace {
-    number: u64,
-    period: Span,
-    /// The most units that can accumulate; `None` where all of them come back at once.
-    burst: Option<u64>,
-}
+pub(super) struct Pace(Refill);
 
 /// The most that a late turn may cost: half a percent of the limit's rate.
 const LOSS: u64 = 200;
@@ -18,29 +14,17 @@ const LOSS: u64 = 200;
 impl Pace {
     /// The pace of a limit; `None` if it cannot be known in advance.
     pub(super) fn of(limit: &Limit) -> Option<Self> {
-        let period = limit.period()?;
-        match limit {
-            Limit::Bucket(bucket) => {
-                Some(Self { number: bucket.rate(), period, burst: Some(bucket.burst()) })
-            }
-            Limit::Window(_) | Limit::Sliding(_) | Limit::Slotted(_) => {
-                Some(Self { number: limit.number(), period, burst: None })
-            }
-            // Days and months vary in length, and a ladder's pauses grow.
-            Limit::Calendar(_) | Limit::Ladder(_) => None,
-            // Units of these come back on a release, or never.
-            Limit::InFlight(_) | Limit::Total(_) | Limit::PerAttempt(_) => None,
-        }
+        limit.refill().map(Self)
     }
 
     /// The least time after the first waiter, which takes `first`, until an attempt passes, if `units` are
     /// taken in total up to and including it.
     pub(super) fn after(self, first: u64, units: u64) -> Span {
-        match self.burst {
+        match self.0.burst {
             Some(_) => self.times(u128::from(units.saturating_sub(first))),
             None => {
-                let periods = units.saturating_sub(1) / self.number;
-                Span::from_micros(periods.saturating_mul(self.period.as_micros()))
+                let periods = units.saturating_sub(1) / self.0.number;
+                Span::from_micros(periods.saturating_mul(self.0.period.as_micros()))
             }
         }
     }
@@ -48,19 +32,19 @@ impl Pace {
     /// How late a turn that takes `cost` may come without losing more than a little of the rate. A bucket
     /// loses nothing while it still fills up.
     pub(super) fn slack(self, cost: u64) -> Span {
-        match self.burst {
+        match self.0.burst {
             Some(burst) => {
                 let saved = self.times(u128::from(burst.saturating_sub(cost)));
                 let spent = Span::from_micros(self.times(u128::from(cost)).as_micros() / LOSS);
                 saved.max(spent)
             }
-            None => Span::from_micros(self.period.as_micros() / LOSS),
+            None => Span::from_micros(self.0.period.as_micros() / LOSS),
         }
     }
 
     /// How long a bucket takes to refill `units`, rounded up.
     fn times(self, units: u128) -> Span {
-        let micros = (units * u128::from(self.period.as_micros())).div_ceil(u128::from(self.number));
+        let micros = (units * u128::from(self.0.period.as_micros())).div_ceil(u128::from(self.0.number));
         Span::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
     }
 }

@@ -14,7 +14,7 @@ use super::PacerOptions;
 use super::answer::{Bound, Paced, Unpaced};
 use super::ask::Ask;
 use super::driver::Driving;
-use super::ids::{Blocked, ById, Ids, Route};
+use super::ids::{Blocked, ById, Ids, WaitPath};
 use super::notifications::{self, Caller, CallerResult};
 use super::pacer_time::PacerTime;
 use super::queues::{Bounds, Expiry, Newcomer, Place, Queues, Seat, TurnedAway};
@@ -135,13 +135,13 @@ impl Scheduler {
         if !self.engine.decides_at_once(&pinned, ask.attempt.policy) && pinned.policies.enabled {
             // Over a store that does not answer at once, the driver decides every attempt in the order of
             // arrival.
-            let route = self.route(&pinned, &ask.attempt)?;
-            return Ok(self.seat(&route, ask, see, None, arrived));
+            let path = self.wait_path(&pinned, &ask.attempt)?;
+            return Ok(self.seat(&path, ask, see, None, arrived));
         }
         if !self.is_quiet(arrived) && pinned.policies.enabled {
-            let route = self.route(&pinned, &ask.attempt)?;
-            if self.must_queue(&route, arrived) {
-                return Ok(self.seat(&route, ask, see, None, arrived));
+            let path = self.wait_path(&pinned, &ask.attempt)?;
+            if self.must_queue(&path, arrived) {
+                return Ok(self.seat(&path, ask, see, None, arrived));
             }
         }
         let frees = self.frees.load(Ordering::SeqCst);
@@ -155,12 +155,12 @@ impl Scheduler {
                 Arrived::Answered(Ok(Paced { waited: Span::ZERO, seen }))
             }
             Verdict::Wait(_) => {
-                let route = self.ids.route(decision.policy(), &decision.charges);
+                let path = self.ids.wait_path(decision.policy(), &decision.charges);
                 let blocked = self.ids.blocked(&decision);
-                let seated = self.seat(&route, ask, see, blocked.as_ref(), arrived);
+                let seated = self.seat(&path, ask, see, blocked.as_ref(), arrived);
                 // A release between the decision and the queueing has notified nothing.
                 if self.frees.load(Ordering::SeqCst) != frees {
-                    self.freed_on(&route);
+                    self.freed_on(&path);
                 }
                 seated
             }
@@ -172,10 +172,10 @@ impl Scheduler {
     }
 
     /// The wait keys that an attempt has to pass.
-    pub(super) fn route(&self, pinned: &Snapshot, attempt: &Attempt<'_>) -> Result<Route, Fault> {
+    pub(super) fn wait_path(&self, pinned: &Snapshot, attempt: &Attempt<'_>) -> Result<WaitPath, Fault> {
         let policy = pinned.policies.find(attempt.policy).map_err(Fault::Mistake)?;
         let charges = policy.charges(attempt, Default::default()).map_err(Fault::Mistake)?;
-        Ok(self.ids.route(policy, &charges))
+        Ok(self.ids.wait_path(policy, &charges))
     }
 
     /// Whether no attempt waits and nothing is paused.
@@ -184,18 +184,18 @@ impl Scheduler {
     }
 
     /// Whether a new attempt has to queue without a decision.
-    pub(super) fn must_queue(&self, route: &Route, now: Instant) -> bool {
+    pub(super) fn must_queue(&self, path: &WaitPath, now: Instant) -> bool {
         let mut board = self.board.lock();
         self.follow(&mut board, now);
-        board.queues.must_queue(route, now)
+        board.queues.must_queue(path, now)
     }
 
     fn seat<T, F>(
         self: &Arc<Self>,
-        route: &Route,
+        path: &WaitPath,
         ask: &Ask<'_>,
         see: F,
-        told: Option<&Blocked>,
+        blocked: Option<&Blocked>,
         arrived: Instant,
     ) -> Arrived<T>
     where
@@ -215,7 +215,7 @@ impl Scheduler {
             arrived,
             deadline: ask.max_wait.and_then(|most| arrived.checked_add(most.into())),
         };
-        let (seat, place) = match self.place(route, newcomer, told, runtime.as_ref()) {
+        let (seat, place) = match self.place(path, newcomer, blocked, runtime.as_ref()) {
             Ok(placed) => placed,
             Err(TurnedAway::TooLate { wait, bound }) => {
                 meter.late.inc();
@@ -236,9 +236,9 @@ impl Scheduler {
     /// runs while the board is locked, not even when an attempt is rejected.
     fn place(
         self: &Arc<Self>,
-        route: &Route,
+        path: &WaitPath,
         newcomer: Newcomer,
-        told: Option<&Blocked>,
+        blocked: Option<&Blocked>,
         runtime: Option<&Handle>,
     ) -> Result<(Seat, Place), TurnedAway> {
         let mut board = self.board.lock();
@@ -247,7 +247,7 @@ impl Scheduler {
         let found = if board.ended {
             Err(TurnedAway::Ended)
         } else {
-            board.queues.find_place(route, &newcomer, told, now)
+            board.queues.find_place(path, &newcomer, blocked, now)
         };
         let place = match found {
             Ok(place) => place,
@@ -256,7 +256,7 @@ impl Scheduler {
                 return Err(turned);
             }
         };
-        let seat = board.queues.enter(route, &place, newcomer, told, now);
+        let seat = board.queues.enter(path, &place, newcomer, blocked, now);
         self.count(&board);
         self.rouse(&board, now);
         let driven = std::mem::replace(&mut board.driving, true);
@@ -290,8 +290,8 @@ impl Scheduler {
             let mut paused = ById::default();
             board.pauses = pauses.each(|pause| {
                 let wait_key = match &pause.scope {
-                    Stopped::Policy(policy) => self.ids.policy_spot(policy),
-                    Stopped::Key { rule, key } => self.ids.key_spot(rule, key),
+                    Stopped::Policy(policy) => self.ids.policy_wait_key(policy),
+                    Stopped::Key { rule, key } => self.ids.wait_key(rule, key),
                 };
                 let until = paused.entry(wait_key).or_insert(pause.until);
                 *until = pause.until.max(*until);
@@ -304,7 +304,7 @@ impl Scheduler {
     /// once.
     pub(super) fn freed<'k>(&self, places: impl IntoIterator<Item = (&'k str, &'k str)>) {
         if self.hears_of_frees() {
-            let wait_keys = places.into_iter().map(|(rule, key)| self.ids.key_spot(rule, key));
+            let wait_keys = places.into_iter().map(|(rule, key)| self.ids.wait_key(rule, key));
             let mut board = self.board.lock();
             board.queues.free(wait_keys);
             self.rouse(&board, self.time.now());
@@ -320,10 +320,10 @@ impl Scheduler {
         }
     }
 
-    /// The same after a possible refund or release at the keys of a route.
-    fn freed_on(&self, route: &Route) {
+    /// The same after a possible refund or release at the keys of a path.
+    fn freed_on(&self, path: &WaitPath) {
         let mut board = self.board.lock();
-        board.queues.free(route.stops.iter().map(|stop| stop.wait_key));
+        board.queues.free(path.stops.iter().map(|stop| stop.wait_key));
         self.rouse(&board, self.time.now());
     }
 

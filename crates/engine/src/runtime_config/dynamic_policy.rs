@@ -64,7 +64,7 @@ impl DynamicPolicy {
                 "version" => version = Some(rest.parse().ok()?),
                 "created" => created = Some(Timestamp::from_micros(rest.parse().ok()?)),
                 "updated" => updated = Some(Timestamp::from_micros(rest.parse().ok()?)),
-                "by" => draft.by.get_or_insert_default().push(rest.to_owned()),
+                "by" => draft.by.push(rest.to_owned()),
                 "limit" => draft.limits.extend(grammar::parse(rest).ok()?),
                 "on_exceed" => draft.on_exceed = Some(rest.parse().ok()?),
                 "on_outage" => draft.on_outage = Some(rest.parse().ok()?),
@@ -145,7 +145,7 @@ mod tests {
         PolicyDraft {
             name: "partners".into(),
             description: description.into(),
-            by: Some(vec!["header.x-partner".into(), "ip".into()]),
+            by: vec!["header.x-partner".into(), "ip".into()],
             limits: vec![
                 "10/s burst 50".parse().unwrap(),
                 "9/day calendar in Europe/Berlin".parse().unwrap(),
@@ -161,7 +161,8 @@ mod tests {
         for text in ["", "for partners", "a\nb\\n\\", "\\", "\n", "version 9\nby x"] {
             let made = DynamicPolicy::new(PolicySpec::new(draft(text)).unwrap(), at(7));
             assert_eq!(DynamicPolicy::read("partners", made.written()), Some(made.clone()));
-            let plain = PolicyDraft { name: "partners".into(), ..PolicyDraft::default() };
+            let plain =
+                PolicyDraft { name: "partners".into(), by: vec!["ip".into()], ..PolicyDraft::default() };
             let changed = made.changed(PolicySpec::new(plain).unwrap(), at(9));
             assert_eq!(DynamicPolicy::read("partners", changed.written()), Some(changed.clone()));
             let times = (changed.created, changed.updated, changed.version);

@@ -19,8 +19,8 @@ pub(crate) struct Merged {
     pub(crate) configured: usize,
     /// Whether the configuration has no consumer rule.
     pub(crate) built_in_consumer: bool,
-    /// The policies of routes, by their index.
-    pub(crate) routes: HashMap<Arc<str>, usize>,
+    /// The index of the policy that is assigned to each name.
+    pub(crate) assigned: HashMap<Arc<str>, usize>,
     pub(crate) left_out: LeftOut,
 }
 
@@ -83,9 +83,9 @@ impl DynamicPolicy {
 impl RuntimeConfig {
     /// A rule without the overrides of its keys.
     pub(crate) fn bare_rule(&self, name: &str, base: &Policies) -> Option<Arc<Rule>> {
-        let made = || self.made.get(name).map(|made| Arc::new(made.rule(base)));
+        let dynamic = || self.dynamic_policies.get(name).map(|policy| Arc::new(policy.rule(base)));
         let built_in = || (name == CONSUMER).then(|| consumer(base));
-        base.rule(name).cloned().or_else(built_in).or_else(made)
+        base.rule(name).cloned().or_else(built_in).or_else(dynamic)
     }
 
     /// The configuration with all this laid over it.
@@ -94,29 +94,31 @@ impl RuntimeConfig {
         for record in self.unreadable.keys() {
             left_out.0.insert(record.clone(), UNREADABLE.to_owned());
         }
-        let bare = self.with_made(base, &mut left_out);
+        let bare = self.with_dynamic_policies(base, &mut left_out);
         let policies = self.with_overrides(bare, &mut left_out);
-        let mut routes = HashMap::with_capacity(self.routes.len());
-        for (route, policy) in &*self.routes {
+        let mut assigned = HashMap::with_capacity(self.assignments.len());
+        for (name, policy) in &*self.assignments {
             match policies.named(policy) {
-                Some(policy) => drop(routes.insert(Arc::clone(route), policy.number())),
-                None => left_out.note(Subject::Route(route), format_args!("there is no policy `{policy}`")),
+                Some(policy) => drop(assigned.insert(Arc::clone(name), policy.number())),
+                None => {
+                    left_out.note(Subject::Assignment(name), format_args!("there is no policy `{policy}`"));
+                }
             }
         }
         let built_in_consumer = base.rule(CONSUMER).is_none();
-        Merged { policies, configured: base.iter().count(), built_in_consumer, routes, left_out }
+        Merged { policies, configured: base.iter().count(), built_in_consumer, assigned, left_out }
     }
 
     /// The configuration with the created policies, without overrides.
-    fn with_made(&self, base: &Policies, left_out: &mut LeftOut) -> Policies {
+    fn with_dynamic_policies(&self, base: &Policies, left_out: &mut LeftOut) -> Policies {
         let (mut rules, mut policies) = (base.rules().to_vec(), base.iter().cloned().collect::<Vec<_>>());
         let consumer = base.rule(CONSUMER).cloned().unwrap_or_else(|| {
             rules.push(consumer(base));
             Arc::clone(&rules[rules.len() - 1])
         });
         let mut numbers = Numbers::default();
-        for (name, made) in &*self.made {
-            match made.policy(base, &consumer, &mut numbers) {
+        for (name, dynamic) in &*self.dynamic_policies {
+            match dynamic.policy(base, &consumer, &mut numbers) {
                 Ok(policy) => {
                     rules.push(Arc::clone(&policy.rules[0]));
                     policies.push(policy);

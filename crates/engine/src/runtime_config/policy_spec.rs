@@ -34,8 +34,8 @@ pub struct PolicyDraft {
     pub name: String,
     /// What it is for.
     pub description: String,
-    /// The fields that form its key; `None` means [`PolicySpec::DEFAULT_BY`].
-    pub by: Option<Vec<String>>,
+    /// The fields that form its key.
+    pub by: Vec<String>,
     /// Its limits; an empty list means unlimited.
     pub limits: Vec<Limit>,
     /// What happens when a limit is exceeded; `None` means that attempts are rejected.
@@ -90,8 +90,6 @@ impl PolicySpec {
     pub const MOST_NAME_BYTES: usize = 64;
     /// The longest description.
     pub const MOST_DESCRIPTION_BYTES: usize = 1_024;
-    /// The fields of the key by default: each client on each route.
-    pub const DEFAULT_BY: [&'static str; 2] = ["route", "ip"];
 
     /// Checks a definition.
     pub fn new(draft: PolicyDraft) -> Result<Self, BadSpec> {
@@ -100,7 +98,6 @@ impl PolicySpec {
             return Err(BadSpec::Name);
         }
         check_description(&description)?;
-        let by = by.unwrap_or_else(|| Self::DEFAULT_BY.map(str::to_owned).into());
         let by = check_fields(by)?;
         let zones = limits.iter().filter_map(|limit| limit.calendar()?.zone.as_deref());
         if let Some(zone) = zones.into_iter().find(|zone| !zone_exists(zone)) {

@@ -5,15 +5,19 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::BytesMut;
 use http::Method;
 use tollgate_web::{Correlation, Problem};
 
 use super::decode::Decoder;
+use super::encode::Encoder;
+use super::lines::{Kind, Line};
 use super::request::{RequestHead, Version};
-use super::response::ResponseHead;
+use super::response::{Body, ResponseHead};
 use super::side::Side;
 use super::write::{self, Answer, Manner, WithBody};
 use crate::alarm::{Alarm, TICK};
+use crate::captcha;
 use crate::connection::Downstream;
 use crate::exchange::Client;
 use crate::flow::{Fault, Piece, Sink, Source};
@@ -175,7 +179,7 @@ impl Sink for H1Client {
 impl Client for H1Client {
     fn begin(&mut self, head: &ResponseHead, added: &[u8]) {
         self.manner.close |= self.worker.is_ending();
-        let (encoder, close) = write::response(&mut self.side.outbox.small, head, added, self.manner);
+        let (encoder, close) = write_head(&mut self.side.outbox.small, head, added, self.manner);
         self.side.outgoing = encoder;
         self.manner.close = close;
     }
@@ -203,4 +207,34 @@ impl Client for H1Client {
             }
         }
     }
+}
+
+/// Writes the head of an upstream's response and the added lines. An added line replaces the upstream's lines
+/// of the same name. Returns how the body is encoded, and whether the connection must close after it.
+fn write_head(out: &mut BytesMut, head: &ResponseHead, added: &[u8], manner: Manner) -> (Encoder, bool) {
+    write::status_line(out, head.status, &head.reason);
+    head.lines.write(out, |Line { name, kind, .. }| match kind {
+        Kind::Connection | Kind::TransferEncoding | Kind::ContentLength | Kind::Hop => false,
+        Kind::Upgrade => head.status == 101,
+        _ => !captcha::replace(added, name),
+    });
+    out.extend_from_slice(added);
+    if let Some(length) = head.told_length() {
+        write::number_line(out, b"content-length", length);
+    }
+    let (encoder, close) = match (head.body, manner.version) {
+        (Body::None, _) => (Encoder::Empty, manner.close),
+        (Body::Length(_), _) => (Encoder::Plain, manner.close),
+        (_, Version::Http10) => (Encoder::Plain, true),
+        (_, _) => {
+            out.extend_from_slice(b"transfer-encoding: chunked\r\n");
+            (Encoder::Chunked, manner.close)
+        }
+    };
+    match head.status {
+        101 => out.extend_from_slice(b"connection: upgrade\r\n"),
+        _ => out.extend_from_slice(write::connection_line(manner.version, close)),
+    }
+    out.extend_from_slice(b"\r\n");
+    (encoder, close)
 }

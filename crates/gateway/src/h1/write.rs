@@ -1,13 +1,9 @@
-//! Writes the heads of outgoing messages.
+//! Writes header lines, and the gateway's own responses.
 
 use bytes::{Bytes, BytesMut};
 use http::StatusCode;
 
-use super::encode::Encoder;
-use super::lines::{Kind, Line};
 use super::request::Version;
-use super::response::{Body, ResponseHead};
-use crate::captcha;
 use crate::date::Date;
 
 /// A complete response of the gateway itself.
@@ -52,41 +48,6 @@ pub(crate) struct Manner {
     pub(crate) close: bool,
 }
 
-/// Writes the head of an upstream's response and the added lines. An added line replaces the upstream's lines
-/// of the same name. Returns how the body is encoded, and whether the connection must close after it.
-pub(crate) fn response(
-    out: &mut BytesMut,
-    head: &ResponseHead,
-    added: &[u8],
-    manner: Manner,
-) -> (Encoder, bool) {
-    status_line(out, head.status, &head.reason);
-    head.lines.write(out, |Line { name, kind, .. }| match kind {
-        Kind::Connection | Kind::TransferEncoding | Kind::ContentLength | Kind::Hop => false,
-        Kind::Upgrade => head.status == 101,
-        _ => !captcha::replace(added, name),
-    });
-    out.extend_from_slice(added);
-    if let Some(length) = head.told_length() {
-        number_line(out, b"content-length", length);
-    }
-    let (encoder, close) = match (head.body, manner.version) {
-        (Body::None, _) => (Encoder::Empty, manner.close),
-        (Body::Length(_), _) => (Encoder::Plain, manner.close),
-        (_, Version::Http10) => (Encoder::Plain, true),
-        (_, _) => {
-            out.extend_from_slice(b"transfer-encoding: chunked\r\n");
-            (Encoder::Chunked, manner.close)
-        }
-    };
-    match head.status {
-        101 => out.extend_from_slice(b"connection: upgrade\r\n"),
-        _ => out.extend_from_slice(connection_line(manner.version, close)),
-    }
-    out.extend_from_slice(b"\r\n");
-    (encoder, close)
-}
-
 /// Writes a complete response of the gateway itself.
 pub(crate) fn answer(out: &mut BytesMut, answer: &Answer, date: &Date, with_body: WithBody, manner: Manner) {
     let (lines, body) = (&*answer.lines, &*answer.body);
@@ -110,7 +71,7 @@ pub(crate) enum WithBody {
     No,
 }
 
-fn status_line(out: &mut BytesMut, status: u16, reason: &[u8]) {
+pub(super) fn status_line(out: &mut BytesMut, status: u16, reason: &[u8]) {
     let usual: &[u8] = match (status, reason) {
         (200, b"OK") => b"HTTP/1.1 200 OK\r\n",
         (429, b"Too Many Requests") => b"HTTP/1.1 429 Too Many Requests\r\n",
@@ -127,7 +88,7 @@ fn status_line(out: &mut BytesMut, status: u16, reason: &[u8]) {
 }
 
 /// The `Connection` line, if one is needed.
-fn connection_line(version: Version, close: bool) -> &'static [u8] {
+pub(super) fn connection_line(version: Version, close: bool) -> &'static [u8] {
     match (close, version) {
         (true, _) => b"connection: close\r\n",
         (false, Version::Http10) => b"connection: keep-alive\r\n",

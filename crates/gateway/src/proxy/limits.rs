@@ -64,7 +64,7 @@ struct Seen {
 
 /// The policy of a route's requests: the one assigned over the API, or else the configured one.
 fn policy_of<'p>(pinned: &'p Snapshot, route: &Route) -> Option<Result<&'p Policy, Mistake>> {
-    if let Some(assigned) = pinned.policy_of_route(&route.name) {
+    if let Some(assigned) = pinned.assigned_policy(&route.name) {
         return Some(Ok(assigned));
     }
     let name = route.policy.as_ref()?;

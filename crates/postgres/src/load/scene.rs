@@ -30,7 +30,7 @@ pub(crate) struct Scene {
 
 /// What the rows of a statement are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum RowKind {
     Entries,
     Holds,
     HoldBounds,
@@ -84,16 +84,16 @@ impl Scene {
     /// # Errors
     ///
     /// If rows are damaged that belong to no counter.
-    pub(super) fn read(&mut self, kind: Kind, rows: &[Row]) -> Result<(), StoreError> {
+    pub(super) fn read(&mut self, kind: RowKind, rows: &[Row]) -> Result<(), StoreError> {
         for row in rows {
             match kind {
-                Kind::Entries => self.read_counter_row(row, 0, Self::read_entry),
-                Kind::Holds => self.read_counter_row(row, 0, Self::read_hold),
-                Kind::HoldBounds => self.read_counter_row(row, 0, Self::read_bounds),
-                Kind::Spent => {
+                RowKind::Entries => self.read_counter_row(row, 0, Self::read_entry),
+                RowKind::Holds => self.read_counter_row(row, 0, Self::read_hold),
+                RowKind::HoldBounds => self.read_counter_row(row, 0, Self::read_bounds),
+                RowKind::Spent => {
                     self.spent.extend(id_of(row, 0));
                 }
-                Kind::Forgotten => {
+                RowKind::Forgotten => {
                     let note = |row| Ok::<_, Garbled>((cell(row, 0)?, moment_of(cell(row, 1)?)?));
                     let (rule, at) = note(row).map_err(|_| damaged("a row of the table forgotten"))?;
                     self.forgotten.insert(rule, at);

@@ -6,13 +6,13 @@ use tollgate_core::{Plan, Ticket, Timestamp};
 
 /// An order, in a form that outlives the caller.
 pub(crate) struct Order {
-    kind: Kind,
+    kind: OrderKind,
     ids: Vec<(String, u64)>,
     ticket: Ticket,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum OrderKind {
     List,
     Renew,
     Release,
@@ -26,15 +26,15 @@ impl Order {
     pub(crate) fn new(order: HoldsOrder<'_>) -> Self {
         let plain = |ids: &[&str]| ids.iter().map(|id| ((*id).to_owned(), 1)).collect();
         let (kind, ids, ticket) = match order {
-            HoldsOrder::List => (Kind::List, Vec::new(), Ticket(0)),
-            HoldsOrder::Renew(id) => (Kind::Renew, plain(&[id]), Ticket(0)),
-            HoldsOrder::Release(id) => (Kind::Release, plain(&[id]), Ticket(0)),
-            HoldsOrder::RenewMany(ids) => (Kind::RenewMany, plain(ids), Ticket(0)),
-            HoldsOrder::ReleaseMany(ids) => (Kind::ReleaseMany, plain(ids), Ticket(0)),
-            HoldsOrder::Replace(ids, ticket) => (Kind::Replace, plain(ids), ticket),
+            HoldsOrder::List => (OrderKind::List, Vec::new(), Ticket(0)),
+            HoldsOrder::Renew(id) => (OrderKind::Renew, plain(&[id]), Ticket(0)),
+            HoldsOrder::Release(id) => (OrderKind::Release, plain(&[id]), Ticket(0)),
+            HoldsOrder::RenewMany(ids) => (OrderKind::RenewMany, plain(ids), Ticket(0)),
+            HoldsOrder::ReleaseMany(ids) => (OrderKind::ReleaseMany, plain(ids), Ticket(0)),
+            HoldsOrder::Replace(ids, ticket) => (OrderKind::Replace, plain(ids), ticket),
             HoldsOrder::Claim(ids, ticket) => {
                 let claims = ids.iter().map(|(id, weight)| ((*id).to_owned(), *weight)).collect();
-                (Kind::Claim, claims, ticket)
+                (OrderKind::Claim, claims, ticket)
             }
         };
         Self { kind, ids, ticket }
@@ -42,17 +42,17 @@ impl Order {
 
     /// Whether it is about all holds of the key.
     pub(crate) fn is_about_all(&self) -> bool {
-        matches!(self.kind, Kind::List | Kind::Replace)
+        matches!(self.kind, OrderKind::List | OrderKind::Replace)
     }
 
     /// Whether it may change anything but what has run out.
     pub(crate) fn changes(&self) -> bool {
-        self.kind != Kind::List
+        self.kind != OrderKind::List
     }
 
     /// Whether it may end holds.
     pub(crate) fn ends_holds(&self) -> bool {
-        matches!(self.kind, Kind::Release | Kind::ReleaseMany | Kind::Replace)
+        matches!(self.kind, OrderKind::Release | OrderKind::ReleaseMany | OrderKind::Replace)
     }
 
     /// The ids that it names.
@@ -65,13 +65,13 @@ impl Order {
         let ids: Vec<&str> = self.ids().collect();
         let first = ids.first().copied().unwrap_or_default();
         match self.kind {
-            Kind::List => then(HoldsOrder::List),
-            Kind::Renew => then(HoldsOrder::Renew(first)),
-            Kind::Release => then(HoldsOrder::Release(first)),
-            Kind::RenewMany => then(HoldsOrder::RenewMany(&ids)),
-            Kind::ReleaseMany => then(HoldsOrder::ReleaseMany(&ids)),
-            Kind::Replace => then(HoldsOrder::Replace(&ids, self.ticket)),
-            Kind::Claim => {
+            OrderKind::List => then(HoldsOrder::List),
+            OrderKind::Renew => then(HoldsOrder::Renew(first)),
+            OrderKind::Release => then(HoldsOrder::Release(first)),
+            OrderKind::RenewMany => then(HoldsOrder::RenewMany(&ids)),
+            OrderKind::ReleaseMany => then(HoldsOrder::ReleaseMany(&ids)),
+            OrderKind::Replace => then(HoldsOrder::Replace(&ids, self.ticket)),
+            OrderKind::Claim => {
                 let claims: Vec<_> = self.ids.iter().map(|(id, weight)| (id.as_str(), *weight)).collect();
                 then(HoldsOrder::Claim(&claims, self.ticket))
             }

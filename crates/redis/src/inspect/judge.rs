@@ -163,12 +163,12 @@ fn distance(round_trip: &RoundTrip, settings: &Settings) -> Finding {
 
 fn clock(offset: ClockOffset) -> Finding {
     let micros = offset.ahead_micros.unsigned_abs();
-    let told = |micros: u64| time(std::time::Duration::from_micros(micros));
+    let shown = |micros: u64| time(std::time::Duration::from_micros(micros));
     let way = if offset.ahead_micros < 0 { "behind" } else { "ahead of" };
     let words = format!(
         "its clock is {} {way} this machine's, give or take {}",
-        told(micros),
-        told(offset.uncertainty_micros)
+        shown(micros),
+        shown(offset.uncertainty_micros)
     );
     if micros > WRONG_CLOCK_MICROS.saturating_add(offset.uncertainty_micros) {
         let words = format!(

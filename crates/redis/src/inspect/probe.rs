@@ -78,10 +78,10 @@ impl<'n> Probe<'n> {
             now = time_of(&reply).unwrap_or(now);
             runs.push(ScriptRun { name: run.name, refusal: refusal(&reply) });
         }
-        let giving = Ask { moment: now, ..Ask::to(Mode::Give) };
+        let refunding = Ask { moment: now, ..Ask::to(Mode::Refund) };
         let rest = [
             self.settle("holds", &scripts.holds, &logs, taking, &[b"list"]),
-            self.settle("refund", &scripts.refund, &logs, giving, &[b"0", RULE.as_bytes()]),
+            self.settle("refund", &scripts.refund, &logs, refunding, &[b"0", RULE.as_bytes()]),
             // The first of these sets an expiry on the hash; the others keep it.
             self.hash("forget", &scripts.forget, &[b"rule", b"0", LASTS_MILLIS]),
             self.hash(
@@ -135,7 +135,7 @@ impl<'n> Probe<'n> {
             // Another name, since the one with logs would be found with other limits.
             request.keys[0].push_str(":plain");
         }
-        if ask.mode == Mode::Give {
+        if ask.mode == Mode::Refund {
             let counter = &request.keys[0];
             request.last = vec![format!("{counter}:forgotten"), spent(counter, charges.ticket)];
         }

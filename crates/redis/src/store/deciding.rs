@@ -288,22 +288,22 @@ fn read_outcome(request: &Request<'_, '_>, head: &Head<'_>, outcome: &mut Outcom
         for limit in charge.plan.limits() {
             let numbers = &row[start..start + width(limit)];
             start += numbers.len();
-            let told = match width(limit) {
+            let reported = match width(limit) {
                 3.. => Some(waits.next().and_then(Reply::number).map(when).ok_or_else(nonsense)?),
                 _ => None,
             };
-            outcome.readings.push(row::reading(limit, numbers, told, taken, &draft));
+            outcome.readings.push(row::reading(limit, numbers, reported, taken, &draft));
         }
     }
     Ok(())
 }
 
 /// The wait in a script's reply.
-fn when(told: i64) -> When {
-    match told {
+fn when(reported: i64) -> When {
+    match reported {
         0 => When::Now,
         -1 => When::OnRelease,
-        1.. => When::After(Span::from_micros(told as u64)),
+        1.. => When::After(Span::from_micros(reported as u64)),
         _ => When::Never,
     }
 }

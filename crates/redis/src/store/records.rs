@@ -19,7 +19,7 @@ const ENTRY: &str = "entry:";
 const MOST_VALUE: usize = MOST_BYTES / 2;
 
 /// One reply about changes.
-struct Told {
+struct ChangesReply {
     now: Timestamp,
     version: u64,
     size: usize,
@@ -81,7 +81,8 @@ impl RedisStore {
         let mut entries = Vec::new();
         let mut known = since;
         loop {
-            let Told { now, version, size, upto, entries: told } = self.ask_changes(space, known).await?;
+            let ChangesReply { now, version, size, upto, entries: read } =
+                self.ask_changes(space, known).await?;
             let now = self.clock.as_ref().map_or(now, |clock| clock.now());
             let Some(upto) = upto else {
                 // A change during this read is in the changes since `version`.
@@ -89,7 +90,7 @@ impl RedisStore {
                 let scope = Scope::All;
                 return Ok(Changes { now, version, size, scope, entries, secret_was_missing });
             };
-            entries.extend(told);
+            entries.extend(read);
             if upto == version {
                 let scope = Scope::Changes;
                 return Ok(Changes { now, version, size, scope, entries, secret_was_missing });
@@ -98,7 +99,7 @@ impl RedisStore {
         }
     }
 
-    async fn ask_changes(&self, space: Namespace, since: Option<u64>) -> Result<Told, StoreError> {
+    async fn ask_changes(&self, space: Namespace, since: Option<u64>) -> Result<ChangesReply, StoreError> {
         let keys = self.names.map(space);
         let ends = self.patience();
         let since = since.map_or_else(|| "-1".to_owned(), |since| since.to_string());
@@ -106,7 +107,7 @@ impl RedisStore {
         let (most, page) = (MOST_TOGETHER.to_string(), PAGE.to_string());
         let words = [&time, &kept, &since, &most, &page].map(|word| word.as_bytes());
         let reply = self.run(&self.scripts.changes, [&keys, &[]], &words, ends).await?;
-        told(&reply).ok_or_else(nonsense)
+        split_changes(&reply).ok_or_else(nonsense)
     }
 
     async fn read_entries(&self, space: Namespace) -> Result<Vec<(String, Option<Vec<u8>>)>, StoreError> {
@@ -215,14 +216,14 @@ impl RedisStore {
 const SECRET: &str = "secret";
 
 /// Splits a reply about changes.
-fn told(reply: &Reply) -> Option<Told> {
+fn split_changes(reply: &Reply) -> Option<ChangesReply> {
     let [now, version, size, upto, entries @ ..] = reply.list()? else { return None };
     let number = |reply: &Reply| u64::try_from(reply.number()?).ok().filter(|number| *number <= MAX_EXACT);
     let entry = |pair: &[Reply]| {
         let [name, value] = pair else { return None };
         Some((name.text()?.to_owned(), value.bytes().map(<[u8]>::to_vec)))
     };
-    Some(Told {
+    Some(ChangesReply {
         now: Timestamp::from_micros(number(now)?),
         version: number(version)?,
         size: usize::try_from(size.number()?.max(0)).ok()?,

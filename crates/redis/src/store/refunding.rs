@@ -23,20 +23,20 @@ impl RedisStore {
         let request = Request::new(charges, (0..charges.len()).collect(), &self.names)?;
         let groups = self.fleet.groups(&request.keys[..charges.len()]);
         if self.fleet.is_whole() {
-            return self.refund_to(request, taken_at, Mode::Give).await;
+            return self.refund_to(request, taken_at, Mode::Refund).await;
         }
         let known = self.remembered(charges, taken_at).await?;
-        let mut given = Refunded::Already;
+        let mut refunded = Refunded::Already;
         for group in groups {
             let mut request = Request::new(charges, group, &self.names)?;
             request.known = Some(request.chosen.iter().map(|index| known[*index]).collect());
-            given = match (given, self.refund_to(request, taken_at, Mode::GiveKnown).await?) {
+            refunded = match (refunded, self.refund_to(request, taken_at, Mode::RefundKnown).await?) {
                 (Refunded::Done, _) | (_, Refunded::Done) => Refunded::Done,
                 (Refunded::TooOld, _) | (_, Refunded::TooOld) => Refunded::TooOld,
                 (Refunded::Already, Refunded::Already) => Refunded::Already,
             };
         }
-        Ok(given)
+        Ok(refunded)
     }
 
     /// Undoes a part of an attempt, because another part was refused.
@@ -62,7 +62,7 @@ impl RedisStore {
         let spent_for = charges.iter().map(|charge| charge.plan.matters_for()).max().unwrap_or_default();
         let age = charges.ages_out().map_or(0, Span::as_micros).to_string();
         let mut words: Vec<&[u8]> = vec![age.as_bytes()];
-        if mode == Mode::Give {
+        if mode == Mode::Refund {
             request.last.push(self.names.forgotten());
             words.extend(charges.iter().map(|charge| charge.plan.rule().as_bytes()));
         }

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use super::book::AccountBook;
 use super::draft::check_name;
 use super::fault::AccountFault;
+use super::registry::AccountRegistry;
 use crate::lanes::Scope;
 use crate::session::address::normal_domain;
 
@@ -83,7 +83,7 @@ impl fmt::Display for Pausable {
     }
 }
 
-impl AccountBook {
+impl AccountRegistry {
     /// Pauses something on all nodes. What is in flight goes on. Answers whether it was not paused before.
     pub async fn pause(&self, what: &Pausable) -> Result<bool, AccountFault> {
         if let Pausable::Account { tenant, id } = what

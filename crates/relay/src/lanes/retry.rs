@@ -15,7 +15,7 @@ pub struct Retry {
 
 /// What follows a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum NextTry {
     /// Another attempt.
     Again {
         /// When it is due.
@@ -46,10 +46,10 @@ impl Default for Retry {
 impl Retry {
     /// What follows a failure now. `failures` were there before, `spent` of the lifetime is used up; `luck` spreads
     /// retries that would come together.
-    pub fn after(&self, failures: u32, spent: Span, now: Timestamp, luck: u64) -> Next {
+    pub fn after(&self, failures: u32, spent: Span, now: Timestamp, luck: u64) -> NextTry {
         let left = self.lifetime.as_micros().saturating_sub(spent.as_micros());
         if left == 0 {
-            return Next::Expired;
+            return NextTry::Expired;
         }
         let place = (failures as usize).min(self.schedule.len().saturating_sub(1));
         let wait = self.schedule.get(place).map_or(0, |span| span.as_micros());
@@ -57,7 +57,7 @@ impl Retry {
         let wait = wait - spread + luck.checked_rem(2 * spread + 1).unwrap_or(0);
         // The last attempt is at the end of the lifetime, not before.
         let wait = Span::from_micros(wait.clamp(1, left));
-        Next::Again { due: now + wait, spent: wait }
+        NextTry::Again { due: now + wait, spent: wait }
     }
 }
 
@@ -81,8 +81,8 @@ mod tests {
             // The middle of the jitter.
             let wait = retry.schedule[(failures as usize).min(7)].as_micros();
             match retry.after(failures, spent, now, wait / 10) {
-                Next::Expired => break,
-                Next::Again { due, spent: more } => {
+                NextTry::Expired => break,
+                NextTry::Again { due, spent: more } => {
                     assert_eq!(due.since(now), more);
                     waits.push(more.as_secs_ceil() / MINUTE);
                     spent = Span::from_micros(spent.as_micros() + more.as_micros());
@@ -98,7 +98,7 @@ mod tests {
     fn jitter_stays_within_its_share() {
         let retry = Retry::default();
         for luck in 0..10_000 {
-            let Next::Again { due, .. } = retry.after(0, Span::ZERO, NOW, luck * 7_919 * 65_537) else {
+            let NextTry::Again { due, .. } = retry.after(0, Span::ZERO, NOW, luck * 7_919 * 65_537) else {
                 panic!("the lifetime is not over")
             };
             let wait = due.since(NOW).as_micros();

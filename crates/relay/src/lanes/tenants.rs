@@ -24,12 +24,12 @@ struct Tenant {
     /// One for each priority.
     rings: [Ring<LaneNumber>; Priority::ALL.len()],
     in_flight: u32,
-    state: State,
+    state: TenantState,
 }
 
 /// Whether a tenant takes turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum TenantState {
     /// It has nothing to send.
     Idle,
     /// It is in the ring.
@@ -63,7 +63,7 @@ impl Tenants {
         let tenant = self.turns.turn(|name| {
             let Some(tenant) = self.all.get_mut(name) else { return false };
             if tenant.in_flight >= self.per_tenant {
-                tenant.state = State::HeldBack;
+                tenant.state = TenantState::HeldBack;
                 self.held_back += 1;
                 return false;
             }
@@ -71,7 +71,7 @@ impl Tenants {
                 let lane = tenant.rings[priority as usize].turn(|lane| active(*lane, priority))?;
                 Some((priority, lane))
             });
-            tenant.state = if found.is_some() { State::InRing } else { State::Idle };
+            tenant.state = if found.is_some() { TenantState::InRing } else { TenantState::Idle };
             if found.is_none() && tenant.in_flight == 0 {
                 self.all.remove(name);
             }
@@ -105,7 +105,7 @@ impl Tenants {
         self.all.entry(Arc::clone(name)).or_insert_with(|| Tenant {
             rings: std::array::from_fn(|_| Ring::new(quantum)),
             in_flight: 0,
-            state: State::Idle,
+            state: TenantState::Idle,
         })
     }
 
@@ -113,14 +113,14 @@ impl Tenants {
     fn list(&mut self, name: &Arc<str>) {
         let Some(tenant) = self.all.get_mut(name) else { return };
         let waits = tenant.rings.iter().any(|ring| !ring.is_empty());
-        if tenant.state == State::HeldBack && tenant.in_flight < self.per_tenant {
-            tenant.state = State::Idle;
+        if tenant.state == TenantState::HeldBack && tenant.in_flight < self.per_tenant {
+            tenant.state = TenantState::Idle;
             self.held_back -= 1;
         }
-        if waits && tenant.state == State::Idle {
-            tenant.state = State::InRing;
+        if waits && tenant.state == TenantState::Idle {
+            tenant.state = TenantState::InRing;
             self.turns.join(Arc::clone(name));
-        } else if !waits && tenant.in_flight == 0 && tenant.state == State::Idle {
+        } else if !waits && tenant.in_flight == 0 && tenant.state == TenantState::Idle {
             self.all.remove(name);
         }
     }

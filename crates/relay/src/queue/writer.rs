@@ -14,10 +14,10 @@ use super::tables::{Submitted, Tables, Waiting};
 use super::{Fullness, QueueOptions};
 
 /// Tells the caller of a write whether it is durable.
-pub(super) type Answer = Box<dyn FnOnce(Result<(), String>) + Send>;
+pub(super) type Completion = Box<dyn FnOnce(Result<(), String>) + Send>;
 
 /// Something to be done in the next transaction.
-pub(super) type Write = Box<dyn FnOnce(&mut Tables<'_>) -> Result<Answer, redb::Error> + Send>;
+pub(super) type Write = Box<dyn FnOnce(&mut Tables<'_>) -> Result<Completion, redb::Error> + Send>;
 
 /// How many writes go into one transaction at most.
 const MOST_TOGETHER: usize = 1_000;
@@ -25,7 +25,7 @@ const MOST_TOGETHER: usize = 1_000;
 const CACHE_BYTES: usize = 32 << 20;
 
 /// What the writer shares with callers.
-pub(super) struct Shared {
+pub(super) struct QueueState {
     pub(super) disk: Arc<dyn Disk>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) options: QueueOptions,
@@ -38,7 +38,7 @@ pub(super) struct Shared {
 }
 
 pub(super) struct Writer {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<QueueState>,
     pub(super) writes: mpsc::Receiver<Write>,
     pub(super) arrivals: mpsc::UnboundedSender<Waiting>,
     pub(super) doubtful: Doubtful,
@@ -130,7 +130,7 @@ impl Writer {
 /// A batch that is being committed.
 #[derive(Default)]
 struct Committing {
-    answers: Vec<Answer>,
+    answers: Vec<Completion>,
     accepted: Vec<Submitted>,
     arrived: Vec<Waiting>,
 }

@@ -3,7 +3,7 @@
 use tollgate_core::{Span, Timestamp};
 
 use crate::client::{Answer, Delivery, Progress, Reason};
-use crate::lanes::{Next, Retry};
+use crate::lanes::{NextTry, Retry};
 use crate::queue::{AttemptResult, Event, EventKind, Final, Item, RecipientState};
 
 /// What the result is made of besides the delivery.
@@ -41,8 +41,8 @@ pub(super) fn of_delivery(delivery: &Delivery, about: &AttemptContext<'_>) -> At
     let (mut due, mut spent) = (about.now, Span::ZERO);
     if !failed_for_now.is_empty() {
         match about.retry.after(about.item.failures, about.item.spent, about.now, about.luck) {
-            Next::Again { due: at, spent: wait } => (due, spent) = (at, wait),
-            Next::Expired => {
+            NextTry::Again { due: at, spent: wait } => (due, spent) = (at, wait),
+            NextTry::Expired => {
                 let expired = failed_for_now.drain(..).map(|(index, reason)| (index, expire(reason, about)));
                 settled.extend(expired);
             }

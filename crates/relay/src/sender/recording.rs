@@ -20,13 +20,13 @@ impl Sender {
         let Refusal { until, free_at, reason, by } = refusal.clone();
         let now = self.now();
         let cause = if by == RefusedBy::Fault { Cause::Outage } else { Cause::Limit };
-        // Told once: for each moment to which a limit defers it, and for each outage.
-        let told = match (job.turn.kept, cause) {
+        // Recorded once: for each moment to which a limit defers it, and for each outage.
+        let recorded = match (job.turn.kept, cause) {
             (Some((Cause::Limit, known)), Cause::Limit) => known == until || free_at < until && known > now,
             (Some((Cause::Outage, _)), Cause::Outage) => true,
             _ => false,
         };
-        if !told {
+        if !recorded {
             self.parts.meters.rate_limited(&account.tenant, &account.id);
             let event = Event {
                 domain: job.item.domain.clone(),

@@ -40,9 +40,9 @@ pub(super) async fn serve(
     kind: Kind,
 ) {
     let patience = settings.timeouts.handshake;
-    let told = if settings.trusts(peer) {
+    let announced = if settings.trusts(peer) {
         match timeout(patience, proxy_header::read(&mut stream)).await {
-            Ok(Ok(told)) => told,
+            Ok(Ok(announced)) => announced,
             Ok(Err(error)) => {
                 if let Some(held_back) = shared.complaints.admit(shared.doors.clock.now()) {
                     tracing::warn!(component = "relay", %peer, %error, held_back, "connection closed");
@@ -54,7 +54,7 @@ pub(super) async fn serve(
     } else {
         Some(peer)
     };
-    let client = told.unwrap_or(peer);
+    let client = announced.unwrap_or(peer);
     let admitted = admission::connect(shared, settings, client).await;
     let mut wire = Wire::new(stream, settings.timeouts.command);
     if kind == Kind::Smtps {
@@ -71,7 +71,7 @@ pub(super) async fn serve(
         }
     };
     // A proxy that names no client does not lend it the rights of the proxy's own network.
-    let network = told.and_then(|client| settings.network_identity(client));
+    let network = announced.and_then(|client| settings.network_identity(client));
     let session = Session::new(Arc::new(settings.terms(&shared.doors.terms())), network, kind == Kind::Smtps);
     let ending = shared.ending.subscribe();
     let connection = Connection { shared, settings, wire, session, client, ending };

@@ -9,7 +9,7 @@ use memchr::memchr3;
 /// Receives one text, in pieces of any size.
 #[derive(Clone, Debug)]
 pub struct DataReceiver {
-    state: State,
+    state: TextState,
     fault: Option<DataFault>,
     /// How many bytes of text have come, and how many may.
     size: u64,
@@ -38,7 +38,7 @@ pub struct Progress {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum TextState {
     /// After CR LF, or before the first byte.
     LineStart,
     /// After a dot that begins a line.
@@ -56,15 +56,15 @@ enum State {
 impl DataReceiver {
     /// A text of at most this many bytes.
     pub fn new(most: u64) -> Self {
-        Self { state: State::LineStart, fault: None, size: 0, most, eight_bit: false }
+        Self { state: TextState::LineStart, fault: None, size: 0, most, eight_bit: false }
     }
 
     /// Reads a piece, and appends to `out` what the text says: without the dots that were added for the
     /// transport, and without the end. Appends nothing once something is wrong.
     pub fn push(&mut self, piece: &[u8], out: &mut Vec<u8>) -> Progress {
         let mut at = 0;
-        while at < piece.len() && self.state != State::Ended {
-            if self.state == State::Text {
+        while at < piece.len() && self.state != TextState::Ended {
+            if self.state == TextState::Text {
                 let run = memchr3(b'\r', b'\n', 0, &piece[at..]).unwrap_or(piece.len() - at);
                 self.emit(&piece[at..at + run], out);
                 at += run;
@@ -75,7 +75,7 @@ impl DataReceiver {
             at += self.step(piece[at], out);
         }
         self.eight_bit |= !piece[..at].is_ascii();
-        Progress { consumed: at, ended: self.state == State::Ended }
+        Progress { consumed: at, ended: self.state == TextState::Ended }
     }
 
     /// The first fault of the text, if one was found so far.
@@ -97,30 +97,30 @@ impl DataReceiver {
     /// again in the new state.
     fn step(&mut self, byte: u8, out: &mut Vec<u8>) -> usize {
         match (self.state, byte) {
-            (State::LineStart, b'.') => self.state = State::Dot,
-            (State::Dot, b'\r') => self.state = State::DotCr,
-            (State::DotCr, b'\n') => self.state = State::Ended,
-            (State::Cr, b'\n') => {
+            (TextState::LineStart, b'.') => self.state = TextState::Dot,
+            (TextState::Dot, b'\r') => self.state = TextState::DotCr,
+            (TextState::DotCr, b'\n') => self.state = TextState::Ended,
+            (TextState::Cr, b'\n') => {
                 self.emit(b"\r\n", out);
-                self.state = State::LineStart;
+                self.state = TextState::LineStart;
             }
-            (State::Cr | State::DotCr, _) => {
+            (TextState::Cr | TextState::DotCr, _) => {
                 self.blame(DataFault::BareLineEnd);
                 // The byte is no dot at the start of a line: that CR ended none.
-                self.state = State::Text;
+                self.state = TextState::Text;
                 return 0;
             }
-            (_, b'\r') => self.state = State::Cr,
+            (_, b'\r') => self.state = TextState::Cr,
             (_, b'\n') => {
                 self.blame(DataFault::BareLineEnd);
-                self.state = State::Text;
+                self.state = TextState::Text;
             }
             (_, 0) => {
                 self.blame(DataFault::Nul);
-                self.state = State::Text;
+                self.state = TextState::Text;
             }
             _ => {
-                self.state = State::Text;
+                self.state = TextState::Text;
                 return 0;
             }
         }

@@ -25,7 +25,7 @@ pub(super) enum Exchange {
 
 /// The next step of an exchange.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum SaslStep {
     /// The server asks, and the exchange goes on.
     Ask(Exchange, Reply),
     /// The client has said all.
@@ -38,11 +38,13 @@ pub(super) enum Next {
 const MOST_BYTES: usize = 1_024;
 
 /// Begins an exchange.
-pub(super) fn begin(mechanism: &str, initial: Option<&str>) -> Next {
+pub(super) fn begin(mechanism: &str, initial: Option<&str>) -> SaslStep {
     let exchange = match &*mechanism.to_ascii_uppercase() {
         "PLAIN" => Exchange::Plain,
         "LOGIN" => Exchange::LoginUser,
-        _ => return Next::Failed(Reply::new(504, "5.5.4", "Mechanism not supported: use PLAIN or LOGIN")),
+        _ => {
+            return SaslStep::Failed(Reply::new(504, "5.5.4", "Mechanism not supported: use PLAIN or LOGIN"));
+        }
     };
     match initial {
         // An empty response is written so.
@@ -54,46 +56,46 @@ pub(super) fn begin(mechanism: &str, initial: Option<&str>) -> Next {
 
 impl Exchange {
     /// Asks for what this step needs.
-    fn ask(self) -> Next {
+    fn ask(self) -> SaslStep {
         let challenge = match &self {
             Self::Plain => "",
             Self::LoginUser => "Username:",
             Self::LoginPassword { .. } => "Password:",
         };
-        Next::Ask(self, Reply::plain(334, [BASE64.encode(challenge.as_bytes())]))
+        SaslStep::Ask(self, Reply::plain(334, [BASE64.encode(challenge.as_bytes())]))
     }
 
     /// Takes the client's line.
-    pub(super) fn go_on(self, line: &[u8]) -> Next {
+    pub(super) fn go_on(self, line: &[u8]) -> SaslStep {
         if line == b"*" {
-            return Next::Failed(Reply::new(501, "5.7.0", "Authentication cancelled"));
+            return SaslStep::Failed(Reply::new(501, "5.7.0", "Authentication cancelled"));
         }
         let Ok(said) = BASE64.decode(line) else {
-            return Next::Failed(Reply::new(501, "5.5.2", "Response is not base64"));
+            return SaslStep::Failed(Reply::new(501, "5.5.2", "Response is not base64"));
         };
         match self {
             Self::Plain => plain(&said),
             Self::LoginUser => match text(&said) {
                 Some(user) => Self::LoginPassword { user }.ask(),
-                None => Next::Failed(wrong()),
+                None => SaslStep::Failed(wrong()),
             },
             Self::LoginPassword { user } => match text(&said) {
-                Some(password) => Next::Done(Login { user, password }),
-                None => Next::Failed(wrong()),
+                Some(password) => SaslStep::Done(Login { user, password }),
+                None => SaslStep::Failed(wrong()),
             },
         }
     }
 }
 
 /// `authorization NUL name NUL password`. Acting for another user is not supported.
-fn plain(said: &[u8]) -> Next {
+fn plain(said: &[u8]) -> SaslStep {
     let mut parts = said.split(|byte| *byte == 0).map(text_or_empty);
     let parts = (parts.next().flatten(), parts.next().flatten(), parts.next().flatten(), parts.next());
-    let (Some(acting), Some(user), Some(password), None) = parts else { return Next::Failed(wrong()) };
+    let (Some(acting), Some(user), Some(password), None) = parts else { return SaslStep::Failed(wrong()) };
     if user.is_empty() || password.is_empty() || !acting.is_empty() && acting != user {
-        return Next::Failed(wrong());
+        return SaslStep::Failed(wrong());
     }
-    Next::Done(Login { user, password })
+    SaslStep::Done(Login { user, password })
 }
 
 /// The reply to wrong credentials.

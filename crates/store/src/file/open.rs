@@ -15,7 +15,7 @@ use tollgate_core::Clock;
 use super::disk::Disk;
 use super::identify::{self, Access};
 use super::seal;
-use super::tables::{self, PlanBook, Unreadable};
+use super::tables::{self, PlanNumbers, Unreadable};
 use crate::memory::MemoryStore;
 
 /// What was found when the file was opened.
@@ -82,7 +82,7 @@ pub(super) struct Opened {
 /// An open, sound file.
 pub(super) struct OpenFile {
     pub(super) database: Database,
-    pub(super) book: PlanBook,
+    pub(super) plan_numbers: PlanNumbers,
     disk: Disk,
     /// The number of the newest commit.
     commits: u64,
@@ -126,11 +126,11 @@ pub(super) fn open(
     let mut report = OpenReport::default();
     if let Some(file) = identify::open(&path, Access::Write)? {
         report.wide_permissions = identify::wide_permissions(&file);
-        if file.metadata().map_err(told("look at", &path))?.len() == 0 {
+        if file.metadata().map_err(failed_to("look at", &path))?.len() == 0 {
             report.was_empty = true;
             remove_empty(&file, &path)?;
         } else {
-            let kept = file.try_clone().map_err(told("open", &path))?;
+            let kept = file.try_clone().map_err(failed_to("open", &path))?;
             match read(file, &path, clock, max_keys, mount) {
                 Ok((file, memory, lost_commits)) => {
                     report = OpenReport { keys: memory.len(), lost_commits, ..report };
@@ -143,11 +143,11 @@ pub(super) fn open(
     }
     begin(&path, mount)?;
     let file = identify::open(&path, Access::Write)?;
-    let file = file.ok_or_else(|| told("read back the new", &path)(io::ErrorKind::NotFound.into()))?;
+    let file = file.ok_or_else(|| failed_to("read back the new", &path)(io::ErrorKind::NotFound.into()))?;
     match read(file, &path, clock, max_keys, mount) {
         Ok((file, memory, _)) => Ok(Opened { file, memory, report, path }),
         Err(Refused::Failed(error)) => Err(error),
-        Err(Refused::Damaged(reason)) => Err(told("read back the new", &path)(io::Error::other(reason))),
+        Err(Refused::Damaged(reason)) => Err(failed_to("read back the new", &path)(io::Error::other(reason))),
     }
 }
 
@@ -158,9 +158,9 @@ pub(super) fn reopen(path: &Path, mount: &Mount) -> Result<OpenFile, Unreadable>
     let file = file.ok_or_else(|| redb::Error::Io(io::ErrorKind::NotFound.into()))?;
     let disk = Disk::direct(mount(file)?);
     let database = builder().create_with_backend(disk.clone())?;
-    let (book, commits) = (PlanBook::recount(&database)?, tables::commits(&database)?);
+    let (plan_numbers, commits) = (PlanNumbers::recount(&database)?, tables::commits(&database)?);
     let commits = commits.max(seal::read(&disk).unwrap_or(0));
-    Ok(OpenFile { database, book, disk, commits })
+    Ok(OpenFile { database, plan_numbers, disk, commits })
 }
 
 fn builder() -> Builder {
@@ -178,19 +178,19 @@ fn read(
     max_keys: usize,
     mount: &Mount,
 ) -> Result<(OpenFile, MemoryStore, u64), Refused> {
-    let failed = |error| Refused::Failed(told("open", path)(error));
+    let failed = |error| Refused::Failed(failed_to("open", path)(error));
     if !identify::is_ours(&file).map_err(failed)? {
         return Err(Refused::Failed(not_ours(path)));
     }
     let disk = mount(file).map_err(|error| refused(path, Unreadable::from(error)))?;
     let disk = Disk::drafted(disk).map_err(failed)?;
     let read = sound(&disk, |database, lost| {
-        let (memory, book) = tables::load(database, Arc::clone(clock), max_keys, lost)?;
-        Ok((memory, book))
+        let (memory, plan_numbers) = tables::load(database, Arc::clone(clock), max_keys, lost)?;
+        Ok((memory, plan_numbers))
     });
-    let (database, commits, lost, (memory, book)) = read.map_err(|error| refused(path, error))?;
-    disk.settle().map_err(|error| Refused::Failed(told("write to", path)(error)))?;
-    Ok((OpenFile { database, book, disk, commits }, memory, lost))
+    let (database, commits, lost, (memory, plan_numbers)) = read.map_err(|error| refused(path, error))?;
+    disk.settle().map_err(|error| Refused::Failed(failed_to("write to", path)(error)))?;
+    Ok((OpenFile { database, plan_numbers, disk, commits }, memory, lost))
 }
 
 /// Opens a database and reads it, if all of it is sound. Also returns the number of its newest commit, and
@@ -229,7 +229,7 @@ fn refused(path: &Path, error: Unreadable) -> Refused {
             io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidInput => {
                 Refused::Damaged(error.to_string())
             }
-            _ => Refused::Failed(told("read", path)(error)),
+            _ => Refused::Failed(failed_to("read", path)(error)),
         },
         Unreadable::Foreign => {
             Refused::Failed(OpenError::Foreign { path: path.to_owned(), what: OTHER_DATABASE })
@@ -243,23 +243,23 @@ fn refused(path: &Path, error: Unreadable) -> Refused {
 fn begin(path: &Path, mount: &Mount) -> Result<(), OpenError> {
     let draft = beside(path, "new");
     let file = identify::open(&draft, Access::Create)?;
-    let file = file.ok_or_else(|| told("create", &draft)(io::ErrorKind::NotFound.into()))?;
+    let file = file.ok_or_else(|| failed_to("create", &draft)(io::ErrorKind::NotFound.into()))?;
     // Overwrites what a crash left there, but not what another process is creating now.
     if let Err(TryLockError::WouldBlock) = file.try_lock() {
         return Err(OpenError::InUse { path: path.to_owned() });
     }
-    if !identify::is_draft(&file).map_err(told("create", &draft))? {
+    if !identify::is_draft(&file).map_err(failed_to("create", &draft))? {
         return Err(not_ours(&draft));
     }
-    file.set_len(0).map_err(told("create", &draft))?;
+    file.set_len(0).map_err(failed_to("create", &draft))?;
     let owner_only = fs::Permissions::from_mode(0o600);
-    file.set_permissions(owner_only).map_err(told("create", &draft))?;
+    file.set_permissions(owner_only).map_err(failed_to("create", &draft))?;
     let failed = |error: redb::Error| {
         let error = match error {
             redb::Error::Io(error) => error,
             other => io::Error::other(other.to_string()),
         };
-        told("create", &draft)(error)
+        failed_to("create", &draft)(error)
     };
     let disk = mount(file).map_err(|error| failed(error.into()))?;
     let disk = Disk::direct(disk);
@@ -267,28 +267,30 @@ fn begin(path: &Path, mount: &Mount) -> Result<(), OpenError> {
     tables::found(&database).map_err(failed)?;
     seal::write(&disk, 0);
     drop(database);
-    move_unless_there(&draft, path).map_err(told("create", path))?;
-    sync_directory(path).map_err(told("create", path))
+    move_unless_there(&draft, path).map_err(failed_to("create", path))?;
+    sync_directory(path).map_err(failed_to("create", path))
 }
 
 /// Removes an empty file, so that a new one can replace it.
 fn remove_empty(file: &File, path: &Path) -> Result<(), OpenError> {
-    still_there(file, path).and_then(|()| fs::remove_file(path)).map_err(told("replace the empty file", path))
+    still_there(file, path)
+        .and_then(|()| fs::remove_file(path))
+        .map_err(failed_to("replace the empty file", path))
 }
 
 /// Renames a damaged file. It is never written or overwritten again.
 fn put_aside(file: &File, path: &Path, reason: String) -> Result<SetAside, OpenError> {
-    still_there(file, path).map_err(told("set aside", path))?;
+    still_there(file, path).map_err(failed_to("set aside", path))?;
     let mut number = 1_u64;
     loop {
         let to = beside(path, &format!("damaged-{number}"));
         match move_unless_there(path, &to) {
             Ok(()) => {
-                sync_directory(path).map_err(told("set aside", path))?;
+                sync_directory(path).map_err(failed_to("set aside", path))?;
                 return Ok(SetAside { to, reason });
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
-            Err(error) => return Err(told("set aside", path)(error)),
+            Err(error) => return Err(failed_to("set aside", path)(error)),
         }
     }
 }
@@ -324,7 +326,7 @@ fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
 }
 
-fn told(doing: &'static str, path: &Path) -> impl Fn(io::Error) -> OpenError {
+fn failed_to(doing: &'static str, path: &Path) -> impl Fn(io::Error) -> OpenError {
     let path = path.to_owned();
     move |error| OpenError::Io { doing, path: path.clone(), error }
 }

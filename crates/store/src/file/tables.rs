@@ -28,7 +28,7 @@ use crate::memory::{KeyHash, Mark, MemoryStore, Saving, random_bytes, random_see
 pub(super) const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
 pub(super) const PLANS: TableDefinition<u32, (&str, &str)> = TableDefinition::new("plans");
 pub(super) const STATES: TableDefinition<&[u8; 16], &[u8]> = TableDefinition::new("states");
-pub(super) const GIVEN: TableDefinition<(u64, u64, u64), ()> = TableDefinition::new("given");
+pub(super) const REFUNDED: TableDefinition<(u64, u64, u64), ()> = TableDefinition::new("given");
 pub(super) const ENTRIES: TableDefinition<(&str, &str), EntryRow> = TableDefinition::new("entries");
 /// The records of format 2.
 const OLD_RECORDS: TableDefinition<&str, &[u8]> = TableDefinition::new("records");
@@ -52,7 +52,7 @@ pub(super) enum Unreadable {
 
 /// The plans in the file: their numbers, and how many rows use each.
 #[derive(Debug, Default)]
-pub(super) struct PlanBook {
+pub(super) struct PlanNumbers {
     /// By their text: plans with the same text are one in the file.
     numbers: HashMap<Written, u32>,
     uses: HashMap<u32, u64>,
@@ -107,7 +107,7 @@ pub(super) fn found(database: &Database) -> Result<(), redb::Error> {
         meta.insert("horizon", 0_u64.to_le_bytes().as_slice())?;
         transaction.open_table(PLANS)?;
         transaction.open_table(STATES)?;
-        transaction.open_table(GIVEN)?;
+        transaction.open_table(REFUNDED)?;
         transaction.open_table(ENTRIES)?;
     }
     transaction.commit()?;
@@ -168,7 +168,7 @@ pub(super) fn load(
     clock: Arc<dyn Clock>,
     max_keys: usize,
     lost_commits: u64,
-) -> Result<(MemoryStore, PlanBook), Unreadable> {
+) -> Result<(MemoryStore, PlanNumbers), Unreadable> {
     let transaction = database.begin_read()?;
     let meta = transaction.open_table(META)?;
     check_format(&meta)?;
@@ -181,7 +181,7 @@ pub(super) fn load(
     }
     let mut memory = MemoryStore::with(clock, max_keys, hash_of(&seeds), fixed(&meta, "secret")?, Saving::On);
     let mut marks = Vec::new();
-    for row in transaction.open_table(GIVEN)?.iter()? {
+    for row in transaction.open_table(REFUNDED)?.iter()? {
         let (taken_at, ticket, rule) = row?.0.value();
         marks.push(Mark { taken_at: Timestamp::from_micros(taken_at), ticket: Ticket(ticket), rule });
     }
@@ -193,9 +193,9 @@ pub(super) fn load(
         memory.restore_forgotten(rule, Timestamp::from_micros(u64::from_le_bytes(forgotten)));
     }
     load_records(&transaction, &memory)?;
-    let book = load_states(&transaction, |key, plan, states| memory.restore(key, plan, states))?;
+    let plan_numbers = load_states(&transaction, |key, plan, states| memory.restore(key, plan, states))?;
     memory.trim();
-    Ok((memory, book))
+    Ok((memory, plan_numbers))
 }
 
 /// The number of keys in a file, if every one can be read.
@@ -263,8 +263,8 @@ pub(super) fn upgrade(transaction: &WriteTransaction) -> Result<(), redb::Error>
 fn load_states(
     transaction: &ReadTransaction,
     mut restore: impl FnMut(KeyHash, &Arc<Plan>, &[State]),
-) -> Result<PlanBook, Unreadable> {
-    let (mut book, plans) = PlanBook::read(transaction)?;
+) -> Result<PlanNumbers, Unreadable> {
+    let (mut plan_numbers, plans) = PlanNumbers::read(transaction)?;
     let mut states = Vec::new();
     let mut last: Option<KeyHash> = None;
     for row in transaction.open_table(STATES)?.iter()? {
@@ -276,10 +276,10 @@ fn load_states(
         if last.replace(key) == Some(key) {
             return Err(damaged("a key is there twice"));
         }
-        *book.uses.entry(number).or_default() += 1;
+        *plan_numbers.uses.entry(number).or_default() += 1;
         restore(key, plan, &states);
     }
-    Ok(book)
+    Ok(plan_numbers)
 }
 
 fn fixed<const N: usize>(
@@ -304,32 +304,32 @@ pub(super) fn bytes_of(key: KeyHash) -> [u8; 16] {
     bytes
 }
 
-impl PlanBook {
+impl PlanNumbers {
     /// Reads the plans and their numbers.
     fn read(transaction: &ReadTransaction) -> Result<(Self, HashMap<u32, Arc<Plan>>), Unreadable> {
-        let mut book = Self::default();
+        let mut plan_numbers = Self::default();
         let mut plans = HashMap::new();
         for row in transaction.open_table(PLANS)?.iter()? {
             let (number, plan) = row?;
             let (number, (rule, limits)) = (number.value(), plan.value());
             let written = Written { rule: rule.to_owned(), limits: limits.to_owned() };
             plans.insert(number, Arc::new(written.read()?));
-            book.numbers.insert(written, number);
-            book.uses.insert(number, 0);
-            book.next = book.next.max(number.wrapping_add(1));
+            plan_numbers.numbers.insert(written, number);
+            plan_numbers.uses.insert(number, 0);
+            plan_numbers.next = plan_numbers.next.max(number.wrapping_add(1));
         }
-        Ok((book, plans))
+        Ok((plan_numbers, plans))
     }
 
     /// Reads the plans of an existing file and counts their uses.
     pub(super) fn recount(database: &Database) -> Result<Self, Unreadable> {
         let transaction = database.begin_read()?;
-        let (mut book, _) = Self::read(&transaction)?;
+        let (mut plan_numbers, _) = Self::read(&transaction)?;
         for row in transaction.open_table(STATES)?.iter()? {
             let number = codec::plan_of(row?.1.value()).map_err(garbled)?;
-            *book.uses.entry(number).or_default() += 1;
+            *plan_numbers.uses.entry(number).or_default() += 1;
         }
-        Ok(book)
+        Ok(plan_numbers)
     }
 
     /// The number of a plan. A new plan is written first.

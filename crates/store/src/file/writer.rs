@@ -13,7 +13,7 @@ use tollgate_core::{Plan, Span, Timestamp};
 use super::board::{Board, Job};
 use super::codec;
 use super::open::{self, Mount, OpenFile};
-use super::tables::{self, ENTRIES, GIVEN, META, PlanBook, STATES, Unreadable, Whole};
+use super::tables::{self, ENTRIES, META, PlanNumbers, REFUNDED, STATES, Unreadable, Whole};
 use super::{FileEvent, Listener};
 use crate::memory::{Change, KeyHash, Mark, MemoryStore, Unsaved};
 
@@ -99,8 +99,8 @@ impl Writer {
         }
         let file = self.open.as_mut().expect("it was opened just now");
         let transaction = file.database.begin_write()?;
-        let book = &mut file.book;
-        save_states(&self.memory, &transaction, book, drained)?;
+        let plan_numbers = &mut file.plan_numbers;
+        save_states(&self.memory, &transaction, plan_numbers, drained)?;
         save_records(&self.memory, &transaction, drained)?;
         // Refund marks are saved last. A mark without its refund costs the client a little; a refund without
         // its mark could be repeated.
@@ -109,7 +109,7 @@ impl Writer {
         if last {
             tables::mark(&transaction, Whole::Yes, horizon)?;
         }
-        book.drop_unused(&transaction)?;
+        plan_numbers.drop_unused(&transaction)?;
         let idle = drained.keys.is_empty() && drained.records.is_empty() && drained.marks.is_empty();
         if idle && !last && forgotten == 0 && self.horizon == Some(horizon) {
             transaction.abort()?;
@@ -124,7 +124,7 @@ impl Writer {
 fn save_states(
     memory: &MemoryStore,
     transaction: &WriteTransaction,
-    book: &mut PlanBook,
+    plan_numbers: &mut PlanNumbers,
     drained: &mut Drained,
 ) -> Result<(), redb::Error> {
     let mut table = transaction.open_table(STATES)?;
@@ -138,13 +138,13 @@ fn save_states(
                 Some((plan, _)) => {
                     let address = Arc::as_ptr(plan) as usize;
                     if !numbers.contains_key(&address) {
-                        let number = book.number(plan, transaction)?;
+                        let number = plan_numbers.number(plan, transaction)?;
                         numbers.insert(address, (Arc::clone(plan), number));
                     }
                     numbers.get(&address).map(|(_, number)| *number)
                 }
             };
-            save_row(&mut table, book, number, &change)?;
+            save_row(&mut table, plan_numbers, number, &change)?;
         }
         Ok(())
     })
@@ -152,7 +152,7 @@ fn save_states(
 
 fn save_row(
     table: &mut Table<'_, &[u8; 16], &[u8]>,
-    book: &mut PlanBook,
+    plan_numbers: &mut PlanNumbers,
     number: Option<u32>,
     change: &Change,
 ) -> Result<(), redb::Error> {
@@ -161,13 +161,13 @@ fn save_row(
         (Some(number), Some((_, states))) => {
             let mut row = Vec::with_capacity(32);
             codec::encode(number, states, &mut row);
-            book.enter(number);
+            plan_numbers.enter(number);
             table.insert(&key, row.as_slice())?
         }
         _ => table.remove(&key)?,
     };
     if let Some(old) = old {
-        book.leave(old.value());
+        plan_numbers.leave(old.value());
     }
     Ok(())
 }
@@ -205,7 +205,7 @@ fn save_given(
 ) -> Result<Timestamp, redb::Error> {
     let (marks, horizon) = memory.drain_spent();
     drained.marks = marks;
-    let mut table = transaction.open_table(GIVEN)?;
+    let mut table = transaction.open_table(REFUNDED)?;
     for Mark { taken_at, ticket, rule } in &drained.marks {
         table.insert((taken_at.as_micros(), ticket.0, *rule), ())?;
     }

@@ -149,8 +149,11 @@ mod tests {
         forgotten.iter().for_each(|(rule, at)| second.restore_forgotten(rule, *at));
         let mut charges = Charges::new(Ticket(1), 1, None);
         charges.push(&plan, "1", true);
-        assert_eq!(second.give_now(&charges, now), Ok(Refunded::TooOld));
+        assert_eq!(second.refund_now(&charges, now), Ok(Refunded::TooOld));
         charges.ticket = Ticket(2_000);
-        assert_eq!(second.give_now(&charges, now + tollgate_core::Span::from_micros(1)), Ok(Refunded::Done));
+        assert_eq!(
+            second.refund_now(&charges, now + tollgate_core::Span::from_micros(1)),
+            Ok(Refunded::Done)
+        );
     }
 }

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 
 use super::WRONG;
+use crate::command::OutputFormat;
 use crate::config::explain::{self, LimitInWords, LoginInWords, RuleInWords};
 use crate::config::memory::{self, MemoryNeed};
 use crate::config::{self, Config, ConfigError, Place, Problem, StoreConfig, Sync, Warning};
@@ -17,13 +18,6 @@ use crate::printable::{self, plain};
 use tollgate_core::{Clears, Guard, Stance};
 use tollgate_gateway::settings::{RouteSettings, Settings};
 use tollgate_redis::{Address, Settings as RedisSettings, Topology};
-
-/// The format of the output.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Format {
-    Words,
-    Json,
-}
 
 /// Whether warnings are failures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +36,7 @@ Exit codes: 0 valid, 2 invalid, or with --strict there are warnings.";
 pub(super) fn run(
     path: Option<&Path>,
     environment: Vec<(String, String)>,
-    (format, strictness): (Format, Strictness),
+    (format, strictness): (OutputFormat, Strictness),
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> io::Result<ExitCode> {
@@ -53,8 +47,8 @@ pub(super) fn run(
     let rules: Vec<RuleInWords> =
         config.policies.rules().iter().map(|rule| explain::rule(rule, &config.policies)).collect();
     match format {
-        Format::Json => print_json(&as_json(&config, &rules), out)?,
-        Format::Words => {
+        OutputFormat::Json => print_json(&as_json(&config, &rules), out)?,
+        OutputFormat::Words => {
             let mut text = Vec::new();
             print_words(&config, &rules, &mut text)?;
             for line in String::from_utf8_lossy(&text).lines() {
@@ -74,12 +68,12 @@ pub(super) fn run(
 /// Reports the errors of an invalid configuration.
 pub(super) fn refuse(
     error: &ConfigError,
-    format: Format,
+    format: OutputFormat,
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> io::Result<ExitCode> {
     writeln!(err, "{error}")?;
-    if let Format::Json = format {
+    if let OutputFormat::Json = format {
         print_json(&problems_as_json(error), out)?;
     }
     Ok(ExitCode::from(WRONG))

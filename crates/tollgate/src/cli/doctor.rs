@@ -15,9 +15,9 @@ use tollgate_redis::Settings as RedisSettings;
 use tollgate_redis::inspect::{Finding, Grade, Inspection, inspect};
 use tollgate_store::SystemClock;
 
-use super::check_config::{Format, store_in_words};
+use super::check_config::store_in_words;
 use super::{WRONG, check_config};
-use crate::command::say;
+use crate::command::{OutputFormat, say};
 use crate::config::{self, Config, StoreConfig};
 
 pub(super) const HELP: &str = "\
@@ -39,7 +39,7 @@ const WARNINGS: u8 = 1;
 pub(super) fn run(
     path: Option<&Path>,
     environment: Vec<(String, String)>,
-    format: Format,
+    format: OutputFormat,
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> anyhow::Result<ExitCode> {
@@ -49,8 +49,8 @@ pub(super) fn run(
     };
     let inspection = examine(&config)?;
     match format {
-        Format::Json => check_config::print_json(&report::as_json(&config, &inspection), out)?,
-        Format::Words => {
+        OutputFormat::Json => check_config::print_json(&report::as_json(&config, &inspection), out)?,
+        OutputFormat::Words => {
             let mut text = Vec::new();
             report::print(&store_in_words(&config.store), &inspection, &mut text)?;
             say(&text, out)?;

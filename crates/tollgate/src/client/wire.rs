@@ -183,7 +183,7 @@ pub struct Hold {
 #[derive(Clone, Debug, Deserialize)]
 pub struct Refunded {
     /// `back`, `already` or `too_old`.
-    pub given: String,
+    pub refunded: String,
 }
 
 /// Whether there was an override to remove.

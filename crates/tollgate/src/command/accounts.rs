@@ -9,7 +9,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Map, Value, json};
 
 use super::policies::{Listing, more};
-use super::table::{Sheet, Tone, or_dash};
+use super::table::{TextTable, Tone, or_dash};
 use super::{Session, words};
 use crate::client::Path;
 use crate::client::wire::{Account, Accounts as Page, PauseChanged, Removed};
@@ -36,18 +36,18 @@ enum Action {
         listing: Listing,
     },
     /// Show an account
-    Show(Named),
+    Show(AccountArgument),
     /// Pause an account on all nodes: others of the tenant are used, or mail waits
-    Pause(Named),
+    Pause(AccountArgument),
     /// Use an account again that was paused, or whose login failed
-    Resume(Named),
+    Resume(AccountArgument),
     /// Remove an account that was added at run time; its mail waits for another one
-    Remove(Named),
+    Remove(AccountArgument),
 }
 
 /// An account.
 #[derive(Args, Clone, Debug)]
-struct Named {
+struct AccountArgument {
     /// The tenant that it belongs to
     #[arg(long, value_name = "NAME")]
     tenant: String,
@@ -92,7 +92,7 @@ struct Add {
     limit_day: Option<u64>,
     /// What happens to mail that exceeds a limit
     #[arg(long, value_enum, default_value = "defer")]
-    on_limit: OnLimit,
+    on_limit: OnLimitArgument,
     /// Accounts of a tenant with lower numbers are used first
     #[arg(long, value_name = "N", default_value_t = 0)]
     priority: u32,
@@ -109,7 +109,7 @@ enum Tls {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum OnLimit {
+enum OnLimitArgument {
     Defer,
     Reject,
 }
@@ -206,13 +206,13 @@ impl Accounts {
     }
 }
 
-impl Named {
+impl AccountArgument {
     fn path(&self) -> Path {
         Path::new(&["accounts", &self.tenant, &self.id])
     }
 }
 
-impl Named {
+impl AccountArgument {
     fn turn(&self, session: &mut Session<'_>, action: &str) -> anyhow::Result<()> {
         let path = Path::new(&["accounts", &self.tenant, &self.id, action]);
         let answer = session.client.post(&path, &json!({}))?;
@@ -293,21 +293,21 @@ pub(super) fn put_pause(answer: &PauseChanged, out: &mut dyn Write) -> io::Resul
 }
 
 fn put_all(page: &Page, out: &mut dyn Write) -> io::Result<()> {
-    let mut sheet = Sheet::new(&["tenant", "account", "server", "user", "limits", "state"]);
+    let mut table = TextTable::new(&["tenant", "account", "server", "user", "limits", "state"]);
     for account in &page.accounts {
         let tone = if account.is_in_use() { Tone::Normal } else { Tone::Bad };
         let server = format!("{}:{}", account.host, account.port);
         let user = or_dash(account.user.clone());
         let limits = account.limits.join(", ");
-        sheet.line(
+        table.line(
             tone,
             [account.tenant.clone(), account.id.clone(), server, user, limits, account.state().to_owned()],
         );
     }
-    if sheet.is_empty() {
+    if table.is_empty() {
         return writeln!(out, "there are no accounts");
     }
-    write!(out, "{sheet}")?;
+    write!(out, "{table}")?;
     more(page.next.as_deref(), "accounts", out)
 }
 

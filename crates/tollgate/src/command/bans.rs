@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 
-use super::table::{Sheet, Tone, or_dash};
+use super::table::{TextTable, Tone, or_dash};
 use super::{Session, words};
 use crate::client::Path;
 use crate::client::wire;
@@ -74,15 +74,15 @@ fn put(bans: &wire::Bans, out: &mut dyn Write) -> io::Result<()> {
     if bans.bans.is_empty() {
         return writeln!(out, "the lists are empty");
     }
-    let mut sheet = Sheet::new(&["target", "kind", "until", "author", "reason"]);
+    let mut table = TextTable::new(&["target", "kind", "until", "author", "reason"]);
     for ban in &bans.bans {
         let tone = if ban.kind == "allow" { Tone::Normal } else { Tone::Bad };
         let reason = Some(ban.reason.clone()).filter(|reason| !reason.is_empty());
         let cells = [ban.target.clone(), ban.kind.clone(), or_dash(ban.until.clone()), ban.author.clone()];
         let [target, kind, until, author] = cells;
-        sheet.line(tone, [target, kind, until, author, or_dash(reason)]);
+        table.line(tone, [target, kind, until, author, or_dash(reason)]);
     }
-    write!(out, "{sheet}")?;
+    write!(out, "{table}")?;
     match &bans.next {
         Some(next) => writeln!(out, "\nthere are more: --after '{}'", words::plain(next)),
         None => Ok(()),

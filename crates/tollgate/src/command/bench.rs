@@ -15,7 +15,7 @@ use tollgate_core::Span;
 
 use self::attempts::{Attempts, Source};
 use self::load::{Bound, Load};
-use super::{Format, Session, duration, plain};
+use super::{OutputFormat, Session, duration, plain};
 use crate::client::wire::Configuration;
 use crate::client::{Fault, Path};
 
@@ -72,10 +72,10 @@ impl Bench {
         let load = Load { client: session.client.clone(), attempts, connections: self.connections, bound };
         let report = load.run()?;
         match session.format {
-            Format::Json => {
+            OutputFormat::Json => {
                 writeln!(session.out, "{:#}", report.as_json(self, &policy, session.client.server()))?
             }
-            Format::Words => session.say(report.to_string().as_bytes())?,
+            OutputFormat::Words => session.say(report.to_string().as_bytes())?,
         }
         Ok(if report.tally.answered() > 0 { ExitCode::SUCCESS } else { ExitCode::from(crate::cli::WRONG) })
     }

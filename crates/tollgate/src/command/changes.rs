@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::Session;
-use super::table::{Sheet, Tone, or_dash};
+use super::table::{TextTable, Tone, or_dash};
 use crate::client::Path;
 use crate::client::wire;
 
@@ -41,10 +41,10 @@ fn put(changes: &wire::Changes, out: &mut dyn Write) -> io::Result<()> {
     if changes.changes.is_empty() {
         return writeln!(out, "no changes since the start");
     }
-    let mut sheet = Sheet::new(&["at", "by", "change", "of", "before", "after"]);
+    let mut table = TextTable::new(&["at", "by", "change", "of", "before", "after"]);
     for change in &changes.changes {
         let wire::Change { at, actor, action, what, before, after } = change.clone();
-        sheet.line(Tone::Normal, [at, actor, action, what, or_dash(before), or_dash(after)]);
+        table.line(Tone::Normal, [at, actor, action, what, or_dash(before), or_dash(after)]);
     }
-    write!(out, "{sheet}")
+    write!(out, "{table}")
 }

@@ -7,7 +7,7 @@ use anstyle::{AnsiColor, Style};
 use clap::Args;
 use serde_json::{Map, Value, json};
 
-use super::table::{Sheet, Tone, or_dash};
+use super::table::{TextTable, Tone, or_dash};
 use super::{DENIED, Session, words};
 use crate::client::Path;
 use crate::client::wire::{Decision, LimitLine, RuleLine};
@@ -70,9 +70,9 @@ impl Check {
         } else {
             put_refused(decision, out)?;
         }
-        let sheet = self.rules(&decision.rules);
-        if !sheet.is_empty() {
-            write!(out, "\n{sheet}")?;
+        let table = self.rules(&decision.rules);
+        if !table.is_empty() {
+            write!(out, "\n{table}")?;
         }
         // A caller that gave the id knows it.
         if let (Some(id), None) = (&decision.id, &self.id) {
@@ -95,8 +95,8 @@ impl Check {
         }
     }
 
-    fn rules(&self, rules: &[RuleLine]) -> Sheet {
-        let mut sheet = Sheet::new(&["rule", "key", "limit", ">remaining", ">resets in"]);
+    fn rules(&self, rules: &[RuleLine]) -> TextTable {
+        let mut table = TextTable::new(&["rule", "key", "limit", ">remaining", ">resets in"]);
         for rule in rules {
             for limit in &rule.limits {
                 let short = limit.retry_after_ms.is_some() || limit.remaining < self.cost;
@@ -108,10 +108,10 @@ impl Check {
                 let name =
                     if rule.observed { format!("{} (observed)", rule.rule) } else { rule.rule.clone() };
                 let [written, remaining, resets] = shows(limit);
-                sheet.line(tone, [name, rule.key.clone(), written, remaining, resets]);
+                table.line(tone, [name, rule.key.clone(), written, remaining, resets]);
             }
         }
-        sheet
+        table
     }
 }
 

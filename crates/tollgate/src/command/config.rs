@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::table::{Sheet, Tone, or_dash};
+use super::table::{TextTable, Tone, or_dash};
 use super::{Session, words};
 use crate::client::Path;
 use crate::client::wire::{Configuration, Rule};
@@ -35,28 +35,28 @@ fn put(configuration: &Configuration, out: &mut dyn Write) -> io::Result<()> {
     if !configuration.enabled {
         writeln!(out, "Nothing is limited: `enabled` is false.\n")?;
     }
-    let mut rules = Sheet::new(&["rule", "by", "key", "limits", "when exceeded"]);
+    let mut rules = TextTable::new(&["rule", "by", "key", "limits", "when exceeded"]);
     for (name, rule) in &configuration.rules {
         put_rule(name, rule, &mut rules);
     }
     write!(out, "{rules}")?;
-    let mut policies = Sheet::new(&["policy", "rules"]);
+    let mut policies = TextTable::new(&["policy", "rules"]);
     for (name, rules) in &configuration.policies {
         policies.line(Tone::Normal, [name.clone(), listed(rules)]);
     }
     write!(out, "\n{policies}")
 }
 
-fn put_rule(name: &str, rule: &Rule, sheet: &mut Sheet) {
+fn put_rule(name: &str, rule: &Rule, table: &mut TextTable) {
     let (tone, off) = if rule.enabled { (Tone::Normal, "") } else { (Tone::Faint, " (off)") };
     let by = or_dash((!rule.by.is_empty()).then(|| rule.by.join(", ")));
     let exceeded = rule.on_exceed.clone();
-    sheet.line(tone, [format!("{name}{off}"), by, "-".to_owned(), listed_limits(&rule.limits), exceeded]);
+    table.line(tone, [format!("{name}{off}"), by, "-".to_owned(), listed_limits(&rule.limits), exceeded]);
     for (key, limits) in &rule.overrides {
         let ends = rule.override_ends.get(key);
         let lasts = ends.map_or_else(String::new, |end| format!(", for {}", words::span(end.after_ms)));
         let limits = format!("{}{lasts}", listed_limits(limits));
-        sheet.line(tone, [String::new(), String::new(), key.clone(), limits, String::new()]);
+        table.line(tone, [String::new(), String::new(), key.clone(), limits, String::new()]);
     }
 }
 

@@ -9,7 +9,7 @@ use tollgate_core::Span;
 
 use super::limits::LimitArgs;
 use super::policies::{Listing, more};
-use super::table::{Sheet, Tone};
+use super::table::{TextTable, Tone};
 use super::{Session, duration, words};
 use crate::client::Path;
 use crate::client::wire::{self, Consumer, Removed};
@@ -117,14 +117,14 @@ fn limits(consumer: &Consumer) -> String {
 }
 
 fn put_all(page: &wire::Consumers, out: &mut dyn Write) -> io::Result<()> {
-    let mut sheet = Sheet::new(&["consumer", "limits", "set by"]);
+    let mut table = TextTable::new(&["consumer", "limits", "set by"]);
     for consumer in &page.consumers {
         let by = if consumer.overridden { "the API" } else { "the configuration" };
-        sheet.line(Tone::Normal, [consumer.id.clone(), limits(consumer), by.to_owned()]);
+        table.line(Tone::Normal, [consumer.id.clone(), limits(consumer), by.to_owned()]);
     }
-    if sheet.is_empty() {
+    if table.is_empty() {
         return writeln!(out, "no consumer has limits of its own");
     }
-    write!(out, "{sheet}")?;
+    write!(out, "{table}")?;
     more(page.next.as_deref(), "consumers", out)
 }

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 
-use super::table::{Sheet, Tone, or_dash};
-use super::{Format, Session, words};
+use super::table::{TextTable, Tone, or_dash};
+use super::{OutputFormat, Session, words};
 use crate::client::wire::{DecisionDetail, Entry, Journal, LimitLine};
 use crate::client::{Fault, Path};
 
@@ -106,7 +106,7 @@ impl Decisions {
         }
         let none = if self.filters() { "no such decisions" } else { "no decisions yet" };
         let journal: Journal = session.show(&answer, |journal, out| put(journal, none, out))?;
-        if self.id.is_some() && session.format == Format::Words {
+        if self.id.is_some() && session.format == OutputFormat::Words {
             for entry in &journal.decisions {
                 show_entry(session, entry)?;
             }
@@ -124,7 +124,7 @@ fn put(journal: &Journal, none: &str, out: &mut dyn Write) -> io::Result<()> {
     if journal.decisions.is_empty() {
         return writeln!(out, "{none}");
     }
-    let mut sheet = Sheet::new(&["at", "policy", "verdict", "rule", "key", ">cost", ">retry in"]);
+    let mut table = TextTable::new(&["at", "policy", "verdict", "rule", "key", ">cost", ">retry in"]);
     for entry in &journal.decisions {
         let tone = if entry.verdict == "allow" { Tone::Normal } else { Tone::Bad };
         let retry = or_dash(entry.retry_after_ms.map(words::span));
@@ -132,9 +132,9 @@ fn put(journal: &Journal, none: &str, out: &mut dyn Write) -> io::Result<()> {
             (!entry.observed.is_empty()).then(|| format!("{} (observed)", entry.observed.join(", ")));
         let (rule, key) = (or_dash(entry.rule.clone().or(observed)), or_dash(key_of(entry)));
         let [at, policy, verdict] = [&entry.at, &entry.policy, &entry.verdict].map(Clone::clone);
-        sheet.line(tone, [at, policy, verdict, rule, key, words::number(entry.cost), retry]);
+        table.line(tone, [at, policy, verdict, rule, key, words::number(entry.cost), retry]);
     }
-    write!(out, "{sheet}")
+    write!(out, "{table}")
 }
 
 /// The key that an entry is about: that of the rule that decided, or that would have.
@@ -180,13 +180,13 @@ fn show_entry(session: &mut Session<'_>, entry: &Entry) -> anyhow::Result<()> {
 fn put_detail(decision: &DecisionDetail, out: &mut dyn Write) -> io::Result<()> {
     let named = decision.rules.iter().find(|rule| Some(&rule.rule) == decision.rule.as_ref());
     let key = named.map(|rule| rule.key.clone()).or_else(|| decision.blocked.clone());
-    let mut sheet = Sheet::new(&["at", "policy", "verdict", "rule", "key", ">cost", ">retry in"]);
+    let mut table = TextTable::new(&["at", "policy", "verdict", "rule", "key", ">cost", ">retry in"]);
     let tone = if decision.verdict == "allow" { Tone::Normal } else { Tone::Bad };
     let [at, policy, verdict] = [&decision.at, &decision.policy, &decision.verdict].map(Clone::clone);
     let retry = or_dash(decision.retry_after_ms.map(words::span));
     let (rule, cost) = (or_dash(decision.rule.clone()), words::number(decision.cost));
-    sheet.line(tone, [at, policy, verdict, rule, or_dash(key), cost, retry]);
-    write!(out, "{sheet}")?;
+    table.line(tone, [at, policy, verdict, rule, or_dash(key), cost, retry]);
+    write!(out, "{table}")?;
     writeln!(out, "\ncorrelation id {}", words::plain(&decision.id))?;
     if let Some(target) = &decision.blocked {
         writeln!(out, "blocked by the entry {}", words::plain(target))?;
@@ -199,7 +199,7 @@ fn put_detail(decision: &DecisionDetail, out: &mut dyn Write) -> io::Result<()> 
 
 /// Prints what every rule read then, and what it reads now.
 fn put_readings(decision: &DecisionDetail, out: &mut dyn Write) -> io::Result<()> {
-    let mut sheet = Sheet::new(&["rule", "limit", ">left then", ">left now", ">resets in"]);
+    let mut table = TextTable::new(&["rule", "limit", ">left then", ">left now", ">resets in"]);
     for rule in &decision.rules {
         let name = if rule.observed { format!("{} (observed)", rule.rule) } else { rule.rule.clone() };
         for then in &rule.then {
@@ -210,11 +210,11 @@ fn put_readings(decision: &DecisionDetail, out: &mut dyn Write) -> io::Result<()
             };
             let resets =
                 or_dash(now.and_then(|now| now.reset_after_ms).filter(|ms| *ms > 0).map(words::span));
-            sheet.line(tone, [name.clone(), then.limit.clone(), left(then), or_dash(now.map(left)), resets]);
+            table.line(tone, [name.clone(), then.limit.clone(), left(then), or_dash(now.map(left)), resets]);
         }
     }
-    if !sheet.is_empty() {
-        write!(out, "\n{sheet}")?;
+    if !table.is_empty() {
+        write!(out, "\n{table}")?;
     }
     if !decision.complete {
         writeln!(out, "the token had no room for all rules")?;

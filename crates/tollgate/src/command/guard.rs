@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::check::field;
 use super::policies::Listing;
-use super::table::{Sheet, Tone, or_dash};
+use super::table::{TextTable, Tone, or_dash};
 use super::{DENIED, Session, words};
 use crate::client::Path;
 use crate::client::wire::{Advice, Begun, Finished, Guards, Locks, Standings, Unlocked};
@@ -187,25 +187,25 @@ fn put_guards(guards: &Guards, out: &mut dyn Write) -> io::Result<()> {
     if guards.guards.is_empty() {
         return writeln!(out, "there are no guards");
     }
-    let mut sheet = Sheet::new(&["guard", "policy", "fields", "clears", ">failures", ">locks"]);
+    let mut table = TextTable::new(&["guard", "policy", "fields", "clears", ">failures", ">locks"]);
     for guard in &guards.guards {
         let [fields, clears] = [&guard.fields, &guard.clears].map(|names| names.join(", "));
         let [failures, locks] = [guard.failures, guard.lockouts].map(words::number);
-        sheet.line(Tone::Normal, [guard.name.clone(), guard.policy.clone(), fields, clears, failures, locks]);
+        table.line(Tone::Normal, [guard.name.clone(), guard.policy.clone(), fields, clears, failures, locks]);
     }
-    write!(out, "{sheet}")
+    write!(out, "{table}")
 }
 
 fn put_locks(guard: &str, locks: &Locks, out: &mut dyn Write) -> io::Result<()> {
     if locks.locks.is_empty() && locks.next.is_none() {
         return writeln!(out, "there are no locks");
     }
-    let mut sheet = Sheet::new(&["rule", "key", ">failures", "locked until"]);
+    let mut table = TextTable::new(&["rule", "key", ">failures", "locked until"]);
     for lock in &locks.locks {
         let failures = words::number(lock.failures);
-        sheet.line(Tone::Bad, [lock.rule.clone(), lock.key.clone(), failures, lock.locked_until.clone()]);
+        table.line(Tone::Bad, [lock.rule.clone(), lock.key.clone(), failures, lock.locked_until.clone()]);
     }
-    write!(out, "{sheet}")?;
+    write!(out, "{table}")?;
     match &locks.next {
         Some(next) => {
             let (guard, next) = (words::plain(guard), words::plain(next));
@@ -217,7 +217,7 @@ fn put_locks(guard: &str, locks: &Locks, out: &mut dyn Write) -> io::Result<()> 
 
 fn put_standings(standings: &Standings, out: &mut dyn Write) -> io::Result<()> {
     let titles = ["rule", "key", ">failures", "CAPTCHA", ">may come in", "locked until"];
-    let mut sheet = Sheet::new(&titles);
+    let mut table = TextTable::new(&titles);
     for standing in &standings.ladders {
         let tone = match (standing.observed, standing.advice.delay_ms) {
             (true, _) => Tone::Faint,
@@ -227,7 +227,7 @@ fn put_standings(standings: &Standings, out: &mut dyn Write) -> io::Result<()> {
         let off = if standing.observed { " (observed)" } else { "" };
         let wait = Some(standing.advice.delay_ms).filter(|millis| *millis > 0).map(words::span);
         let captcha = if standing.advice.captcha { "yes" } else { "-" };
-        sheet.line(
+        table.line(
             tone,
             [
                 format!("{}{off}", standing.rule),
@@ -239,7 +239,7 @@ fn put_standings(standings: &Standings, out: &mut dyn Write) -> io::Result<()> {
             ],
         );
     }
-    write!(out, "{sheet}")
+    write!(out, "{table}")
 }
 
 fn put_unlocked(unlocked: &Unlocked, out: &mut dyn Write) -> io::Result<()> {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::table::{Sheet, Tone, or_dash};
+use super::table::{TextTable, Tone, or_dash};
 use super::{Session, words};
 use crate::client::Path;
 use crate::client::wire::{self, Released};
@@ -62,10 +62,10 @@ fn put(holds: &wire::Holds, out: &mut dyn Write) -> io::Result<()> {
     if holds.holds.is_empty() {
         return Ok(());
     }
-    let mut sheet = Sheet::new(&["id", ">weight", "since", "expires"]);
+    let mut table = TextTable::new(&["id", ">weight", "since", "expires"]);
     for hold in &holds.holds {
         let expires = or_dash(hold.expires.clone());
-        sheet.line(Tone::Normal, [hold.id.clone(), hold.weight.to_string(), hold.since.clone(), expires]);
+        table.line(Tone::Normal, [hold.id.clone(), hold.weight.to_string(), hold.since.clone(), expires]);
     }
-    write!(out, "\n{sheet}")
+    write!(out, "\n{table}")
 }

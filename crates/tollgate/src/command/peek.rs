@@ -8,8 +8,8 @@ use clap::Args;
 use serde_json::{Value, json};
 use tollgate_redis::{CounterPart, NameMeaning};
 
-use super::table::{Sheet, Tone, or_dash};
-use super::{Format, Session, check, words};
+use super::table::{TextTable, Tone, or_dash};
+use super::{OutputFormat, Session, check, words};
 use crate::client::Path;
 use crate::client::wire::{Counters, KeyEverywhere};
 use crate::printable;
@@ -78,13 +78,13 @@ fn explain(name: &str, session: &mut Session<'_>) -> anyhow::Result<()> {
     };
     let server = session.client.server().clone();
     match session.format {
-        Format::Json => {
+        OutputFormat::Json => {
             let counters: Option<Value> = answer.map(|answer| answer.read(&server)).transpose()?;
             let said =
                 json!({ "redis_key": name, "holds": what, "rule": rule, "key": key, "counters": counters });
             writeln!(session.out, "{}", printable::json(&said.to_string()))?;
         }
-        Format::Words => {
+        OutputFormat::Words => {
             let mut text = Vec::new();
             writeln!(text, "{what}")?;
             match (answer, rule) {
@@ -152,11 +152,11 @@ pub(super) fn put(counters: &Counters, out: &mut dyn Write) -> io::Result<()> {
     if counters.limits.is_empty() {
         return writeln!(out, "unlimited");
     }
-    let mut sheet = Sheet::new(&["limit", ">used", ">remaining", ">resets in"]);
+    let mut table = TextTable::new(&["limit", ">used", ">remaining", ">resets in"]);
     for limit in &counters.limits {
         let [written, remaining, resets] = check::shows(limit);
         let tone = if limit.remaining == 0 { Tone::Bad } else { Tone::Normal };
-        sheet.line(tone, [written, or_dash(limit.used.map(words::number)), remaining, resets]);
+        table.line(tone, [written, or_dash(limit.used.map(words::number)), remaining, resets]);
     }
-    write!(out, "\n{sheet}")
+    write!(out, "\n{table}")
 }

@@ -9,7 +9,7 @@ use tollgate_core::grammar::GrammarError;
 use tollgate_core::{OnExceed, OnOutage};
 
 use super::limits::LimitArgs;
-use super::table::{Sheet, Tone};
+use super::table::{TextTable, Tone};
 use super::{Session, words};
 use crate::client::Path;
 use crate::client::wire::{self, Policy};
@@ -27,7 +27,7 @@ enum Action {
     /// List the policies that were created over the API
     List(Listing),
     /// Show one of them
-    Show(Named),
+    Show(PolicyArgument),
     /// Create a policy
     #[command(after_help = CREATING)]
     Create(Saying),
@@ -35,7 +35,7 @@ enum Action {
     #[command(after_help = SETTING)]
     Set(Saying),
     /// Delete a policy that no route uses; counts are not reset
-    Delete(Named),
+    Delete(PolicyArgument),
 }
 
 /// Which page of a list is shown.
@@ -51,7 +51,7 @@ pub(super) struct Listing {
 
 /// A policy.
 #[derive(Args, Clone, Debug)]
-struct Named {
+struct PolicyArgument {
     /// Its name
     name: String,
 }
@@ -115,13 +115,13 @@ impl Policies {
                 let answer = session.client.get(&path)?;
                 session.show(&answer, put_all)?;
             }
-            Action::Show(Named { name }) => {
+            Action::Show(PolicyArgument { name }) => {
                 let answer = session.client.get(&one(name))?;
                 session.show(&answer, put)?;
             }
             Action::Create(saying) => saying.create(session)?,
             Action::Set(saying) => saying.set(session)?,
-            Action::Delete(Named { name }) => {
+            Action::Delete(PolicyArgument { name }) => {
                 let answer = session.client.delete(&one(name))?;
                 session.show(&answer, |_: &Value, out| {
                     writeln!(out, "deleted the policy {}", words::plain(name))
@@ -192,19 +192,19 @@ fn one(name: &str) -> Path {
 }
 
 fn put_all(page: &wire::Policies, out: &mut dyn Write) -> io::Result<()> {
-    let mut sheet = Sheet::new(&["policy", "limits", "by", "when exceeded", ">routes", "description"]);
+    let mut table = TextTable::new(&["policy", "limits", "by", "when exceeded", ">routes", "description"]);
     for policy in &page.policies {
         let (tone, off) = if policy.in_force { (Tone::Normal, "") } else { (Tone::Faint, " (not in force)") };
         let by = policy.by.join(", ");
         let (limits, routes) = (policy.limits.join(", "), words::number(policy.routes));
         let description = policy.description.lines().next().unwrap_or_default().to_owned();
         let name = format!("{}{off}", policy.name);
-        sheet.line(tone, [name, limits, by, policy.on_exceed.clone(), routes, description]);
+        table.line(tone, [name, limits, by, policy.on_exceed.clone(), routes, description]);
     }
-    if sheet.is_empty() {
+    if table.is_empty() {
         return writeln!(out, "no policies were created over the API");
     }
-    write!(out, "{sheet}")?;
+    write!(out, "{table}")?;
     more(page.next.as_deref(), "policies", out)
 }
 

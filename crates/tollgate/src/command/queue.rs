@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::accounts::put_pause;
 use super::policies::{Listing, more};
-use super::table::{Sheet, Tone, or_dash};
+use super::table::{TextTable, Tone, or_dash};
 use super::{Session, words};
 use crate::client::Path;
 use crate::client::wire::{Cancelled, Lane, Lanes, Message, MessageDetail, Messages, Retried};
@@ -26,11 +26,11 @@ enum Action {
     /// List messages, oldest first
     List(Box<List>),
     /// Show a message with its recipients and everything that happened to it
-    Show(Named),
+    Show(MessageArgument),
     /// Try a message now; limits still hold
-    Retry(Named),
+    Retry(MessageArgument),
     /// Cancel the recipients of a message that still wait
-    Cancel(Named),
+    Cancel(MessageArgument),
     /// Pause sending on all nodes: of everything, of a tenant, or of a tenant to one domain
     Pause(Which),
     /// Resume sending on all nodes
@@ -54,7 +54,7 @@ struct List {
     tenant: Option<String>,
     /// Show only messages in this state
     #[arg(long, value_enum)]
-    status: Option<Status>,
+    status: Option<StatusFilter>,
     /// Show only messages to this address, or to this domain as `@example.com`
     #[arg(long, value_name = "ADDRESS")]
     recipient: Option<String>,
@@ -66,7 +66,7 @@ struct List {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Status {
+enum StatusFilter {
     Queued,
     Deferred,
     Retrying,
@@ -88,7 +88,7 @@ struct Which {
 
 /// A message.
 #[derive(Args, Clone, Debug)]
-struct Named {
+struct MessageArgument {
     /// Its id, as `queue list` shows it
     id: String,
 }
@@ -111,18 +111,18 @@ impl Queue {
                 let answer = session.client.get(&list.path())?;
                 session.show(&answer, put_all)?;
             }
-            Action::Show(Named { id }) => {
+            Action::Show(MessageArgument { id }) => {
                 let answer = session.client.get(&Path::new(&["messages", id]))?;
                 session.show(&answer, put)?;
             }
-            Action::Retry(Named { id }) => {
+            Action::Retry(MessageArgument { id }) => {
                 let answer = session.client.post(&Path::new(&["messages", id, "retry"]), &json!({}))?;
                 session.show(&answer, |answer: &Retried, out| match answer.retried {
                     0 => writeln!(out, "nothing of the message waits"),
                     _ => writeln!(out, "the message is tried now"),
                 })?;
             }
-            Action::Cancel(Named { id }) => {
+            Action::Cancel(MessageArgument { id }) => {
                 let answer = session.client.post(&Path::new(&["messages", id, "cancel"]), &json!({}))?;
                 session.show(&answer, |answer: &Cancelled, out| match answer.cancelled {
                     true => writeln!(out, "the message is cancelled"),
@@ -173,10 +173,10 @@ impl List {
 }
 
 fn put_all(page: &Messages, out: &mut dyn Write) -> io::Result<()> {
-    let mut sheet = Sheet::new(&["id", "tenant", "status", "accepted", "from", "to", "waits for"]);
+    let mut table = TextTable::new(&["id", "tenant", "status", "accepted", "from", "to", "waits for"]);
     for message in &page.messages {
         let tone = if message.status == "bounced" { Tone::Bad } else { Tone::Normal };
-        sheet.line(
+        table.line(
             tone,
             [
                 message.id.clone(),
@@ -189,10 +189,10 @@ fn put_all(page: &Messages, out: &mut dyn Write) -> io::Result<()> {
             ],
         );
     }
-    if sheet.is_empty() {
+    if table.is_empty() {
         return writeln!(out, "there are no such messages");
     }
-    write!(out, "{sheet}")?;
+    write!(out, "{table}")?;
     more(page.next.as_deref(), "queue", out)
 }
 
@@ -227,27 +227,34 @@ fn put(detail: &MessageDetail, out: &mut dyn Write) -> io::Result<()> {
     for (title, text) in lines {
         writeln!(out, "{title:<12}{}", words::plain(&text))?;
     }
-    let mut sheet = Sheet::new(&["recipient", "status", "reply"]);
+    let mut table = TextTable::new(&["recipient", "status", "reply"]);
     for recipient in detail.parts.iter().flat_map(|part| &part.recipients) {
         let tone = if recipient.status == "failed" { Tone::Bad } else { Tone::Normal };
         let reply = or_dash(recipient.reply.clone());
-        sheet.line(tone, [recipient.address.clone(), recipient.status.clone(), reply]);
+        table.line(tone, [recipient.address.clone(), recipient.status.clone(), reply]);
     }
-    write!(out, "\n{sheet}")?;
-    let mut sheet = Sheet::new(&["when", "event", "domain", "account", "what was said", "until"]);
+    write!(out, "\n{table}")?;
+    let mut table = TextTable::new(&["when", "event", "domain", "account", "what was said", "until"]);
     for event in &detail.timeline {
         let cells =
             [&event.domain, &event.account, &event.text, &event.until].map(|text| or_dash(text.clone()));
         let [domain, account, text, until] = cells;
-        sheet.line(Tone::Normal, [event.at.clone(), event.event.clone(), domain, account, text, until]);
+        table.line(Tone::Normal, [event.at.clone(), event.event.clone(), domain, account, text, until]);
     }
-    write!(out, "\n{sheet}")
+    write!(out, "\n{table}")
 }
 
 /// The lanes as a table.
-pub(crate) fn lanes_in_words(lanes: &[Lane]) -> Sheet {
-    let mut sheet =
-        Sheet::unfolded(&["tenant", "domain", ">waiting", ">in flight", "oldest", "sleeps until", "because"]);
+pub(crate) fn lanes_in_words(lanes: &[Lane]) -> TextTable {
+    let mut table = TextTable::unfolded(&[
+        "tenant",
+        "domain",
+        ">waiting",
+        ">in flight",
+        "oldest",
+        "sleeps until",
+        "because",
+    ]);
     for lane in lanes {
         let because = match (&lane.cause, &lane.reason) {
             _ if lane.held => "an operator paused it".to_owned(),
@@ -256,10 +263,10 @@ pub(crate) fn lanes_in_words(lanes: &[Lane]) -> Sheet {
         };
         let [waiting, in_flight] = [lane.waiting, lane.in_flight].map(words::number);
         let [oldest, until] = [&lane.oldest, &lane.sleeps_until].map(|time| or_dash(time.clone()));
-        sheet.line(
+        table.line(
             Tone::Normal,
             [lane.tenant.clone(), lane.domain.clone(), waiting, in_flight, oldest, until, because],
         );
     }
-    sheet
+    table
 }

@@ -42,13 +42,13 @@ fn count(text: &str) -> Result<(String, u64), String> {
 impl Refund {
     pub(super) fn run(&self, session: &mut Session<'_>) -> anyhow::Result<ExitCode> {
         let answer = session.client.post(&Path::new(&["refund"]), &self.body())?;
-        let given = session.show(&answer, |given: &Refunded, out| match given.given.as_str() {
+        let refund = session.show(&answer, |refund: &Refunded, out| match refund.refunded.as_str() {
             "back" => writeln!(out, "refunded"),
             "already" => writeln!(out, "was refunded before"),
             "too_old" => writeln!(out, "too old to be refunded"),
             other => writeln!(out, "{}", words::plain(other)),
         })?;
-        Ok(if given.given == "too_old" { ExitCode::from(DENIED) } else { ExitCode::SUCCESS })
+        Ok(if refund.refunded == "too_old" { ExitCode::from(DENIED) } else { ExitCode::SUCCESS })
     }
 
     fn body(&self) -> Value {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::table::{Sheet, Tone, or_dash};
+use super::table::{TextTable, Tone, or_dash};
 use super::{Session, words};
 use crate::client::Path;
 use crate::client::wire::{self, Removed, Route};
@@ -81,7 +81,7 @@ fn one(route: &str) -> Path {
 }
 
 fn put_all(routes: &wire::Routes, out: &mut dyn Write) -> io::Result<()> {
-    let mut sheet = Sheet::new(&["route", "path", "policy", "because"]);
+    let mut table = TextTable::new(&["route", "path", "policy", "because"]);
     for route in &routes.routes {
         let because = match (&route.policy, &route.assigned) {
             (None, None) => "-",
@@ -93,10 +93,10 @@ fn put_all(routes: &wire::Routes, out: &mut dyn Write) -> io::Result<()> {
             Some(path) => (Tone::Normal, path.clone()),
             None => (Tone::Faint, "(there is no such route)".to_owned()),
         };
-        sheet.line(tone, [route.route.clone(), path, or_dash(route.policy.clone()), because.to_owned()]);
+        table.line(tone, [route.route.clone(), path, or_dash(route.policy.clone()), because.to_owned()]);
     }
-    if sheet.is_empty() {
+    if table.is_empty() {
         return writeln!(out, "this server has no routes");
     }
-    write!(out, "{sheet}")
+    write!(out, "{table}")
 }

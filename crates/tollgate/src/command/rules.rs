@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::table::{Sheet, Tone, or_dash};
+use super::table::{TextTable, Tone, or_dash};
 use super::{Session, words};
 use crate::client::Path;
 use crate::client::wire::RulesPressed;
@@ -35,8 +35,8 @@ fn put(rules: &RulesPressed, out: &mut dyn Write) -> io::Result<()> {
     if rules.rules.is_empty() {
         return writeln!(out, "there are no rules");
     }
-    let mut sheet =
-        Sheet::new(&["rule", "limits", "mode", ">pressure", ">enforced", ">observed", "last denial"]);
+    let mut table =
+        TextTable::new(&["rule", "limits", "mode", ">pressure", ">enforced", ">observed", "last denial"]);
     for rule in &rules.rules {
         let recent = rule.recent;
         let tone = if recent.deny > 0 { Tone::Bad } else { Tone::Normal };
@@ -46,10 +46,10 @@ fn put(rules: &RulesPressed, out: &mut dyn Write) -> io::Result<()> {
         let last = if rule.observed { &rule.last_observed } else { &rule.last_denied };
         let observed = words::number(recent.observe);
         let limits = rule.limits.join(", ");
-        sheet.line(
+        table.line(
             tone,
             [rule.rule.clone(), limits, mode, pressure, enforced, observed, or_dash(last.clone())],
         );
     }
-    write!(out, "{sheet}")
+    write!(out, "{table}")
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::table::{Sheet, Tone};
+use super::table::{TextTable, Tone};
 use super::{Session, words};
 use crate::client::Path;
 use crate::client::wire::{Outcomes, Status};
@@ -66,16 +66,16 @@ fn put(status: &Status, out: &mut dyn Write) -> io::Result<()> {
         ">observed/s",
         ">waiting",
     ];
-    let mut sheet = Sheet::new(&heads);
+    let mut table = TextTable::new(&heads);
     for policy in &status.policies {
         let Outcomes { allow, blocked, deny, wait, defer, observe } = policy.minute;
         let tone = if deny + blocked > 0 { Tone::Bad } else { Tone::Normal };
         let [allow, deny, defer, wait, blocked, observe] =
             [allow, deny, defer, wait, blocked, observe].map(rate);
         let waiting = policy.waiting.to_string();
-        sheet.line(tone, [policy.policy.clone(), allow, deny, defer, wait, blocked, observe, waiting]);
+        table.line(tone, [policy.policy.clone(), allow, deny, defer, wait, blocked, observe, waiting]);
     }
-    write!(out, "\n{sheet}")
+    write!(out, "\n{table}")
 }
 
 /// A number a minute as a rate per second.

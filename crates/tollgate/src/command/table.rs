@@ -5,7 +5,7 @@ use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Row
 use super::words;
 
 /// A table under construction.
-pub(crate) struct Sheet {
+pub(crate) struct TextTable {
     table: Table,
     columns: usize,
 }
@@ -20,7 +20,7 @@ pub(crate) enum Tone {
     Faint,
 }
 
-impl Sheet {
+impl TextTable {
     /// A table with these columns. A title that starts with `>` marks a column of numbers.
     pub(crate) fn new(titles: &[&str]) -> Self {
         let mut table = Table::new();
@@ -42,9 +42,9 @@ impl Sheet {
 
     /// As `new`, but long lines are not wrapped.
     pub(crate) fn unfolded(titles: &[&str]) -> Self {
-        let mut sheet = Self::new(titles);
-        sheet.table.set_content_arrangement(ContentArrangement::Disabled);
-        sheet
+        let mut table = Self::new(titles);
+        table.table.set_content_arrangement(ContentArrangement::Disabled);
+        table
     }
 
     /// Adds a line. Control characters in the texts are removed.
@@ -68,7 +68,7 @@ impl Sheet {
     }
 }
 
-impl std::fmt::Display for Sheet {
+impl std::fmt::Display for TextTable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for line in self.table.lines() {
             writeln!(f, "{}", line.trim_end())?;

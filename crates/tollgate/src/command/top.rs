@@ -13,7 +13,7 @@ use tollgate_core::Span;
 
 use self::sampler::Sampler;
 use self::view::{KeyChoice, View};
-use super::{Format, Session, duration};
+use super::{OutputFormat, Session, duration};
 use crate::client::{Path, wire};
 
 /// How to watch.
@@ -50,7 +50,7 @@ Exit codes: 0 shown, 2 an error.";
 
 impl Top {
     pub(super) fn run(&self, session: &mut Session<'_>) -> anyhow::Result<ExitCode> {
-        if session.format == Format::Json {
+        if session.format == OutputFormat::Json {
             let answer = session.client.get(&self.path())?;
             session.show(&answer, |_: &wire::Top, _| Ok(()))?;
             return Ok(ExitCode::SUCCESS);

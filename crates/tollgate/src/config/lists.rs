@@ -14,7 +14,7 @@ use super::rules::Rules;
 use super::tree::Path;
 
 /// A written entry of either list.
-struct Entry<'w> {
+struct ListEntry<'w> {
     target: &'w str,
     until: Option<&'w str>,
     reason: &'w str,
@@ -34,8 +34,8 @@ pub(super) fn mean(
 ) -> Roster {
     let mut listings: Vec<Listing> = Vec::new();
     let mut known: HashMap<Target, Stance> = HashMap::new();
-    let blocked = blocklist.iter().enumerate().map(|(index, form)| Entry::blocked(form, index));
-    let allowed = allowlist.iter().enumerate().map(|(index, form)| Entry::allowed(form, index));
+    let blocked = blocklist.iter().enumerate().map(|(index, form)| ListEntry::blocked(form, index));
+    let allowed = allowlist.iter().enumerate().map(|(index, form)| ListEntry::allowed(form, index));
     for entry in blocked.chain(allowed) {
         let Some(listing) = entry.mean(kinds, findings) else { continue };
         if let Some(problem) = misfit(&listing.target, kinds, rules) {
@@ -67,7 +67,7 @@ fn warn_of_everybody(listings: &[Listing], findings: &mut Findings<'_>) {
     }
 }
 
-impl<'w> Entry<'w> {
+impl<'w> ListEntry<'w> {
     fn blocked(form: &'w BlockedForm, index: usize) -> Self {
         let path = Path::of(&["blocklist"]).index(index);
         match form {
@@ -119,7 +119,7 @@ impl<'w> Entry<'w> {
             since: Timestamp::ZERO,
             until: until.ok()?,
             reason: self.reason.into(),
-            told: self.public,
+            show_reason: self.public,
             author: Author::Configuration,
             times: 0,
         })

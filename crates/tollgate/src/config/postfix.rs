@@ -8,7 +8,7 @@ use tollgate_postfix::{FIELDS, PolicyAddress, PolicySettings};
 use super::gateway::collide;
 use super::problem::{Findings, shown};
 use super::raw;
-use super::relay::{Known, size};
+use super::relay::{RelayKnown, size};
 use super::stage::{Stage, policy_at};
 use super::tree::Path;
 
@@ -31,7 +31,7 @@ const STAGE: Stage = Stage { what: "request of Postfix", fields: &FIELDS };
 pub(super) fn mean(
     written: Option<&raw::postfix::Postfix>,
     listen: Option<&raw::Listen>,
-    known: Known<'_>,
+    known: RelayKnown<'_>,
     findings: &mut Findings<'_>,
 ) -> Option<PostfixConfig> {
     let listener = listen.and_then(|listen| listen.postfix.as_deref());
@@ -55,7 +55,7 @@ pub(super) fn mean(
 
 fn settings(
     written: &raw::postfix::Postfix,
-    known: Known<'_>,
+    known: RelayKnown<'_>,
     path: &Path,
     findings: &mut Findings<'_>,
 ) -> Option<PolicySettings> {
@@ -91,7 +91,7 @@ fn settings(
 }
 
 /// The name of a policy that exists, and whose fields requests have.
-fn policy(name: &str, path: &Path, known: Known<'_>, findings: &mut Findings<'_>) -> Option<Arc<str>> {
+fn policy(name: &str, path: &Path, known: RelayKnown<'_>, findings: &mut Findings<'_>) -> Option<Arc<str>> {
     let policy = policy_at(name, STAGE, (known.policies, known.written_policies), path, findings)?;
     if policy.holds() {
         let message = format!(
@@ -102,7 +102,7 @@ fn policy(name: &str, path: &Path, known: Known<'_>, findings: &mut Findings<'_>
     Some(Arc::clone(&policy.name))
 }
 
-fn address(text: &str, known: Known<'_>, findings: &mut Findings<'_>) -> Option<PolicyAddress> {
+fn address(text: &str, known: RelayKnown<'_>, findings: &mut Findings<'_>) -> Option<PolicyAddress> {
     let path = Path::of(&["listen", "postfix"]);
     let address = match PolicyAddress::parse(text) {
         Ok(address) => address,

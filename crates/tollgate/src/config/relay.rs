@@ -62,7 +62,7 @@ impl fmt::Display for RelayListener {
 
 /// What the section refers to.
 #[derive(Clone, Copy)]
-pub(super) struct Known<'k> {
+pub(super) struct RelayKnown<'k> {
     pub(super) policies: &'k [Policy],
     pub(super) guards: &'k [Guard],
     /// The names that the file has, whether or not their definitions are valid.
@@ -73,7 +73,7 @@ pub(super) struct Known<'k> {
     pub(super) environment: &'k HashMap<String, String>,
 }
 
-impl<'k> Known<'k> {
+impl<'k> RelayKnown<'k> {
     /// What the gateway's section refers to, and more.
     pub(super) fn beside(
         gateway: super::gateway::Known<'k>,
@@ -98,7 +98,7 @@ const LEAST_SECRET: usize = 16;
 const MOST_LIFETIME: Span = Span::from_secs(28 * 86_400);
 
 /// Converts and checks the section.
-pub(super) fn mean(written: &raw::Relay, known: Known<'_>, findings: &mut Findings<'_>) -> RelayConfig {
+pub(super) fn mean(written: &raw::Relay, known: RelayKnown<'_>, findings: &mut Findings<'_>) -> RelayConfig {
     let path = Path::of(&["relay"]);
     let hostname = hostname(written.hostname.as_deref(), &path.key("hostname"), findings);
     let directory = written.queue.as_ref().and_then(|queue| queue.dir.as_deref()).unwrap_or(DIRECTORY);
@@ -139,7 +139,7 @@ impl Stage {
 fn policy(
     name: Option<&str>,
     stage: Stage,
-    known: Known<'_>,
+    known: RelayKnown<'_>,
     path: &Path,
     findings: &mut Findings<'_>,
 ) -> Option<Arc<str>> {
@@ -152,7 +152,12 @@ fn policy(
     Some(Arc::clone(&policy.name))
 }
 
-fn guard(name: Option<&str>, known: Known<'_>, path: &Path, findings: &mut Findings<'_>) -> Option<Arc<str>> {
+fn guard(
+    name: Option<&str>,
+    known: RelayKnown<'_>,
+    path: &Path,
+    findings: &mut Findings<'_>,
+) -> Option<Arc<str>> {
     let name = name?;
     let Some(guard) = known.guards.iter().find(|guard| *guard.name == *name) else {
         let written = || known.written_guards.iter().copied();

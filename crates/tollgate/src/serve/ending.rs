@@ -15,7 +15,7 @@ use tollgate_gateway::Gateway;
 use tollgate_postfix::PolicyServer;
 use tollgate_relay::Relay;
 
-use super::listener::Server;
+use super::listener::HttpServer;
 use super::notifying::Notifying;
 use super::tending::Tending;
 
@@ -33,7 +33,7 @@ pub(crate) struct Ending {
     pub(crate) pacer: Pacer,
     /// The streams of open pages.
     pub(crate) live: Arc<Live>,
-    pub(crate) server: Server,
+    pub(crate) server: HttpServer,
     pub(crate) gateway: Option<Arc<Gateway>>,
     pub(crate) relay: Option<Arc<Relay>>,
     pub(crate) postfix: Option<PolicyServer>,

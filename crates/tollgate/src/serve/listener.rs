@@ -51,7 +51,7 @@ const COMPLAIN_EVERY: Span = Span::from_secs(10);
 /// for so long.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-pub(crate) struct Server {
+pub(crate) struct HttpServer {
     /// How long to go on accepting after the shutdown began.
     farewell: watch::Sender<Option<Duration>>,
     accepting: JoinHandle<GracefulShutdown>,
@@ -65,12 +65,12 @@ struct Shared {
     ending: AtomicBool,
 }
 
-impl Server {
+impl HttpServer {
     /// Serves the router on a listener.
     pub(crate) fn start(listener: TcpListener, router: Router) -> Self {
-        let (farewell, told) = watch::channel(None);
+        let (farewell, farewells) = watch::channel(None);
         let shared = Shared { builder: builder(), router, ending: AtomicBool::new(false) };
-        Self { farewell, accepting: tokio::spawn(accept(listener, Arc::new(shared), told)) }
+        Self { farewell, accepting: tokio::spawn(accept(listener, Arc::new(shared), farewells)) }
     }
 
     /// Tells clients with every response to close their connections, then accepts nothing more and waits for
@@ -106,12 +106,12 @@ fn builder() -> Builder<TokioExecutor> {
 async fn accept(
     listener: TcpListener,
     shared: Arc<Shared>,
-    told: watch::Receiver<Option<Duration>>,
+    farewells: watch::Receiver<Option<Duration>>,
 ) -> GracefulShutdown {
     let connections = GracefulShutdown::new();
     tokio::select! {
         () = accept_all(&listener, &shared, &connections) => {}
-        () = say_farewell(&shared, &connections, told) => {}
+        () = say_farewell(&shared, &connections, farewells) => {}
     }
     connections
 }
@@ -151,9 +151,9 @@ async fn accept_all(listener: &TcpListener, shared: &Arc<Shared>, connections: &
 async fn say_farewell(
     shared: &Shared,
     connections: &GracefulShutdown,
-    mut told: watch::Receiver<Option<Duration>>,
+    mut farewells: watch::Receiver<Option<Duration>>,
 ) {
-    let farewell = match told.wait_for(Option::is_some).await {
+    let farewell = match farewells.wait_for(Option::is_some).await {
         Ok(farewell) => farewell.unwrap_or_default(),
         // The sender is gone: the server has already ended.
         Err(_) => return,

@@ -45,19 +45,19 @@ struct Readable;
 
 impl<'w> FormatFields<'w> for Readable {
     fn format_fields<R: RecordFields>(&self, writer: Writer<'w>, fields: R) -> fmt::Result {
-        let mut line = Line { writer, separator: "", written: Ok(()) };
+        let mut line = LogLine { writer, separator: "", written: Ok(()) };
         fields.record(&mut line);
         line.written
     }
 }
 
-struct Line<'w> {
+struct LogLine<'w> {
     writer: Writer<'w>,
     separator: &'static str,
     written: fmt::Result,
 }
 
-impl Line<'_> {
+impl LogLine<'_> {
     fn write(&mut self, field: &Field, value: &str) -> fmt::Result {
         self.writer.write_str(std::mem::replace(&mut self.separator, " "))?;
         if field.name() != "message" {
@@ -76,7 +76,7 @@ impl Line<'_> {
     }
 }
 
-impl Visit for Line<'_> {
+impl Visit for LogLine<'_> {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         if self.written.is_ok() {
             self.written = self.write(field, &format!("{value:?}"));

@@ -59,7 +59,7 @@ impl ReloadCounts {
 }
 
 pub(crate) fn store_keys(registry: &mut Registry, keys: impl Fn() -> usize + Send + Sync + 'static) {
-    registry.register_collector(Box::new(Keys(Box::new(keys))));
+    registry.register_collector(Box::new(KeyCount(Box::new(keys))));
 }
 
 pub(crate) fn file_store(registry: &mut Registry, store: &Arc<FileStore>) {
@@ -68,11 +68,11 @@ pub(crate) fn file_store(registry: &mut Registry, store: &Arc<FileStore>) {
     registry.register_collector(Box::new(Flushes(Arc::clone(store))));
 }
 
-struct Keys(Box<dyn Fn() -> usize + Send + Sync>);
+struct KeyCount(Box<dyn Fn() -> usize + Send + Sync>);
 
 struct Flushes(Arc<FileStore>);
 
-impl std::fmt::Debug for Keys {
+impl std::fmt::Debug for KeyCount {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Keys")
     }
@@ -84,7 +84,7 @@ impl std::fmt::Debug for Flushes {
     }
 }
 
-impl Collector for Keys {
+impl Collector for KeyCount {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let keys = (self.0)();
         gauge(encoder, "tollgate_store_keys", "Keys in memory", keys as f64)

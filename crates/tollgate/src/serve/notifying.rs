@@ -19,7 +19,7 @@ use tollgate_engine::{Engine, Notice};
 use tollgate_store::SystemClock;
 
 use crate::config::{Webhook, Webhooks};
-use delivery::Message;
+use delivery::WebhookMessage;
 pub(crate) use meter::WebhookMeters;
 
 /// How many notices may wait.
@@ -34,7 +34,7 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const MOST_PAUSE: Duration = Duration::from_secs(60);
 
 /// The webhooks in force, which a reload replaces.
-pub(crate) struct Told(RwLock<Arc<Webhooks>>);
+pub(crate) struct CurrentWebhooks(RwLock<Arc<Webhooks>>);
 
 /// A task that notifies webhooks until it is ended.
 pub(crate) struct Notifying {
@@ -42,7 +42,7 @@ pub(crate) struct Notifying {
     task: JoinHandle<()>,
 }
 
-impl Told {
+impl CurrentWebhooks {
     pub(crate) fn new(webhooks: Webhooks) -> Self {
         Self(RwLock::new(Arc::new(webhooks)))
     }
@@ -59,10 +59,10 @@ impl Told {
 
 impl Notifying {
     /// Notifies webhooks of an engine's notices.
-    pub(crate) fn start(engine: &Engine, told: Arc<Told>, meters: WebhookMeters) -> Self {
+    pub(crate) fn start(engine: &Engine, webhooks: Arc<CurrentWebhooks>, meters: WebhookMeters) -> Self {
         let (stop, stopped) = watch::channel(false);
         let notices = engine.guards.take_notices(MOST_WAITING);
-        let task = tokio::spawn(notify(notices, told, meters, stopped));
+        let task = tokio::spawn(notify(notices, webhooks, meters, stopped));
         Self { stop, task }
     }
 
@@ -76,7 +76,7 @@ impl Notifying {
 
 async fn notify(
     mut notices: mpsc::Receiver<Notice>,
-    told: Arc<Told>,
+    webhooks: Arc<CurrentWebhooks>,
     meters: WebhookMeters,
     mut stopped: watch::Receiver<bool>,
 ) {
@@ -86,7 +86,7 @@ async fn notify(
         // First the permit: a notice from the queue must not be lost while it waits for one.
         let permit = Arc::clone(&room).acquire_owned().await.expect("nobody closes it");
         let Some(notice) = notices.recv().await else { return false };
-        let Some(webhook) = told.of(&notice.guard) else { return true };
+        let Some(webhook) = webhooks.of(&notice.guard) else { return true };
         while under_way.try_join_next().is_some() {}
         let meters = meters.clone();
         under_way.spawn(async move {
@@ -115,7 +115,7 @@ async fn notify(
 
 /// Sends one notice to one webhook, with retries.
 async fn deliver(notice: &Notice, webhook: &Webhook, meters: &WebhookMeters) {
-    let message = Message::of(notice, webhook.body.as_ref());
+    let message = WebhookMessage::of(notice, webhook.body.as_ref());
     let clock = SystemClock::new();
     let (guard, place) = (&*notice.guard, webhook.place());
     let mut pause = FIRST_PAUSE;

@@ -15,7 +15,7 @@ use tollgate_relay::Relay;
 
 use super::assemble::{access_keys, forward_auth};
 use super::metrics::{ReloadCounts, ReloadResult};
-use super::notifying::Told;
+use super::notifying::CurrentWebhooks;
 use crate::config::{self, Config, ConfigError};
 
 /// The source of the configuration.
@@ -32,7 +32,7 @@ pub(crate) struct InForce {
     pub(crate) gateway: Option<Arc<Gateway>>,
     pub(crate) relay: Option<Arc<Relay>>,
     pub(crate) postfix: Option<PolicyServer>,
-    pub(crate) told: Arc<Told>,
+    pub(crate) webhooks: Arc<CurrentWebhooks>,
     pub(crate) databases: Arc<Databases>,
 }
 
@@ -68,7 +68,7 @@ impl InForce {
     fn replace(&self, config: Config, policies: &mut Policies) {
         let last = std::mem::replace(policies, config.policies.clone());
         self.forward_auth.replace(forward_auth(&config));
-        self.told.replace(config.webhooks);
+        self.webhooks.replace(config.webhooks);
         self.engine.observer.set_denial_form(config.denials.clone());
         if let Err(error) = self.databases.replace(&config.databases) {
             tracing::error!(component = "rows", %error, "the old databases stay in use");

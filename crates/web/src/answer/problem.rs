@@ -10,10 +10,9 @@ use tollgate_engine::{Fault, NotAdmitted};
 use super::Response;
 use crate::correlation::{CORRELATION_ID, Correlation};
 use crate::facts::{Aliases, BadFact};
-use crate::host::BadHost;
 use crate::identity::BadCredential;
 use crate::json::Json;
-use crate::path::BadPath;
+use crate::path::{BadHost, BadPath};
 
 /// The media type of problems.
 pub const PROBLEM_JSON: &str = "application/problem+json";
@@ -61,7 +60,8 @@ impl Problem {
 
     /// 403: the caller is on the blocklist. The reason is shown only if it is public.
     pub fn banned(listing: &Listing) -> Self {
-        let detail = if listing.told { format!("banned: {}", listing.reason) } else { "banned".to_owned() };
+        let detail =
+            if listing.show_reason { format!("banned: {}", listing.reason) } else { "banned".to_owned() };
         Self::new(StatusCode::FORBIDDEN, "/problems/banned", "Banned", detail)
     }
 

@@ -226,7 +226,7 @@ fn add_place(line: &Line<'_>, key: &str, json: &mut Json) {
 
 /// The reason for a blocklist entry, if it is public.
 fn public_reason<'d>(decision: &'d Decision<'_>) -> Option<&'d str> {
-    decision.blocked().filter(|listing| listing.told).map(|listing| &*listing.reason)
+    decision.blocked().filter(|listing| listing.show_reason).map(|listing| &*listing.reason)
 }
 
 /// Writes how a decision was reached, as members of a JSON object.

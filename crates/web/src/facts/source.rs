@@ -38,6 +38,8 @@ pub enum Source<'n> {
     Json(&'n str),
 }
 
+/// The fields of a policy that names none: it limits each client on each route.
+pub const DEFAULT_BY: [&str; 2] = ["route", "ip"];
 /// All sources, for error messages.
 const ALL: &str = "route, ip, method, path, host, header.NAME, cookie.NAME, query.NAME, subject, claim.NAME, api_key and consumer";
 /// The further sources of guards.

@@ -107,13 +107,13 @@ pub(super) struct AccountShown {
     /// False if its password cannot be read with the relay's key.
     usable: bool,
     /// Why it is not used now; null if it is.
-    paused: Option<PauseShown>,
+    paused: Option<AccountPauseShown>,
 }
 
 /// Why an account is not used.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "AccountPause")]
-struct PauseShown {
+struct AccountPauseShown {
     /// When it is used again (RFC 3339).
     #[schemars(with = "String")]
     until: Moment,
@@ -243,7 +243,9 @@ impl AccountShown {
                 Source::Api => "api",
             },
             usable: view.usable,
-            paused: view.paused.map(|pause| PauseShown { until: Moment(pause.until), reason: pause.reason }),
+            paused: view
+                .paused
+                .map(|pause| AccountPauseShown { until: Moment(pause.until), reason: pause.reason }),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use axum::http::{HeaderMap, Method};
 use percent_encoding::percent_decode_str;
-use tollgate_web::{Problem, host, method, path};
+use tollgate_web::{Problem, method, path};
 
 use super::dialect::Dialect;
 
@@ -83,7 +83,7 @@ impl<'h> Forwarded<'h> {
             return Ok(Cow::Borrowed(""));
         }
         let raw = str::from_utf8(self.host).map_err(|_| Problem::bad_request("the host is not UTF-8"))?;
-        Ok(host::normal(raw)?)
+        Ok(path::normal_host(raw)?)
     }
 }
 

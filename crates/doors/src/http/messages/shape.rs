@@ -17,7 +17,7 @@ const MOST_RECIPIENTS: usize = 20;
 
 /// The state of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Status {
+pub(super) enum MessageStatus {
     Queued,
     Deferred,
     Retrying,
@@ -26,7 +26,7 @@ pub(super) enum Status {
     Cancelled,
 }
 
-impl Status {
+impl MessageStatus {
     pub(super) const NAMES: [&'static str; 6] =
         ["queued", "deferred", "retrying", "sent", "bounced", "cancelled"];
     const ALL: [Self; 6] =
@@ -88,7 +88,7 @@ pub(super) struct RowShown {
     possible_duplicate: bool,
     #[serde(skip)]
     #[schemars(skip)]
-    known: Status,
+    known: MessageStatus,
 }
 
 /// A message with all that happened to it.
@@ -225,7 +225,7 @@ impl RowShown {
         }
     }
 
-    pub(super) fn status(&self) -> Status {
+    pub(super) fn status(&self) -> MessageStatus {
         self.known
     }
 }
@@ -246,23 +246,23 @@ fn deferral(shown: &Shown, item: &Item, lanes: &LaneIndex) -> Option<Deferral> {
     Some(Deferral { until, by: last.text.clone() })
 }
 
-fn status(shown: &Shown, deferred: bool) -> Status {
+fn status(shown: &Shown, deferred: bool) -> MessageStatus {
     let states = || shown.items.iter().flat_map(|(_, item)| &item.recipients).map(|one| &one.state);
     let waits = states().any(|state| *state == RecipientState::Waiting);
     if waits {
         let tried = shown.items.iter().any(|(_, item)| !item.waiting().is_empty() && item.failures > 0);
         return match (deferred, tried) {
-            (true, _) => Status::Deferred,
-            (false, true) => Status::Retrying,
-            (false, false) => Status::Queued,
+            (true, _) => MessageStatus::Deferred,
+            (false, true) => MessageStatus::Retrying,
+            (false, false) => MessageStatus::Queued,
         };
     }
     if states().any(|state| matches!(state, RecipientState::Failed(_))) {
-        Status::Bounced
+        MessageStatus::Bounced
     } else if states().any(|state| matches!(state, RecipientState::Sent(_))) {
-        Status::Sent
+        MessageStatus::Sent
     } else {
-        Status::Cancelled
+        MessageStatus::Cancelled
     }
 }
 

@@ -8,7 +8,7 @@ use tollgate_core::Span;
 use super::{Queues, Seat};
 use crate::owned_attempt::OwnedAttempt;
 use crate::pacer::answer::Bound;
-use crate::pacer::ids::{Blocked, LaneId, Route, WaitKeyId};
+use crate::pacer::ids::{Blocked, LaneId, WaitKeyId, WaitPath};
 use crate::pacer::lane::{Lane, Rank, Waiter};
 use crate::pacer::notifications::Listener;
 use crate::pacer::timetable::TICK;
@@ -44,28 +44,28 @@ pub(in crate::pacer) enum TurnedAway {
 
 impl Queues {
     /// Whether a new attempt has to queue without a decision.
-    pub(in crate::pacer) fn must_queue(&self, route: &Route, now: Instant) -> bool {
-        self.lanes.contains_key(&route.lane) || self.busy_stop(route, now).is_some()
+    pub(in crate::pacer) fn must_queue(&self, path: &WaitPath, now: Instant) -> bool {
+        self.lanes.contains_key(&path.lane) || self.busy_stop(path, now).is_some()
     }
 
-    /// The busy wait key of the route that is due last.
-    fn busy_stop(&self, route: &Route, now: Instant) -> Option<WaitKeyId> {
-        let busy = route.stops.iter().filter_map(|stop| {
+    /// The busy wait key of the path that is due last.
+    fn busy_stop(&self, path: &WaitPath, now: Instant) -> Option<WaitKeyId> {
+        let busy = path.stops.iter().filter_map(|stop| {
             let wait_key = self.wait_keys.get(&stop.wait_key).filter(|wait_key| wait_key.is_busy(now))?;
             Some((wait_key.ready_at(now), stop.wait_key))
         });
         busy.max_by_key(|(ready, _)| *ready).map(|(_, id)| id)
     }
 
-    /// Finds a position for an attempt. `told` is its decision, if one said to wait.
+    /// Finds a position for an attempt. `blocked` is what a decision has found in its way.
     pub(in crate::pacer) fn find_place(
         &mut self,
-        route: &Route,
+        path: &WaitPath,
         newcomer: &Newcomer,
-        told: Option<&Blocked>,
+        blocked: Option<&Blocked>,
         now: Instant,
     ) -> Result<Place, TurnedAway> {
-        let lane = self.lanes.get(&route.lane);
+        let lane = self.lanes.get(&path.lane);
         let before = lane.map_or(0, Lane::len);
         if self.waiting >= self.bounds.most_waiting {
             return Err(TurnedAway::Full { waiting: self.waiting });
@@ -74,12 +74,12 @@ impl Queues {
             return Err(TurnedAway::Full { waiting: before });
         }
         let stand = lane.map(|lane| lane.stand);
-        let stand = stand.or(told.map(|told| told.wait_key)).or_else(|| self.busy_stop(route, now));
+        let stand = stand.or(blocked.map(|blocked| blocked.wait_key)).or_else(|| self.busy_stop(path, now));
         let stand = stand.unwrap_or(WaitKeyId::FRESH);
         let rank = Rank::new(newcomer.priority, self.number());
-        let told_for = told.map_or(now, |told| now + told.surely.into());
-        let earliest = self.earliest(route.lane, stand, rank, newcomer.ask.cost, now).max(told_for);
-        let deadline = deadline(route, newcomer, stand);
+        let blocked_until = blocked.map_or(now, |blocked| now + blocked.surely.into());
+        let earliest = self.earliest(path.lane, stand, rank, newcomer.ask.cost, now).max(blocked_until);
+        let deadline = deadline(path, newcomer, stand);
         if let Some((_, bound)) = deadline.clone().filter(|(at, _)| *at + TICK < earliest) {
             return Err(TurnedAway::TooLate { wait: (earliest - now).into(), bound });
         }
@@ -89,49 +89,49 @@ impl Queues {
     /// Puts an attempt into the position found for it.
     pub(in crate::pacer) fn enter(
         &mut self,
-        route: &Route,
+        path: &WaitPath,
         place: &Place,
         newcomer: Newcomer,
-        told: Option<&Blocked>,
+        blocked: Option<&Blocked>,
         now: Instant,
     ) -> Seat {
         let Newcomer { ask, listener, arrived, .. } = newcomer;
-        let (noted, deadline) = (told.is_some(), place.deadline.clone());
+        let (noted, deadline) = (blocked.is_some(), place.deadline.clone());
         let Place { stand, rank, .. } = *place;
-        self.seat(route, stand, rank, Waiter { ask, listener, arrived, deadline, noted });
-        if let Some(told) = told.filter(|told| told.wait_key == stand) {
-            self.expect(told, now);
+        self.seat(path, stand, rank, Waiter { ask, listener, arrived, deadline, noted });
+        if let Some(blocked) = blocked.filter(|blocked| blocked.wait_key == stand) {
+            self.expect(blocked, now);
         } else if stand == WaitKeyId::FRESH {
             self.open(stand);
         }
-        Seat { lane: route.lane, rank }
+        Seat { lane: path.lane, rank }
     }
 
     /// Puts an attempt into its lane. The lane is created if there is none.
-    fn seat(&mut self, route: &Route, stand: WaitKeyId, rank: Rank, waiter: Waiter) {
+    fn seat(&mut self, path: &WaitPath, stand: WaitKeyId, rank: Rank, waiter: Waiter) {
         self.waiting += 1;
-        if let Some(lane) = self.lanes.get_mut(&route.lane) {
+        if let Some(lane) = self.lanes.get_mut(&path.lane) {
             lane.push(rank, waiter);
-            self.reposition(route.lane);
+            self.reposition(path.lane);
             return;
         }
-        let wait_keys = route.stops.iter().map(|stop| stop.wait_key).collect();
-        for stop in &route.stops {
+        let wait_keys = path.stops.iter().map(|stop| stop.wait_key).collect();
+        for stop in &path.stops {
             self.wait_keys.entry(stop.wait_key).or_default().lanes += 1;
         }
         let mut lane = Lane::new(wait_keys, stand, rank);
         lane.push(rank, waiter);
-        self.lanes.insert(route.lane, lane);
-        self.join(route.lane, stand);
+        self.lanes.insert(path.lane, lane);
+        self.join(path.lane, stand);
     }
 
     /// Records the wait of an attempt that now waits there.
-    pub(super) fn expect(&mut self, told: &Blocked, now: Instant) {
-        let at = now + told.rest(self.bounds.most_rest).into();
-        let wait_key = self.wait_keys.entry(told.wait_key).or_default();
+    pub(super) fn expect(&mut self, blocked: &Blocked, now: Instant) {
+        let at = now + blocked.rest(self.bounds.most_rest).into();
+        let wait_key = self.wait_keys.entry(blocked.wait_key).or_default();
         if !wait_key.open && wait_key.due.is_none_or(|due| at < due) {
-            wait_key.tell(told, now);
-            self.close(told.wait_key, at);
+            wait_key.tell(blocked, now);
+            self.close(blocked.wait_key, at);
         }
     }
 
@@ -172,11 +172,11 @@ impl Queues {
 }
 
 /// When it is too late for an attempt at this wait key: by its caller's bound, or by the rule there. While
-/// the rule is unknown, the most patient rule of the route bounds the wait.
-fn deadline(route: &Route, newcomer: &Newcomer, stand: WaitKeyId) -> Option<(Instant, Bound)> {
+/// the rule is unknown, the most patient rule of the path bounds the wait.
+fn deadline(path: &WaitPath, newcomer: &Newcomer, stand: WaitKeyId) -> Option<(Instant, Bound)> {
     let stop = match stand {
-        WaitKeyId::FRESH => route.stops.first().filter(|whole| whole.most > Span::ZERO),
-        _ => route.stops.iter().find(|stop| stop.wait_key == stand),
+        WaitKeyId::FRESH => path.stops.first().filter(|whole| whole.most > Span::ZERO),
+        _ => path.stops.iter().find(|stop| stop.wait_key == stand),
     };
     let by_rule = stop.and_then(|stop| {
         let at = newcomer.arrived.checked_add(stop.most.into())?;

@@ -6,14 +6,14 @@ use proptest::prelude::*;
 use tollgate_core::{Attempt, Limit};
 
 use super::*;
-use crate::pacer::ids::{Ids, Route, Stop};
+use crate::pacer::ids::{Ids, Stop, WaitPath};
 use crate::pacer::notifications::{Listener, Notification};
 use crate::pacer::pace::Pace;
 
 /// An event.
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    Comes { way: u8, priority: i8, cost: u64, told: Option<u16> },
+    Comes { way: u8, priority: i8, cost: u64, wait_millis: Option<u16> },
     GivesUp(usize),
     IsLate(usize),
     TimePasses(u16),
@@ -42,10 +42,10 @@ struct Scene {
 }
 
 fn event() -> impl Strategy<Value = Event> {
-    let told = prop_oneof![Just(None), (0..500_u16).prop_map(Some)];
+    let wait_millis = prop_oneof![Just(None), (0..500_u16).prop_map(Some)];
     prop_oneof![
-        6 => (0..6_u8, -1..=1_i8, 1..4_u64, told)
-            .prop_map(|(way, priority, cost, told)| Event::Comes { way, priority, cost, told }),
+        6 => (0..6_u8, -1..=1_i8, 1..4_u64, wait_millis)
+            .prop_map(|(way, priority, cost, wait_millis)| Event::Comes { way, priority, cost, wait_millis }),
         2 => any::<usize>().prop_map(Event::GivesUp),
         1 => any::<usize>().prop_map(Event::IsLate),
         3 => (0..300_u16).prop_map(Event::TimePasses),
@@ -70,15 +70,15 @@ impl Scene {
 
     fn wait_key(&self, number: u8) -> WaitKeyId {
         match number {
-            0 => self.ids.policy_spot("p"),
-            1 => self.ids.key_spot("all", "all"),
-            _ => self.ids.key_spot("chat", &number.to_string()),
+            0 => self.ids.policy_wait_key("p"),
+            1 => self.ids.wait_key("all", "all"),
+            _ => self.ids.wait_key("chat", &number.to_string()),
         }
     }
 
-    /// The route of an attempt: all pass the same policy, and one of three chats. Half of them also pass a
+    /// The path of an attempt: all pass the same policy, and one of three chats. Half of them also pass a
     /// rule that they share.
-    fn route(&self, way: u8) -> Route {
+    fn wait_path(&self, way: u8) -> WaitPath {
         let policy = tollgate_core::Policy::new("p".into(), Vec::new(), true);
         let mut numbers = vec![0, 2 + way % 3];
         if way < 3 {
@@ -87,12 +87,12 @@ impl Scene {
         let fields = [];
         let attempt = Attempt { policy: "p", fields: &fields, cost: 1, id: None };
         let charges = policy.charges(&attempt, Default::default()).unwrap();
-        let mut route = self.ids.route(&policy, &charges);
+        let mut path = self.ids.wait_path(&policy, &charges);
         let name: Arc<str> = "r".into();
         let stop = |number| Stop { wait_key: self.wait_key(number), rule: Arc::clone(&name), most: DAY };
-        route.stops = numbers.into_iter().map(stop).collect();
-        route.lane = crate::pacer::ids::lane_of(u128::from(way) + 1);
-        route
+        path.stops = numbers.into_iter().map(stop).collect();
+        path.lane = crate::pacer::ids::lane_of(u128::from(way) + 1);
+        path
     }
 
     fn blocked(&self, number: u8, millis: u16, cost: u64) -> Blocked {
@@ -111,7 +111,7 @@ impl Scene {
 
     fn happens(&mut self, event: Event) {
         match event {
-            Event::Comes { way, priority, cost, told } => self.comes(way, priority, cost, told),
+            Event::Comes { way, priority, cost, wait_millis } => self.comes(way, priority, cost, wait_millis),
             Event::GivesUp(index) => {
                 if let Some(seat) = pick(&mut self.seats, index) {
                     self.queues.leave(seat);
@@ -143,16 +143,16 @@ impl Scene {
         }
     }
 
-    fn comes(&mut self, way: u8, priority: i8, cost: u64, told: Option<u16>) {
+    fn comes(&mut self, way: u8, priority: i8, cost: u64, wait_millis: Option<u16>) {
         let fields = [];
         let attempt = Attempt { policy: "p", fields: &fields, cost, id: None };
         let (ask, listener) = (Arc::new(OwnedAttempt::new(&attempt)), Box::new(Deaf));
         let newcomer = Newcomer { ask, listener, priority, arrived: self.now, deadline: None };
-        let route = self.route(way);
-        let queues = self.queues.must_queue(&route, self.now);
-        let told = told.filter(|_| !queues).map(|millis| self.blocked(2 + way % 3, millis, cost));
-        if let Ok(place) = self.queues.find_place(&route, &newcomer, told.as_ref(), self.now) {
-            self.seats.push(self.queues.enter(&route, &place, newcomer, told.as_ref(), self.now));
+        let path = self.wait_path(way);
+        let queues = self.queues.must_queue(&path, self.now);
+        let blocked = wait_millis.filter(|_| !queues).map(|millis| self.blocked(2 + way % 3, millis, cost));
+        if let Ok(place) = self.queues.find_place(&path, &newcomer, blocked.as_ref(), self.now) {
+            self.seats.push(self.queues.enter(&path, &place, newcomer, blocked.as_ref(), self.now));
         }
     }
 
@@ -235,11 +235,11 @@ proptest! {
 #[test]
 fn what_was_asked_about_before_everybody_was_sent_away_says_nothing() {
     let mut scene = Scene::new(1);
-    scene.happens(Event::Comes { way: 0, priority: 0, cost: 1, told: None });
+    scene.happens(Event::Comes { way: 0, priority: 0, cost: 1, wait_millis: None });
     scene.happens(Event::IsAsked);
     assert_eq!(scene.queues.clear().len(), 1);
     scene.seats.clear();
-    scene.happens(Event::Comes { way: 0, priority: 0, cost: 1, told: None });
+    scene.happens(Event::Comes { way: 0, priority: 0, cost: 1, wait_millis: None });
     let before = scene.jobs.remove(0);
     scene.happens(Event::IsAsked);
     assert!(matches!(scene.queues.settle(&before, &Finding::Passed, scene.now), Settled::Gone));
@@ -250,7 +250,7 @@ fn what_was_asked_about_before_everybody_was_sent_away_says_nothing() {
 fn times_that_no_longer_hold_are_forgotten() {
     let mut scene = Scene::new(1);
     for _ in 0..10_000 {
-        scene.happens(Event::Comes { way: 0, priority: 0, cost: 1, told: Some(500) });
+        scene.happens(Event::Comes { way: 0, priority: 0, cost: 1, wait_millis: Some(500) });
         scene.happens(Event::GivesUp(0));
         scene.happens(Event::TimePasses(1));
     }

@@ -11,7 +11,7 @@ use tollgate_replay::tally::{Tally, Way};
 use tollgate_replay::top::{Top, TopKey};
 
 use crate::command::say;
-use crate::command::table::{Sheet, Tone};
+use crate::command::table::{TextTable, Tone};
 use crate::command::words::number;
 use crate::printable::plain;
 
@@ -66,14 +66,14 @@ fn curve(points: &[Point], text: &mut Vec<u8>) -> io::Result<()> {
         .chain([">clients".to_owned()])
         .collect();
     let titles: Vec<&str> = titles.iter().map(String::as_str).collect();
-    let mut sheet = Sheet::new(&titles);
+    let mut table = TextTable::new(&titles);
     for point in points {
         let counts = ways.iter().map(|(_, way)| number(point.count(*way)));
         let cells = [point.factor.to_string(), point.limits.clone()].into_iter().chain(counts);
         let cells: Vec<String> = cells.chain([number(point.clients)]).collect();
-        sheet.line(Tone::Normal, cells);
+        table.line(Tone::Normal, cells);
     }
-    write!(text, "{sheet}")
+    write!(text, "{table}")
 }
 
 fn headline(outcome: &Outcome, titles: &Titles, text: &mut Vec<u8>) -> io::Result<()> {
@@ -139,9 +139,10 @@ fn affected(tally: &Tally, verb: &str, way: Way, text: &mut Vec<u8>) -> io::Resu
 
 fn tables(outcome: &Outcome, top: usize, text: &mut Vec<u8>) -> io::Result<()> {
     let tally = &outcome.tally;
-    let mut sheet = Sheet::new(&["rule", ">denied", ">share", ">clients", ">deferred", ">observed", "first"]);
+    let mut table =
+        TextTable::new(&["rule", ">denied", ">share", ">clients", ">deferred", ">observed", "first"]);
     for rule in tally.rules.iter().filter(|rule| rule.affected() > 0) {
-        sheet.line(
+        table.line(
             Tone::Normal,
             [
                 rule.rule.to_string(),
@@ -154,14 +155,14 @@ fn tables(outcome: &Outcome, top: usize, text: &mut Vec<u8>) -> io::Result<()> {
             ],
         );
     }
-    if !sheet.is_empty() {
-        write!(text, "\n{sheet}")?;
+    if !table.is_empty() {
+        write!(text, "\n{table}")?;
     }
     for (word, way) in WAYS {
         let title = format!(">{word}");
-        let mut sheet = Sheet::new(&["rule", "key", &title, ">were fine", ">agents", ">users", "first"]);
+        let mut table = TextTable::new(&["rule", "key", &title, ">were fine", ">agents", ">users", "first"]);
         for (rule, key) in tally.top_keys(way, top) {
-            sheet.line(
+            table.line(
                 Tone::Normal,
                 [
                     rule.to_string(),
@@ -174,8 +175,8 @@ fn tables(outcome: &Outcome, top: usize, text: &mut Vec<u8>) -> io::Result<()> {
                 ],
             );
         }
-        if !sheet.is_empty() {
-            write!(text, "\n{sheet}")?;
+        if !table.is_empty() {
+            write!(text, "\n{table}")?;
         }
     }
     Ok(())
@@ -193,16 +194,16 @@ fn compare(difference: &Difference, titles: &Titles, top: usize, text: &mut Vec<
         "\nagainst {other}, which denies {}: {denied} newly denied, {allowed} newly allowed",
         number(difference.denied_before)
     )?;
-    let mut sheet = Sheet::new(&["change", "rule", "key", ">attempts", "first"]);
+    let mut table = TextTable::new(&["change", "rule", "key", ">attempts", "first"]);
     for (change, keys) in [("denied", &difference.denied_keys), ("allowed", &difference.allowed_keys)] {
         for entry in keys.ranked(top) {
             let (rule, key) = rule_and_key(&entry);
             let cells =
                 [change.to_owned(), rule.to_owned(), key.to_owned(), counted(&entry), time(entry.first)];
-            sheet.line(Tone::Normal, cells);
+            table.line(Tone::Normal, cells);
         }
     }
-    if sheet.is_empty() { Ok(()) } else { write!(text, "{sheet}") }
+    if table.is_empty() { Ok(()) } else { write!(text, "{table}") }
 }
 
 /// The outcome as JSON: with every rule, and with all keys that were kept unless `top` says how many.

@@ -8,7 +8,7 @@ use super::Bench;
 use super::load::End;
 use super::worker::Tally;
 use crate::client::Server;
-use crate::command::table::{Sheet, Tone};
+use crate::command::table::{TextTable, Tone};
 use crate::command::words;
 
 /// The result of a load.
@@ -62,11 +62,11 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ended = if self.end == End::Interrupted { ", interrupted" } else { "" };
         writeln!(f, "{} requests in {:.1}s{ended}\n", words::number(self.tally.answered()), self.seconds)?;
-        let mut latency = Sheet::new(&[">p50", ">p90", ">p99", ">p99.9", ">max"]);
+        let mut latency = TextTable::new(&[">p50", ">p90", ">p99", ">p99.9", ">max"]);
         let mut values = self.latencies().map(|(_, nanos)| in_units(nanos));
         latency.line(Tone::Normal, std::array::from_fn::<_, 5, _>(|_| values.next().unwrap_or_default()));
         writeln!(f, "{latency}")?;
-        let mut counts = Sheet::new(&[">requests/s", ">decisions/s", ">allowed", ">denied", ">errors"]);
+        let mut counts = TextTable::new(&[">requests/s", ">decisions/s", ">allowed", ">denied", ">errors"]);
         let rate = |count| words::number(self.per_second(count).round() as u64);
         let [allowed, denied, errors] =
             [self.tally.allowed, self.tally.denied, self.tally.errors].map(words::number);

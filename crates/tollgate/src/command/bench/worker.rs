@@ -139,11 +139,11 @@ impl Worker {
 /// The response to several attempts.
 #[derive(Deserialize)]
 struct Batch {
-    decisions: Vec<Status>,
+    decisions: Vec<AnswerStatus>,
 }
 
 #[derive(Deserialize)]
-struct Status {
+struct AnswerStatus {
     status: u16,
 }
 

@@ -8,7 +8,7 @@ use super::rates::Rates;
 use super::sampler::Sample;
 use crate::client::wire::{Node, Observed, Offender, Top};
 use crate::command::queue::lanes_in_words;
-use crate::command::table::{Sheet, Tone, or_dash};
+use crate::command::table::{TextTable, Tone, or_dash};
 use crate::command::words;
 
 /// How many of the busiest keys are shown.
@@ -61,7 +61,8 @@ impl View<'_> {
         )?;
         write!(page, "  {}/s to wait  {}/s deferred", rate(all.wait), rate(all.defer))?;
         writeln!(page, "  {}/s observed", rate(all.observe))?;
-        let mut policies = Sheet::unfolded(&["policy", ">decisions/s", ">allowed/s", ">refused/s", ">total"]);
+        let mut policies =
+            TextTable::unfolded(&["policy", ">decisions/s", ">allowed/s", ">refused/s", ">total"]);
         for (name, pace) in &rates.policies {
             let [decisions, allowed, refused] = [pace.decisions(), pace.allow, pace.refused()].map(rate);
             policies
@@ -78,7 +79,7 @@ fn write_busy(page: &mut String, rates: &Rates, top: &Top) -> std::fmt::Result {
         let of_rule = |wanted: &str| -> u64 {
             rates.keys.iter().filter(|(rule, ..)| rule == wanted).map(|(.., seen)| seen).sum()
         };
-        let mut busy = Sheet::unfolded(&["rule", "busiest key", ">share of the rule"]);
+        let mut busy = TextTable::unfolded(&["rule", "busiest key", ">share of the rule"]);
         for (rule, key, seen) in rates.keys.iter().take(BUSIEST) {
             let share = format!("{:.0} %", *seen as f64 * 100.0 / of_rule(rule) as f64);
             busy.line(Tone::Normal, [rule.clone(), key.clone(), share]);
@@ -86,7 +87,7 @@ fn write_busy(page: &mut String, rates: &Rates, top: &Top) -> std::fmt::Result {
         write!(page, "\n{busy}")?;
     }
     if !top.observed.is_empty() {
-        let mut observed = Sheet::unfolded(&["observed rule", "key", ">would refuse", "last"]);
+        let mut observed = TextTable::unfolded(&["observed rule", "key", ">would refuse", "last"]);
         for Observed { rule, key, would_deny, last } in &top.observed {
             observed
                 .line(Tone::Normal, [rule.clone(), key.clone(), words::number(*would_deny), last.clone()]);
@@ -96,7 +97,7 @@ fn write_busy(page: &mut String, rates: &Rates, top: &Top) -> std::fmt::Result {
     if top.offenders.is_empty() {
         return writeln!(page, "\nno key was denied");
     }
-    let mut refused = Sheet::unfolded(&["rule", "key", ">refused", "last"]);
+    let mut refused = TextTable::unfolded(&["rule", "key", ">refused", "last"]);
     for Offender { rule, key, denied, last } in &top.offenders {
         refused.line(Tone::Normal, [rule.clone(), key.clone(), words::number(*denied), last.clone()]);
     }
@@ -108,16 +109,16 @@ fn write_near(page: &mut String, top: &Top) -> std::fmt::Result {
     if top.nearest.is_empty() {
         return writeln!(page, "\nevery key has at least a fifth of its limits left");
     }
-    let mut sheet = Sheet::unfolded(&["rule", "key", "limit", ">used", ">share", ">resets in"]);
+    let mut table = TextTable::unfolded(&["rule", "key", "limit", ">used", ">share", ">resets in"]);
     for near in &top.nearest {
         let tone = if near.used >= near.capacity { Tone::Bad } else { Tone::Normal };
         let used = format!("{} of {}", words::number(near.used), words::number(near.capacity));
         // Rounded down, so that 100 % means that nothing is left.
         let share = format!("{:.0} %", (near.share * 100.0).floor());
         let resets = or_dash(near.reset_after_ms.map(words::span));
-        sheet.line(tone, [near.rule.clone(), near.key.clone(), near.limit.clone(), used, share, resets]);
+        table.line(tone, [near.rule.clone(), near.key.clone(), near.limit.clone(), used, share, resets]);
     }
-    write!(page, "\n{sheet}")
+    write!(page, "\n{table}")
 }
 
 /// How many decisions were made, and on how many nodes if all are shown.
@@ -136,14 +137,14 @@ fn write_nodes(page: &mut String, nodes: &[Node]) -> std::fmt::Result {
     if nodes.len() < 2 {
         return Ok(());
     }
-    let mut sheet = Sheet::unfolded(&["node", ">decisions/s", ">total", ">reported"]);
+    let mut table = TextTable::unfolded(&["node", ">decisions/s", ">total", ">reported"]);
     for node in nodes {
         let (name, total) = (node.node.clone(), words::number(node.decisions));
         let age =
             if node.age_ms == 0 { "now".to_owned() } else { format!("{} ago", words::span(node.age_ms)) };
-        sheet.line(Tone::Normal, [name, rate(node.per_second), total, age]);
+        table.line(Tone::Normal, [name, rate(node.per_second), total, age]);
     }
-    write!(page, "\n{sheet}")
+    write!(page, "\n{table}")
 }
 
 /// A rate, with a decimal if it is small.

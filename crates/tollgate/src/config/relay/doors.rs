@@ -12,7 +12,7 @@ use tollgate_relay::server::Kind;
 use super::raw;
 use super::size;
 use super::users::check_tenant;
-use super::{Known, RelayListener};
+use super::{RelayKnown, RelayListener};
 use crate::config::clients::{covered, network};
 use crate::config::gateway::{collide, pem};
 use crate::config::problem::{Findings, shown};
@@ -29,7 +29,7 @@ const LEAST_V6: u8 = 16;
 
 pub(super) fn listeners(
     written: &raw::Relay,
-    known: Known<'_>,
+    known: RelayKnown<'_>,
     path: &Path,
     findings: &mut Findings<'_>,
 ) -> Vec<RelayListener> {

@@ -17,7 +17,7 @@ use crate::client::{dial, exchange, fault_in_words, tls};
 use crate::config::{BodyBlank, BodyTemplate, Webhook};
 
 /// The body for a webhook, the same at every try.
-pub(super) struct Message(Bytes);
+pub(super) struct WebhookMessage(Bytes);
 
 /// A notice as JSON.
 #[derive(Serialize)]
@@ -33,7 +33,7 @@ struct Body<'n> {
     locked_until: Option<Moment>,
 }
 
-impl Message {
+impl WebhookMessage {
     /// The notice in a webhook's own form, or as it is.
     pub(super) fn of(notice: &Notice, template: Option<&BodyTemplate>) -> Self {
         let mut id = [0; 16];
@@ -73,7 +73,7 @@ impl Body<'_> {
 }
 
 /// Posts a message once. A 2xx acknowledges it; otherwise the error says why not.
-pub(super) async fn post(webhook: &Webhook, message: &Message, now: Timestamp) -> Result<(), String> {
+pub(super) async fn post(webhook: &Webhook, message: &WebhookMessage, now: Timestamp) -> Result<(), String> {
     match timeout(webhook.timeout, send(webhook, message, now)).await {
         Ok(Ok(status)) if (200..300).contains(&status) => Ok(()),
         Ok(Ok(status)) => Err(format!("status {status}")),
@@ -82,7 +82,7 @@ pub(super) async fn post(webhook: &Webhook, message: &Message, now: Timestamp) -
     }
 }
 
-async fn send(webhook: &Webhook, message: &Message, now: Timestamp) -> Result<u16, String> {
+async fn send(webhook: &Webhook, message: &WebhookMessage, now: Timestamp) -> Result<u16, String> {
     let tls = if webhook.is_encrypted() { Some(tls()?) } else { None };
     let stream = dial(webhook.host(), webhook.port(), tls.as_ref()).await;
     let stream = stream.map_err(|error| fault_in_words(&error))?;
@@ -90,7 +90,7 @@ async fn send(webhook: &Webhook, message: &Message, now: Timestamp) -> Result<u1
     status.await.map(|status| status.as_u16()).map_err(|error| error.to_string())
 }
 
-fn request(webhook: &Webhook, message: &Message, now: Timestamp) -> Request<Full<Bytes>> {
+fn request(webhook: &Webhook, message: &WebhookMessage, now: Timestamp) -> Request<Full<Bytes>> {
     let seconds = now.as_micros() / 1_000_000;
     let target = webhook.uri().path_and_query().map_or("/", |target| target.as_str());
     let authority = webhook.uri().authority().expect("checked when it was read");

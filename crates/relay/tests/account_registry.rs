@@ -16,7 +16,7 @@ use tollgate_core::versioned_map::{Changes, Edit, Namespace};
 use tollgate_core::{Answer, Clock, Limit, Records, Store};
 use tollgate_engine::{Engine, Parts};
 use tollgate_relay::accounts::{
-    AccountBook, AccountDraft, AccountFault, Accounts, Existing, OnLimit, Put, Secret, SecretKey, Source,
+    AccountDraft, AccountFault, AccountRegistry, Accounts, Existing, OnLimit, Put, Secret, SecretKey, Source,
 };
 use tollgate_relay::client::{Client, TlsMode};
 use tollgate_relay::lanes::{LaneOptions, Retry};
@@ -34,7 +34,7 @@ struct Node {
     engine: Arc<Engine>,
     accounts: Arc<Accounts>,
     sender: Arc<Sender>,
-    book: Arc<AccountBook>,
+    registry: Arc<AccountRegistry>,
     queue: Queue,
     _stop: (oneshot::Sender<()>, oneshot::Sender<()>),
 }
@@ -68,12 +68,16 @@ impl Node {
         }));
         let (stop_sender, stopped) = oneshot::channel::<()>();
         tokio::spawn(Arc::clone(&sender).run(opened, async { drop(stopped.await) }));
-        let book =
-            Arc::new(AccountBook::new(Arc::clone(&engine), Arc::clone(&sender), Arc::clone(&accounts), key));
+        let registry = Arc::new(AccountRegistry::new(
+            Arc::clone(&engine),
+            Arc::clone(&sender),
+            Arc::clone(&accounts),
+            key,
+        ));
         let (stop_book, stopped) = oneshot::channel::<()>();
-        let running = Arc::clone(&book);
+        let running = Arc::clone(&registry);
         tokio::spawn(async move { running.run(async { drop(stopped.await) }).await });
-        Self { engine, accounts, sender, book, queue, _stop: (stop_sender, stop_book) }
+        Self { engine, accounts, sender, registry, queue, _stop: (stop_sender, stop_book) }
     }
 
     async fn until(&self, what: &str, mut so: impl FnMut(&Self) -> bool) {
@@ -157,7 +161,7 @@ async fn mail_that_waits_for_an_account_is_sent_as_soon_as_it_exists_and_under_i
     let server = Scripted::start(with(&[])).await;
     let limits = vec!["2/hour sliding".parse().unwrap()];
     let made = AccountDraft { limits, ..draft("main", server.port) };
-    assert_eq!(node.book.put(made.clone(), Existing::Refuse).await, Ok(Put::Created));
+    assert_eq!(node.registry.put(made.clone(), Existing::Refuse).await, Ok(Put::Created));
     node.until("two messages are sent", |_| server.texts.lock().len() == 2).await;
     node.until("the third waits for the limit", |node| {
         node.sender
@@ -167,9 +171,9 @@ async fn mail_that_waits_for_an_account_is_sent_as_soon_as_it_exists_and_under_i
     })
     .await;
     let raised = AccountDraft { limits: Vec::new(), ..made };
-    assert_eq!(node.book.put(raised, Existing::Require).await, Ok(Put::Replaced));
+    assert_eq!(node.registry.put(raised, Existing::Require).await, Ok(Put::Replaced));
     node.until("the third is sent", |_| server.texts.lock().len() == 3).await;
-    let taken = node.book.put(draft("main", 1), Existing::Refuse).await.unwrap_err();
+    let taken = node.registry.put(draft("main", 1), Existing::Refuse).await.unwrap_err();
     assert_eq!(taken, AccountFault::Exists { name: "acme/main".to_owned() });
 }
 
@@ -182,21 +186,21 @@ async fn every_node_follows_and_only_those_with_the_key_know_a_password() {
     let limits = vec!["10/min sliding".parse().unwrap()];
     let made = AccountDraft { limits: limits.clone(), ..with_password("main", "top secret") };
     assert!(!format!("{made:?}").contains("top secret"));
-    one.book.put(made, Existing::Refuse).await.unwrap();
+    one.registry.put(made, Existing::Refuse).await.unwrap();
     two.until("the account comes", |node| node.password_of("main").as_deref() == Some("top secret")).await;
-    assert_eq!(two.book.view("acme", "main").unwrap().limits, limits);
-    blind.until("the record comes", |node| node.book.view("acme", "main").is_some()).await;
-    assert!(!blind.book.view("acme", "main").unwrap().usable && blind.accounts.all().is_empty());
+    assert_eq!(two.registry.view("acme", "main").unwrap().limits, limits);
+    blind.until("the record comes", |node| node.registry.view("acme", "main").is_some()).await;
+    assert!(!blind.registry.view("acme", "main").unwrap().usable && blind.accounts.all().is_empty());
     let records = store.changes(Namespace::Accounts, None).await.unwrap().entries;
     assert!(!records.iter().any(|(_, value)| {
         String::from_utf8_lossy(value.as_deref().unwrap_or_default()).contains("top secret")
     }));
-    two.book.put(with_password("main", "another"), Existing::Replace).await.unwrap();
+    two.registry.put(with_password("main", "another"), Existing::Replace).await.unwrap();
     one.until("the new password comes", |node| node.password_of("main").as_deref() == Some("another")).await;
-    one.book.remove("acme", "main").await.unwrap();
+    one.registry.remove("acme", "main").await.unwrap();
     two.until("the account goes", |node| node.accounts.all().is_empty()).await;
     assert_eq!(two.sender.limits().of_account("acme", "main"), [], "its limits went with it");
-    let gone = two.book.remove("acme", "main").await.unwrap_err();
+    let gone = two.registry.remove("acme", "main").await.unwrap_err();
     assert_eq!(gone, AccountFault::Unknown { name: "acme/main".to_owned() });
 }
 
@@ -204,15 +208,15 @@ async fn every_node_follows_and_only_those_with_the_key_know_a_password() {
 async fn a_password_is_kept_for_the_same_server_only() {
     let (clock, store) = shared();
     let node = Node::start(&clock, &store, Some(&KEY)).await;
-    node.book.put(with_password("main", "top secret"), Existing::Refuse).await.unwrap();
+    node.registry.put(with_password("main", "top secret"), Existing::Refuse).await.unwrap();
     let kept = AccountDraft { password: None, priority: 5, ..with_password("main", "x") };
-    node.book.put(kept.clone(), Existing::Require).await.unwrap();
+    node.registry.put(kept.clone(), Existing::Require).await.unwrap();
     assert_eq!(node.password_of("main").as_deref(), Some("top secret"));
     let elsewhere = AccountDraft { host: "127.0.0.2".to_owned(), ..kept };
-    let refused = node.book.put(elsewhere, Existing::Require).await.unwrap_err();
+    let refused = node.registry.put(elsewhere, Existing::Require).await.unwrap_err();
     assert!(matches!(refused, AccountFault::Invalid { .. }), "{refused}");
     let bare = AccountDraft { host: "smtp.example.com".to_owned(), ..with_password("other", "x") };
-    let refused = node.book.put(bare, Existing::Refuse).await.unwrap_err();
+    let refused = node.registry.put(bare, Existing::Refuse).await.unwrap_err();
     assert!(refused.to_string().contains("starttls"), "{refused}");
 }
 
@@ -220,21 +224,21 @@ async fn a_password_is_kept_for_the_same_server_only() {
 async fn without_a_key_a_password_is_refused_and_the_configuration_beats_a_record() {
     let (clock, store) = shared();
     let node = Node::start(&clock, &store, None).await;
-    let refused = node.book.put(with_password("main", "x"), Existing::Refuse).await.unwrap_err();
+    let refused = node.registry.put(with_password("main", "x"), Existing::Refuse).await.unwrap_err();
     assert_eq!(refused, AccountFault::NoKey);
     assert!(refused.to_string().contains("openssl rand -hex 32"), "{refused}");
     assert_eq!(node.engine.accounts.all(), [], "nothing was written");
-    node.book.put(draft("main", 1), Existing::Refuse).await.unwrap();
-    node.book.configure([account("main", 2, 0)]);
+    node.registry.put(draft("main", 1), Existing::Refuse).await.unwrap();
+    node.registry.configure([account("main", 2, 0)]);
     assert_eq!(node.accounts.of("acme", Some("main"))[0].destination.port, 2);
-    assert_eq!(node.book.view("acme", "main").unwrap().source, Source::Configuration);
-    let refused = node.book.put(draft("main", 3), Existing::Replace).await.unwrap_err();
+    assert_eq!(node.registry.view("acme", "main").unwrap().source, Source::Configuration);
+    let refused = node.registry.put(draft("main", 3), Existing::Replace).await.unwrap_err();
     assert_eq!(refused, AccountFault::Configured { name: "acme/main".to_owned() });
-    node.book.configure([]);
+    node.registry.configure([]);
     assert_eq!(node.accounts.of("acme", Some("main"))[0].destination.port, 1, "the record holds again");
-    node.book.configure([account("main", 2, 0)]);
-    node.book.remove("acme", "main").await.unwrap();
-    let refused = node.book.remove("acme", "main").await.unwrap_err();
+    node.registry.configure([account("main", 2, 0)]);
+    node.registry.remove("acme", "main").await.unwrap();
+    let refused = node.registry.remove("acme", "main").await.unwrap_err();
     assert_eq!(
         refused,
         AccountFault::Configured { name: "acme/main".to_owned() },
@@ -248,15 +252,15 @@ async fn of_two_nodes_that_make_the_same_account_the_limits_of_the_first_hold() 
     let one = Node::start(&clock, &store, None).await;
     let limits = |text: &str| vec![text.parse::<Limit>().unwrap()];
     let with = |text: &str, port| AccountDraft { limits: limits(text), ..draft("main", port) };
-    one.book.put(with("5/min sliding", 1), Existing::Refuse).await.unwrap();
+    one.registry.put(with("5/min sliding", 1), Existing::Refuse).await.unwrap();
     let records = store.changes(Namespace::Accounts, None).await.unwrap().entries;
     let first = records.into_iter().find_map(|(name, value)| Some((name, value?))).unwrap();
     for existing in [Existing::Refuse, Existing::Require] {
-        one.book.put(with("5/min sliding", 1), Existing::Replace).await.unwrap();
+        one.registry.put(with("5/min sliding", 1), Existing::Replace).await.unwrap();
         // The other node makes the account, or removes it, after this one has looked.
         let other = match existing {
             Existing::Refuse => {
-                one.book.remove("acme", "main").await.unwrap();
+                one.registry.remove("acme", "main").await.unwrap();
                 Edit::put(&*first.0, first.1.clone())
             }
             _ => Edit::remove(&*first.0),
@@ -265,7 +269,7 @@ async fn of_two_nodes_that_make_the_same_account_the_limits_of_the_first_hold() 
         let racing = Arc::new(racing);
         let two = Node::over(&clock, &store, Arc::clone(&racing) as Arc<dyn Records>, None).await;
         *racing.other.lock() = vec![other];
-        let lost = two.book.put(with("9/min sliding", 2), existing).await.unwrap_err();
+        let lost = two.registry.put(with("9/min sliding", 2), existing).await.unwrap_err();
         let left = two.sender.limits().of_account("acme", "main");
         match existing {
             Existing::Refuse => {
@@ -287,10 +291,12 @@ async fn a_record_that_cannot_be_read_stops_no_other_account() {
     let edits = ["account/acme/bad", "account/acme/../x", "nonsense"]
         .map(|name| tollgate_core::versioned_map::Edit::put(name, "{\"host\":1}"));
     store.change(Namespace::Accounts, &edits).await.unwrap();
-    node.book.put(draft("main", 1), Existing::Refuse).await.unwrap();
+    node.registry.put(draft("main", 1), Existing::Refuse).await.unwrap();
     assert_eq!(node.accounts.all().len(), 1);
-    let ids: Vec<String> = node.book.list(Some("acme"), None, 10).into_iter().map(|view| view.id).collect();
+    let ids: Vec<String> =
+        node.registry.list(Some("acme"), None, 10).into_iter().map(|view| view.id).collect();
     assert_eq!(ids, ["main"]);
-    let ids: Vec<String> = node.book.list(Some("acme"), None, 1).into_iter().map(|view| view.id).collect();
+    let ids: Vec<String> =
+        node.registry.list(Some("acme"), None, 1).into_iter().map(|view| view.id).collect();
     assert_eq!(ids, ["main"], "it takes no place on a page");
 }

@@ -1,4 +1,4 @@
-//! Policies created at run time, and the routes that use them. Before one that exists is changed, this
+//! Policies created at run time, and the names to which policies are assigned. Before one that exists is changed, this
 //! node reads what other nodes have changed.
 
 use std::sync::Arc;
@@ -22,21 +22,21 @@ pub struct Change {
 
 impl LiveConfig {
     /// Creates a policy with a rule of the same name. The policy consists of that rule and the consumer rule.
-    pub async fn make_policy(&self, spec: PolicySpec) -> Result<Arc<DynamicPolicy>, ChangeFault> {
+    pub async fn create_policy(&self, spec: PolicySpec) -> Result<Arc<DynamicPolicy>, ChangeFault> {
         let _alone = self.changing.lock().await;
         let name = Arc::clone(&spec.name);
-        let made = Arc::new(DynamicPolicy::new(spec, self.counters.stamp().await?));
+        let policy = Arc::new(DynamicPolicy::new(spec, self.counters.stamp().await?));
         for _ in 0..TRIES {
-            self.check_new(&made)?;
+            self.check_new(&policy)?;
             // Overrides for a former rule of this name must not apply to the new one. If another node has created
             // the policy meanwhile, they are its own and stay.
             if !self.orphans_of(&name).is_empty() {
                 self.records.refresh(self).await?;
-                self.check_new(&made)?;
+                self.check_new(&policy)?;
                 self.forget_overrides(&name).await?;
             }
-            if self.swap(Subject::Policy(&name), Some(made.written())).await? {
-                return Ok(made);
+            if self.swap(Subject::Policy(&name), Some(policy.written())).await? {
+                return Ok(policy);
             }
         }
         Err(ChangeFault::Contended { name: name.to_string() })
@@ -53,7 +53,7 @@ impl LiveConfig {
         self.records.refresh(self).await?;
         let now = self.counters.stamp().await?;
         for _ in 0..TRIES {
-            let before = self.made(&spec.name, expected)?;
+            let before = self.dynamic_policy(&spec.name, expected)?;
             let after = Arc::new(before.changed(spec.clone(), now));
             self.check_fit(&self.configured.lock(), &after)?;
             if self.swap(Subject::Policy(&spec.name), Some(after.written())).await? {
@@ -63,32 +63,32 @@ impl LiveConfig {
         Err(ChangeFault::Contended { name: spec.name.to_string() })
     }
 
-    /// Deletes a created policy and the overrides of its rule, unless a route uses it: by assignment, or by
-    /// the configuration. Returns the deleted policy.
+    /// Deletes a created policy and the overrides of its rule, unless it is assigned to a name, or the
+    /// configuration uses it under the names in `configured_users`. Returns the deleted policy.
     pub async fn delete_policy(
         &self,
         name: &str,
         expected: Option<&[String]>,
-        configured_routes: &[String],
+        configured_users: &[String],
     ) -> Result<Arc<DynamicPolicy>, ChangeFault> {
         let _alone = self.changing.lock().await;
         self.records.refresh(self).await?;
         for _ in 0..TRIES {
-            let made = self.made(name, expected)?;
-            let routes = self.routes_of(name, configured_routes);
-            if !routes.is_empty() {
-                return Err(ChangeFault::InUse { name: name.to_owned(), routes });
+            let policy = self.dynamic_policy(name, expected)?;
+            let users = self.users_of(name, configured_users);
+            if !users.is_empty() {
+                return Err(ChangeFault::InUse { name: name.to_owned(), users });
             }
             if self.swap(Subject::Policy(name), None).await? {
                 self.forget_overrides(name).await?;
-                return Ok(made);
+                return Ok(policy);
             }
         }
         Err(ChangeFault::Contended { name: name.to_owned() })
     }
 
-    /// Assigns a policy to a route. Returns the policy assigned before.
-    pub async fn assign_route(&self, route: &str, policy: &str) -> Result<Option<Arc<str>>, ChangeFault> {
+    /// Assigns a policy to a name. Returns the policy assigned before.
+    pub async fn assign(&self, name: &str, policy: &str) -> Result<Option<Arc<str>>, ChangeFault> {
         let _alone = self.changing.lock().await;
         self.records.refresh(self).await?;
         for _ in 0..TRIES {
@@ -96,76 +96,81 @@ impl LiveConfig {
                 let pinned = self.in_force.load();
                 Arc::clone(&pinned.policies.find(policy).map_err(ChangeFault::NoPolicy)?.name)
             };
-            let routes = Arc::clone(&self.configured.lock().runtime.routes);
-            let before = routes.get(route).cloned();
-            if before.is_none() && routes.len() >= RuntimeConfig::MOST_ROUTES {
-                let most = RuntimeConfig::MOST_ROUTES;
-                return Err(ChangeFault::TooMany { most, what: "routes with a policy" });
+            let assignments = Arc::clone(&self.configured.lock().runtime.assignments);
+            let before = assignments.get(name).cloned();
+            if before.is_none() && assignments.len() >= RuntimeConfig::MOST_ASSIGNMENTS {
+                let most = RuntimeConfig::MOST_ASSIGNMENTS;
+                return Err(ChangeFault::TooMany { most, what: "assigned policies" });
             }
-            if self.swap(Subject::Route(route), Some(policy.as_bytes())).await? {
+            if self.swap(Subject::Assignment(name), Some(policy.as_bytes())).await? {
                 return Ok(before);
             }
         }
-        Err(ChangeFault::Contended { name: route.to_owned() })
+        Err(ChangeFault::Contended { name: name.to_owned() })
     }
 
-    /// Removes the assignment of a route: the configuration applies again. Returns what was assigned.
-    pub async fn unassign_route(&self, route: &str) -> Result<Option<Arc<str>>, ChangeFault> {
+    /// Removes the assignment of a name: the configuration applies again. Returns what was assigned.
+    pub async fn unassign(&self, name: &str) -> Result<Option<Arc<str>>, ChangeFault> {
         let _alone = self.changing.lock().await;
         for _ in 0..TRIES {
-            let before = self.configured.lock().runtime.routes.get(route).cloned();
-            if self.swap(Subject::Route(route), None).await? {
+            let before = self.configured.lock().runtime.assignments.get(name).cloned();
+            if self.swap(Subject::Assignment(name), None).await? {
                 return Ok(before);
             }
         }
-        Err(ChangeFault::Contended { name: route.to_owned() })
+        Err(ChangeFault::Contended { name: name.to_owned() })
     }
 
     /// A created policy, if it is in the expected state.
-    fn made(&self, name: &str, expected: Option<&[String]>) -> Result<Arc<DynamicPolicy>, ChangeFault> {
-        let made = self.configured.lock().runtime.made.get(name).cloned();
-        let made = made.ok_or_else(|| ChangeFault::Unknown { name: name.to_owned() })?;
-        if expected.is_some_and(|expected| !expected.contains(&made.tag())) {
+    fn dynamic_policy(
+        &self,
+        name: &str,
+        expected: Option<&[String]>,
+    ) -> Result<Arc<DynamicPolicy>, ChangeFault> {
+        let policy = self.configured.lock().runtime.dynamic_policies.get(name).cloned();
+        let policy = policy.ok_or_else(|| ChangeFault::Unknown { name: name.to_owned() })?;
+        if expected.is_some_and(|expected| !expected.contains(&policy.tag())) {
             return Err(ChangeFault::Changed { name: name.to_owned() });
         }
-        Ok(made)
+        Ok(policy)
     }
 
     /// Whether there is room for another policy, under this name.
-    fn check_new(&self, made: &DynamicPolicy) -> Result<(), ChangeFault> {
+    fn check_new(&self, policy: &DynamicPolicy) -> Result<(), ChangeFault> {
         let configured = self.configured.lock();
-        let known = &configured.runtime.made;
-        if known.contains_key(&made.spec.name) {
-            return Err(ChangeFault::Taken { name: made.spec.name.to_string() });
+        let known = &configured.runtime.dynamic_policies;
+        if known.contains_key(&policy.spec.name) {
+            return Err(ChangeFault::Taken { name: policy.spec.name.to_string() });
         }
-        self.check_fit(&configured, made)?;
-        if known.len() >= RuntimeConfig::MOST_MADE {
+        self.check_fit(&configured, policy)?;
+        if known.len() >= RuntimeConfig::MOST_DYNAMIC_POLICIES {
             return Err(ChangeFault::TooMany {
-                most: RuntimeConfig::MOST_MADE,
-                what: "policies made over the API",
+                most: RuntimeConfig::MOST_DYNAMIC_POLICIES,
+                what: "policies created over the API",
             });
         }
         Ok(())
     }
 
     /// Whether a policy is compatible with the configuration and with the consumer overrides.
-    fn check_fit(&self, configured: &Configured, made: &DynamicPolicy) -> Result<(), ChangeFault> {
+    fn check_fit(&self, configured: &Configured, policy: &DynamicPolicy) -> Result<(), ChangeFault> {
         let pinned = self.in_force.load();
         let consumer = pinned.policies.rule(CONSUMER).expect("there always is a rule of consumers");
-        match made.misfit(&configured.base, consumer) {
-            Some(misfit) => Err(ChangeFault::of(misfit, &made.spec.name)),
+        match policy.misfit(&configured.base, consumer) {
+            Some(misfit) => Err(ChangeFault::of(misfit, &policy.spec.name)),
             None => Ok(()),
         }
     }
 
-    /// The routes that use a policy, sorted.
-    fn routes_of(&self, policy: &str, configured: &[String]) -> Vec<String> {
-        let assigned = Arc::clone(&self.configured.lock().runtime.routes);
-        let told = assigned.iter().filter(|(_, told)| ***told == *policy).map(|(route, _)| route.to_string());
-        let mut routes: Vec<String> = told.chain(configured.iter().cloned()).collect();
-        routes.sort();
-        routes.dedup();
-        routes
+    /// The names that use a policy, by assignment or by the configuration, sorted.
+    fn users_of(&self, policy: &str, configured: &[String]) -> Vec<String> {
+        let assignments = Arc::clone(&self.configured.lock().runtime.assignments);
+        let assigned = assignments.iter().filter(|(_, assigned)| ***assigned == *policy);
+        let assigned = assigned.map(|(name, _)| name.to_string());
+        let mut users: Vec<String> = assigned.chain(configured.iter().cloned()).collect();
+        users.sort();
+        users.dedup();
+        users
     }
 
     /// The records of overrides of a rule that the configuration does not have.

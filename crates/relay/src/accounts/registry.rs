@@ -23,14 +23,14 @@ use crate::sender::Sender;
 /// How often a change is tried again because another one was faster.
 const TRIES: usize = 4;
 /// All accounts: those of the configuration and those of the store's records.
-pub struct AccountBook {
+pub struct AccountRegistry {
     pub(super) engine: Arc<Engine>,
     pub(super) sender: Arc<Sender>,
     pub(super) accounts: Arc<Accounts>,
     seal: Option<Seal>,
     configured: Mutex<BTreeMap<Name, Account>>,
-    /// The records that the log was told about, because they cannot be used.
-    told: Mutex<BTreeSet<String>>,
+    /// The records that were logged, because they cannot be used.
+    logged: Mutex<BTreeSet<String>>,
     /// Held while an account changes, so that its limits and its record agree.
     changing: tokio::sync::Mutex<()>,
 }
@@ -46,8 +46,8 @@ enum LimitsOf {
 /// Tenant and id.
 type Name = (String, String);
 
-impl AccountBook {
-    /// A book over the engine's records, which changes `accounts`. Without a key no password can be set.
+impl AccountRegistry {
+    /// A registry over the engine's records, which changes `accounts`. Without a key no password can be set.
     pub fn new(
         engine: Arc<Engine>,
         sender: Arc<Sender>,
@@ -60,7 +60,7 @@ impl AccountBook {
             accounts,
             seal: key.map(|SecretKey(key)| Seal::new(*key)),
             configured: Mutex::default(),
-            told: Mutex::default(),
+            logged: Mutex::default(),
             changing: tokio::sync::Mutex::new(()),
         }
     }
@@ -91,7 +91,7 @@ impl AccountBook {
     fn apply(&self) {
         let configured = self.configured.lock();
         let mut wanted = configured.clone();
-        let mut told = self.told.lock();
+        let mut logged = self.logged.lock();
         let mut unusable = BTreeSet::new();
         let records = self.engine.accounts.all();
         for (record, bytes) in records.into_iter().filter(|(record, _)| !record.starts_with(PREFIX)) {
@@ -111,7 +111,7 @@ impl AccountBook {
                 }
             };
             if let Some(why) = problem {
-                if !told.contains(&record) {
+                if !logged.contains(&record) {
                     tracing::warn!(
                         component = "relay",
                         account = record,
@@ -122,8 +122,8 @@ impl AccountBook {
                 unusable.insert(record);
             }
         }
-        *told = unusable;
-        drop((configured, told));
+        *logged = unusable;
+        drop((configured, logged));
         self.replace(wanted);
     }
 
@@ -353,8 +353,8 @@ fn named(record: &str) -> Option<(&str, &str)> {
     (check_name("tenant", tenant).is_ok() && check_name("id", id).is_ok()).then_some((tenant, id))
 }
 
-impl fmt::Debug for AccountBook {
+impl fmt::Debug for AccountRegistry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AccountBook").field("accounts", &self.accounts).finish_non_exhaustive()
+        f.debug_struct("AccountRegistry").field("accounts", &self.accounts).finish_non_exhaustive()
     }
 }

@@ -14,7 +14,7 @@ use crate::followed::{Entries, Followed};
 
 /// All entries, configured and set at run time.
 #[derive(Default)]
-pub(super) struct ListBook {
+pub(super) struct KnownEntries {
     roster: Arc<Roster>,
     pub(super) kinds: Kinds,
     configured: BTreeMap<Box<str>, Arc<Listing>>,
@@ -60,7 +60,7 @@ impl KeptEntry {
     }
 }
 
-impl ListBook {
+impl KnownEntries {
     /// Takes over the configured entries, and builds the lists.
     pub(super) fn configure(&mut self, policies: &Policies) -> Lists {
         self.roster = Arc::clone(policies.roster());
