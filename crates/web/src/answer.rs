@@ -1,5 +1,6 @@
 //! Decisions as HTTP responses: headers, denials, and all other problems.
 
+mod detail;
 mod header_sink;
 pub mod headers;
 mod problem;
@@ -14,14 +15,15 @@ use tollgate_core::{Decision, Limit, Reading, Rule};
 use tollgate_engine::Engine;
 
 use crate::correlation::{CORRELATION_ID, Correlation};
-use crate::json::Json;
+use crate::json;
 use crate::words;
+use detail::Detail;
 pub use header_sink::{HeaderSink, Lines, Name};
 use headers::whole_secs;
-pub use problem::{PROBLEM_JSON, Problem};
-pub use refusal::{Refusal, write_origin};
+pub use problem::{PROBLEM_JSON, Problem, ProblemBody};
+pub use refusal::{Refusal, RefusalBody};
 pub use template::BadTemplate;
-use template::{Blank, Form, Template};
+use template::{Blank, BlankValue, Form, Template};
 
 /// A complete response.
 pub type Response = http::Response<Bytes>;
@@ -81,9 +83,6 @@ pub enum Exposure {
 #[derive(Clone, Debug)]
 pub struct Answers {
     media: Media,
-    /// The start of the problem, up to the quote before its detail.
-    opening: Box<[u8]>,
-    /// The type and title, escaped for JSON.
     type_uri: Box<str>,
     title: Box<str>,
     detail: Option<Template>,
@@ -121,17 +120,10 @@ impl Answers {
         let AnswerSettings { media, type_uri, title, detail, body, headers, expose } = settings;
         let type_uri = type_uri.unwrap_or_else(|| "/problems/rate-limit-exceeded".to_owned());
         let title = title.unwrap_or_else(|| "Rate limit exceeded".to_owned());
-        let mut opening = Json::with_capacity(128);
-        opening.piece(r#"{"type":"#);
-        opening.text(&type_uri);
-        opening.piece(r#","title":"#);
-        opening.text(&title);
-        opening.piece(r#","status":429,"detail":""#);
         let detail = detail.map(|text| Template::parse("detail", &text, Form::Sentence)).transpose()?;
         let body = body.map(|text| body_template(&text)).transpose()?;
         Ok(Self {
             media,
-            opening: opening.into_bytes().into(),
             type_uri: type_uri.into(),
             title: title.into(),
             detail,
@@ -167,9 +159,9 @@ impl Answers {
     /// The complete response to a refused attempt: 429, 503 if an outage denies, 403 if the blocklist does.
     pub fn refusal(&self, engine: &Engine, decision: &Decision<'_>, correlation: &Correlation) -> Response {
         let mut headers = HeaderMap::with_capacity(ROOM);
-        let mut body = Json::with_capacity(Refusal::USUAL_BYTES);
+        let mut body = Vec::with_capacity(Refusal::USUAL_BYTES);
         let status = self.refuse(engine, decision, correlation, &mut headers, &mut body);
-        let mut response = Response::new(body.into_bytes().into());
+        let mut response = Response::new(body.into());
         *response.status_mut() = status;
         *response.headers_mut() = headers;
         response
@@ -182,7 +174,7 @@ impl Answers {
         decision: &Decision<'_>,
         correlation: &Correlation,
         headers: &mut impl HeaderSink,
-        body: &mut Json,
+        body: &mut Vec<u8>,
     ) -> StatusCode {
         let refusal = Refusal::new(engine, decision);
         let id = correlation.id_of(decision);
@@ -200,56 +192,56 @@ impl Answers {
         refusal.status()
     }
 
-    fn write(&self, refusal: &Refusal<'_, '_>, id: &str, json: &mut Json) {
-        if refusal.status() != StatusCode::TOO_MANY_REQUESTS {
-            refusal.write(id, json);
-            return json.piece("}");
-        }
-        if let Some(body) = &self.body {
-            let known = |blank| is_known(blank, refusal);
-            return body.write(json, &known, &mut |blank, json| self.fill(blank, refusal, id, json));
-        }
-        json.bytes().extend_from_slice(&self.opening);
-        self.add_detail(refusal, id, json);
-        refusal.write_reasons(id, json);
-        json.piece("}");
-    }
-
-    /// Writes the detail; the caller has written the opening quote.
-    fn add_detail(&self, refusal: &Refusal<'_, '_>, id: &str, json: &mut Json) {
-        match &self.detail {
-            Some(detail) if detail.blanks().all(|blank| is_known(blank, refusal)) => {
-                detail.write(json, &|_| true, &mut |blank, json| self.fill(blank, refusal, id, json));
+    fn write(&self, refusal: &Refusal<'_>, id: &str, out: &mut Vec<u8>) {
+        let values = Values { answers: self, refusal, id };
+        let mut body = refusal.body(id);
+        if refusal.status() == StatusCode::TOO_MANY_REQUESTS {
+            if let Some(template) = &self.body {
+                return template.write_body(&|blank| values.find(blank), out);
             }
-            _ => refusal.add_default_detail(json),
+            (body.r#type, body.title, body.detail) = (&self.type_uri, &self.title, values.detail());
         }
+        json::write(&body, out);
+    }
+}
+
+/// The values of the placeholders in one refusal.
+#[derive(Clone, Copy)]
+struct Values<'r> {
+    answers: &'r Answers,
+    refusal: &'r Refusal<'r>,
+    id: &'r str,
+}
+
+impl<'r> Values<'r> {
+    fn detail(self) -> Detail<'r> {
+        let configured = self.answers.detail.as_ref();
+        let filled = configured.filter(|detail| detail.blanks().all(|blank| self.find(blank).is_some()));
+        filled.map_or(Detail::Default(self.refusal), |detail| Detail::Configured(detail, self))
     }
 
-    /// Writes the value of a placeholder: a number, or text inside quotes that the template has.
-    fn fill(&self, blank: Blank, refusal: &Refusal<'_, '_>, id: &str, json: &mut Json) {
+    /// The value of a placeholder, if it has one.
+    fn find(self, blank: Blank) -> Option<BlankValue<'r>> {
+        let Self { answers, refusal, id } = self;
         let binding = refusal.binding();
-        match blank {
-            Blank::RetryAfter => json.maybe(refusal.wait().map(whole_secs)),
-            Blank::Number => json.maybe(binding.map(|(_, limit, _)| limit.number())),
-            Blank::Burst => json.maybe(binding.map(|(_, limit, _)| limit.capacity())),
-            Blank::Remaining => json.maybe(binding.map(|(.., reading)| reading.remaining)),
-            Blank::Status => json.number(u64::from(refusal.status().as_u16())),
-            Blank::Limit => json.add(binding.map_or("", |(text, ..)| text)),
-            Blank::Rule => json.add(refusal.named.as_ref().map_or("", |(line, _)| &line.rule.name)),
-            Blank::Code => json.add(refusal.code().unwrap_or_default()),
-            Blank::Key => json.add(refusal.named.as_ref().map_or("", |(_, key)| key)),
-            Blank::Policy => json.add(refusal.policy()),
-            Blank::CorrelationId => json.add(id),
-            Blank::Decision => json.add(refusal.token.as_ref().map_or("", |(_, value)| value)),
-            Blank::Title => json.add(&self.title),
-            Blank::Type => json.add(&self.type_uri),
-            Blank::Detail => self.add_detail(refusal, id, json),
-            Blank::Period => {
-                if let Some(period) = binding.and_then(|(_, limit, _)| words::period(limit)) {
-                    period.add_to(json);
-                }
-            }
-        }
+        Some(match blank {
+            Blank::RetryAfter => BlankValue::Number(whole_secs(refusal.wait()?)),
+            Blank::Number => BlankValue::Number(binding?.1.number()),
+            Blank::Burst => BlankValue::Number(binding?.1.capacity()),
+            Blank::Remaining => BlankValue::Number(binding?.2.remaining),
+            Blank::Status => BlankValue::Number(refusal.status().as_u16().into()),
+            Blank::Period => BlankValue::Period(words::period(binding?.1)?),
+            Blank::Limit => BlankValue::Text(binding?.0),
+            Blank::Rule => BlankValue::Text(&refusal.named.as_ref()?.0.rule.name),
+            Blank::Code => BlankValue::Text(refusal.code()?),
+            Blank::Key => BlankValue::Text(&refusal.named.as_ref()?.1),
+            Blank::Policy => BlankValue::Text(refusal.policy()),
+            Blank::CorrelationId => BlankValue::Text(id),
+            Blank::Decision => BlankValue::Text(&refusal.token.as_ref()?.1),
+            Blank::Title => BlankValue::Text(&answers.title),
+            Blank::Type => BlankValue::Text(&answers.type_uri),
+            Blank::Detail => BlankValue::Detail(self.detail()),
+        })
     }
 }
 
@@ -261,32 +253,18 @@ const EXPOSED: Name = Name::new(ACCESS_CONTROL_EXPOSE_HEADERS, "access-control-e
 /// Capacity for every header of a refusal, so that the map does not grow.
 const ROOM: usize = 12;
 
-/// Whether a placeholder has a value.
-fn is_known(blank: Blank, refusal: &Refusal<'_, '_>) -> bool {
-    match blank {
-        Blank::RetryAfter => refusal.wait().is_some(),
-        Blank::Period => refusal.binding().is_some_and(|(_, limit, _)| words::period(limit).is_some()),
-        Blank::Number | Blank::Burst | Blank::Remaining | Blank::Limit => refusal.binding().is_some(),
-        Blank::Rule | Blank::Key => refusal.named.is_some(),
-        Blank::Code => refusal.code().is_some(),
-        Blank::Decision => refusal.token.is_some(),
-        Blank::Policy | Blank::CorrelationId | Blank::Status | Blank::Title | Blank::Type | Blank::Detail => {
-            true
-        }
-    }
-}
-
 /// Reads a body template and makes sure that it is JSON with any values.
 fn body_template(text: &str) -> Result<Template, BadTemplate> {
     let template = Template::parse("body", text, Form::Json)?;
     for number in [Some(1), None] {
-        let mut json = Json::with_capacity(text.len());
-        template.write(&mut json, &|_| true, &mut |blank, json| match blank.is_number() {
-            true => json.maybe(number),
+        let mut json = Vec::with_capacity(text.len());
+        let value = |blank: Blank| match blank.is_number() {
+            true => number.map(BlankValue::Number),
             // Neither a number nor a JSON word, so it must be inside quotes.
-            false => json.add("a \"text\""),
-        });
-        if let Err(error) = serde_json::from_slice::<IgnoredAny>(&json.into_bytes()) {
+            false => Some(BlankValue::Text("a \"text\"")),
+        };
+        template.write_body(&value, &mut json);
+        if let Err(error) = serde_json::from_slice::<IgnoredAny>(&json) {
             let problem = format!(
                 "once it is filled in this is not JSON ({error}); placeholders of text must be inside quotes, as in \"{{detail}}\""
             );

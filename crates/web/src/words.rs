@@ -6,8 +6,6 @@ use serde::{Serialize, Serializer};
 use tollgate_core::limit::{Limit, Unit};
 use tollgate_core::{Origin, Reason, Timestamp, Verdict};
 
-use crate::json::Json;
-
 /// A time in RFC 3339, UTC.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment(pub Timestamp);
@@ -94,16 +92,11 @@ pub(crate) struct Period {
     pub(crate) unit: &'static str,
 }
 
-impl Period {
-    /// Writes it into an open text.
-    pub(crate) fn add_to(self, json: &mut Json) {
-        if self.count != 1 {
-            json.number(self.count);
-            json.piece(" ");
-        }
-        json.piece(self.unit);
-        if self.count != 1 {
-            json.piece("s");
+impl Display for Period {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.count {
+            1 => f.write_str(self.unit),
+            count => write!(f, "{count} {}s", self.unit),
         }
     }
 }

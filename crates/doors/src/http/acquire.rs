@@ -10,17 +10,17 @@ use axum::http::{HeaderValue, Method, Response, StatusCode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
-use tollgate_core::{Attempt, Decision, Span, Verdict, grammar};
+use tollgate_core::{Attempt, Decision, Span, grammar};
 use tollgate_engine::admit::Wait;
 use tollgate_engine::pacer::Bound;
 use tollgate_engine::{Admission, Engine, Fault, NotAdmitted, Terms};
-use tollgate_web::json::Json;
 
 use super::App;
-use super::answer::promise::{Allowed, Refused};
+use super::answer::shapes::{Allowed, Refused};
+use super::answer::{USUAL_BYTES, written};
 use super::auth::Role;
 use super::body::{self, Fields, Priority, Text, Whole};
-use super::check::{IdShown, ResponseContext, closed};
+use super::check::{IdShown, ResponseContext};
 use super::endpoint::{Answered, Ask, Endpoint, Operation};
 use super::problem::{CORRELATION_ID, PROBLEM_JSON, Problem, ProblemBody};
 use super::shown::{Moment, json};
@@ -91,12 +91,12 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     let operation = Operation::new(PATH, "Wait until an attempt may pass, then charge it")
         .query(&[("ratelimit", "`ietf` adds the RateLimit and RateLimit-Policy headers")])
         .takes::<AcquireBody<'_>>()
-        .answers::<Allowed>()
-        .also::<Refused>(403, PROBLEM_JSON)
+        .answers::<Allowed<'_, '_>>()
+        .also::<Refused<'_, '_>>(403, PROBLEM_JSON)
         .also::<ProblemBody<'_>>(403, PROBLEM_JSON)
-        .also::<Refused>(429, PROBLEM_JSON)
+        .also::<Refused<'_, '_>>(429, PROBLEM_JSON)
         .also::<Unserved<'_>>(429, PROBLEM_JSON)
-        .also::<Refused>(503, PROBLEM_JSON)
+        .also::<Refused<'_, '_>>(503, PROBLEM_JSON)
         .also::<ProblemBody<'_>>(503, PROBLEM_JSON);
     vec![Endpoint::new(Method::POST, PATH, Some(Role::Check), acquire).does(operation)]
 }
@@ -127,12 +127,11 @@ async fn acquire(app: Arc<App>, ask: Ask) -> Answered {
     let admit = pinned.admit(&attempt, terms, move |engine, decision| see(&context, engine, decision));
     drop(pinned);
     match admit.await {
-        Ok(Admission { waited, seen: (Verdict::Allow, answer), .. }) => Ok(answer.map(|mut json| {
-            json.piece(r#","waited_ms":"#);
-            json.number(waited.as_millis_ceil());
-            Body::from(closed(json))
+        Ok(Admission { waited, seen: Seen::Allowed(answer), .. }) => Ok(answer.map(|mut allowed| {
+            allowed.waited_ms = Some(waited.as_millis_ceil());
+            written(&allowed, USUAL_BYTES).into()
         })),
-        Ok(Admission { seen: (_, answer), .. }) => Ok(answer.map(|json| Body::from(closed(json)))),
+        Ok(Admission { seen: Seen::Refused(answer), .. }) => Ok(answer.map(Body::from)),
         Err(not_admitted @ (NotAdmitted::TooLate { .. } | NotAdmitted::Full { .. })) => {
             let still = app.pacer.stands_still_for(policy, &fields);
             Ok(Unserved::of(&not_admitted, policy, still).answer(&ask))
@@ -158,16 +157,21 @@ fn longest(said: Option<&Text<'_>>) -> Result<Span, Problem> {
     Ok(span)
 }
 
-/// The verdict, and the response without the end of its body.
-fn see(context: &ResponseContext, engine: &Engine, decision: &Decision<'_>) -> (Verdict, Response<Json>) {
-    let mut response = context.open(engine, decision);
-    if decision.allowed() && decision.outcome.taken != 0 {
-        let json = response.body_mut();
-        json.piece(r#","at":"#);
-        json.text(&Moment(decision.outcome.now).to_string());
+/// The response to a decision. That to an allowed attempt lacks the wait, which is known only after the
+/// decision.
+enum Seen {
+    Allowed(Response<Box<Allowed<'static, 'static>>>),
+    Refused(Response<Vec<u8>>),
+}
+
+fn see(context: &ResponseContext, engine: &Engine, decision: &Decision<'_>) -> Seen {
+    if !decision.allowed() {
+        return Seen::Refused(context.refuse(engine, decision));
     }
-    let verdict = if decision.allowed() { Verdict::Allow } else { decision.verdict };
-    (verdict, response)
+    Seen::Allowed(context.allow(engine, decision, |mut allowed| {
+        allowed.at = (decision.outcome.taken != 0).then_some(Moment(decision.outcome.now));
+        Box::new(allowed.close())
+    }))
 }
 
 impl<'u> Unserved<'u> {

@@ -1,30 +1,25 @@
-//! Writes decisions as responses of the API.
+//! Decisions as bodies of responses.
 //!
-//! This is the busiest part of the door, so it writes JSON directly from the decision. [`promise`] has the
-//! schema of that JSON.
+//! This is the busiest part of the door, so the JSON of an allowed attempt is written directly from the
+//! decision.
 
-pub(crate) mod promise;
+pub(crate) mod shapes;
 
 use std::borrow::Cow;
 
-use tollgate_core::{Decision, Limit, Line, Timestamp};
+use serde::Serialize;
+use tollgate_core::{Decision, Limit};
 use tollgate_engine::Engine;
-use tollgate_web::answer::{Refusal, write_origin};
-use tollgate_web::json::Json;
+use tollgate_web::answer::Refusal;
 
 use super::shown;
+use shapes::{Allowed, Part, ReceiptShown, Refused, Rules};
 
 /// The usual size of a response, in bytes.
 pub(crate) const USUAL_BYTES: usize = 640;
 
-/// Whether a decision is the whole response, or one of several.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Standing {
-    Alone,
-    AmongSeveral,
-}
-
 /// A decision and its context.
+#[derive(Clone, Copy)]
 pub(crate) struct Answer<'d, 'a> {
     pub(crate) engine: &'d Engine,
     /// The name of the policy in the request.
@@ -32,7 +27,7 @@ pub(crate) struct Answer<'d, 'a> {
     pub(crate) decision: &'d Decision<'a>,
 }
 
-impl Answer<'_, '_> {
+impl<'d, 'a> Answer<'d, 'a> {
     /// The id of the attempt's holds, if the attempt has any: the caller's id, or a generated one.
     pub(crate) fn hold_id<'i>(&self, asked: Option<&'i str>) -> Option<Cow<'i, str>> {
         let Decision { charges, outcome, .. } = self.decision;
@@ -42,83 +37,34 @@ impl Answer<'_, '_> {
         held.then(|| asked.map_or_else(|| charges.ticket.to_string().into(), Cow::Borrowed))
     }
 
-    /// Writes an allowed decision, with the id of its holds if it has any. The caller adds the closing brace.
-    pub(crate) fn write_allowed(&self, id: Option<&str>, standing: Standing, json: &mut Json) {
-        json.piece(match standing {
-            Standing::Alone => r#"{"allowed":true,"verdict":"allow","policy":"#,
-            Standing::AmongSeveral => r#"{"status":200,"allowed":true,"verdict":"allow","policy":"#,
-        });
-        json.text(self.policy);
-        write_origin(self.decision, json);
-        json.piece(r#","repeated":"#);
-        json.truth(self.decision.outcome.repeated);
-        if let Some(id) = id {
-            json.piece(r#","id":"#);
-            json.text(id);
-        }
-        self.write_rules(json);
-        if self.decision.outcome.taken != 0 {
-            json.piece(r#","receipt":""#);
-            self.engine.write_receipt(self.decision, json.bytes());
-            json.piece("\"");
+    /// The body of an allowed decision, with the id of its holds if it has any.
+    pub(crate) fn allowed(self, id: Option<Cow<'d, str>>) -> Allowed<'d, 'a> {
+        let Self { policy, decision, .. } = self;
+        Allowed {
+            status: None,
+            allowed: true,
+            verdict: "allow",
+            policy: policy.into(),
+            origin: shown::origin(decision.origin),
+            reason: shown::reason(decision.origin),
+            repeated: decision.outcome.repeated,
+            id,
+            rules: Part::Open(Rules(self)),
+            receipt: (decision.outcome.taken != 0).then_some(Part::Open(ReceiptShown(self))),
+            at: None,
+            waited_ms: None,
         }
     }
 
-    /// Writes a refused decision as a problem document; `id` is the correlation id of the request. The caller
-    /// adds the closing brace.
-    pub(crate) fn write_refused(&self, refusal: &Refusal<'_, '_>, id: &str, json: &mut Json) {
-        refusal.write(id, json);
-        self.write_rules(json);
-    }
-
-    fn write_rules(&self, json: &mut Json) {
-        json.piece(r#","rules":["#);
-        for (index, line) in self.decision.lines().enumerate() {
-            json.piece(if index == 0 { r#"{"rule":"# } else { r#",{"rule":"# });
-            write_rule(self.engine, &line, self.decision.outcome.now, json);
-        }
-        json.piece("]");
+    /// The body of a refused decision. `id` is the correlation id of the request.
+    pub(crate) fn refused(self, refusal: &'d Refusal<'_>, id: &'d str) -> Refused<'d, 'a> {
+        Refused { refusal: refusal.body(id), rules: Rules(self) }
     }
 }
 
-/// Writes the object of a rule. The caller has written the opening brace and the name of the first member.
-fn write_rule(engine: &Engine, line: &Line<'_>, now: Timestamp, json: &mut Json) {
-    let exceeded = line.exceeded();
-    let (text, reading) = line.binding_written().map(|(text, _, reading)| (text, reading)).unzip();
-    let reset = reading.and_then(|reading| reading.reset).map(|reset| reset.since(now));
-    json.text(&line.rule.name);
-    json.piece(r#","key":"#);
-    json.text(&engine.observer.shown_key(line.rule, line.key));
-    json.piece(r#","limit":"#);
-    match text {
-        Some(text) => json.text(text),
-        None => json.piece("null"),
-    }
-    json.piece(r#","capacity":"#);
-    json.maybe(reading.map(|reading| reading.capacity));
-    json.piece(r#","remaining":"#);
-    json.maybe(reading.map(|reading| reading.remaining));
-    json.piece(r#","reset_after":"#);
-    json.maybe(reset.map(|reset| reset.as_secs_ceil()));
-    json.piece(r#","reset_after_ms":"#);
-    json.maybe(reset.map(|reset| reset.as_millis_ceil()));
-    json.piece(r#","exceeded":"#);
-    json.truth(exceeded);
-    json.piece(r#","observed":"#);
-    json.truth(line.rule.observes());
-    json.piece(r#","limits":["#);
-    for (index, ((_, limit), reading)) in line.plan.written().zip(line.readings).enumerate() {
-        json.piece(if index == 0 { r#"{"limit":"# } else { r#",{"limit":"# });
-        json.text(limit);
-        json.piece(r#","capacity":"#);
-        json.number(reading.capacity);
-        json.piece(r#","remaining":"#);
-        json.number(reading.remaining);
-        json.piece(r#","reset_after_ms":"#);
-        json.maybe(shown::reset_after_ms(*reading, now));
-        json.piece(r#","retry_after_ms":"#);
-        json.maybe(shown::retry_after_ms(reading.when));
-        json.piece("}");
-    }
-    json.piece("]}");
+/// The JSON of a body, which has about this many bytes.
+pub(crate) fn written(body: &impl Serialize, bytes: usize) -> Vec<u8> {
+    let mut json = Vec::with_capacity(bytes);
+    tollgate_web::json::write(body, &mut json);
+    json
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use axum::http::{HeaderValue, Method};
+use axum::http::{self, HeaderValue, Method};
 use axum::response::Response;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -18,11 +18,10 @@ use tollgate_core::{Attempt, Decision};
 use tollgate_engine::admit::{Admitted, Look};
 use tollgate_engine::{Admit, Engine, Pinned, Terms};
 use tollgate_web::answer::{Refusal, headers};
-use tollgate_web::json::Json;
 
 use super::App;
-use super::answer::promise::{Allowed, Batch, Refused};
-use super::answer::{self, Standing};
+use super::answer::shapes::{Allowed, Batch, Refused, close};
+use super::answer::{Answer, USUAL_BYTES, written};
 use super::auth::Role;
 use super::body::{self, AtMost, Fields, Object, Text, Whole};
 use super::endpoint::{Answered, Ask, Endpoint, Operation};
@@ -103,12 +102,12 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     let operation = Operation::new("/api/v1/check", "Decide one attempt, or up to 100")
         .query(&[("ratelimit", "`ietf` adds the RateLimit and RateLimit-Policy headers")])
         .takes::<CheckBody<'_, Object<AttemptBody<'_>>>>()
-        .answers::<Allowed>()
-        .answers::<Batch<'_>>()
-        .also::<Refused>(403, PROBLEM_JSON)
+        .answers::<Allowed<'_, '_>>()
+        .answers::<Batch>()
+        .also::<Refused<'_, '_>>(403, PROBLEM_JSON)
         .also::<ProblemBody<'_>>(403, PROBLEM_JSON)
-        .also::<Refused>(429, PROBLEM_JSON)
-        .also::<Refused>(503, PROBLEM_JSON)
+        .also::<Refused<'_, '_>>(429, PROBLEM_JSON)
+        .also::<Refused<'_, '_>>(503, PROBLEM_JSON)
         .also::<ProblemBody<'_>>(503, PROBLEM_JSON);
     vec![Endpoint::new(Method::POST, "/api/v1/check", Some(Role::Check), check).does(operation)]
 }
@@ -144,10 +143,10 @@ pub(crate) enum IdShown {
 pub(crate) async fn decide(app: &App, ask: &Ask, attempt: &AttemptBody<'_>, shown: IdShown) -> Answered {
     let pinned = app.admissions.pin();
     let context = ResponseContext::new(&pinned, ask, attempt.policy.as_str(), shown);
-    let see = move |engine: &Engine, decision: &Decision<'_>| context.open(engine, decision);
+    let see = move |engine: &Engine, decision: &Decision<'_>| context.answer(engine, decision);
     let admission = attempt.admit(&pinned, ask.correlation.text(), see);
     drop(pinned);
-    Ok(admission.await?.seen.map(|json| Body::from(closed(json))))
+    Ok(admission.await?.seen.map(Body::from))
 }
 
 impl AttemptBody<'_> {
@@ -187,36 +186,51 @@ impl ResponseContext {
         Self { policy, shown, correlation: ask.correlation.clone(), ietf: ask.wants_ietf() }
     }
 
-    /// The response to one attempt, without the closing brace of its body, so that the caller can add
-    /// members.
-    pub(crate) fn open(&self, engine: &Engine, decision: &Decision<'_>) -> axum::http::Response<Json> {
-        let answer = answer::Answer { engine, policy: self.policy_of(decision), decision };
-        let mut json = Json::with_capacity(answer::USUAL_BYTES * decision.charges.len().max(1));
-        let mut response;
-        if decision.allowed() {
-            let asked = decision.charges.id;
-            let id = answer.hold_id(asked);
-            let id = id.or(asked.filter(|_| self.shown == IdShown::Always).map(Into::into));
-            answer.write_allowed(id.as_deref(), Standing::Alone, &mut json);
-            response = axum::http::Response::new(json);
-            let head = response.headers_mut();
-            head.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-            headers::rate_limit(decision, head);
-        } else {
-            let id = self.correlation.id_of(decision);
-            let refusal = Refusal::new(engine, decision);
-            answer.write_refused(&refusal, id.as_str(), &mut json);
-            response = axum::http::Response::new(json);
-            *response.status_mut() = refusal.status();
-            let head = response.headers_mut();
-            head.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
-            head.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-            head.insert(CORRELATION_ID, id.into());
-            headers::rate_limit(decision, head);
-            headers::retry_after(refusal.wait(), head);
+    /// The response to one attempt.
+    fn answer(&self, engine: &Engine, decision: &Decision<'_>) -> http::Response<Vec<u8>> {
+        match decision.allowed() {
+            true => self.allow(engine, decision, |allowed| written(&allowed, usual_bytes(decision))),
+            false => self.refuse(engine, decision),
         }
+    }
+
+    /// The response to an allowed attempt, with what `finish` makes of its body.
+    pub(crate) fn allow<B>(
+        &self,
+        engine: &Engine,
+        decision: &Decision<'_>,
+        finish: impl FnOnce(Allowed<'_, '_>) -> B,
+    ) -> http::Response<B> {
+        let answer = Answer { engine, policy: self.policy_of(decision), decision };
+        let asked = decision.charges.id;
+        let id = answer.hold_id(asked);
+        let id = id.or(asked.filter(|_| self.shown == IdShown::Always).map(Into::into));
+        let mut response = http::Response::new(finish(answer.allowed(id)));
+        let head = response.headers_mut();
+        head.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers::rate_limit(decision, head);
         if self.ietf {
-            headers::ietf(decision, response.headers_mut());
+            headers::ietf(decision, head);
+        }
+        response
+    }
+
+    /// The response to a refused attempt.
+    pub(crate) fn refuse(&self, engine: &Engine, decision: &Decision<'_>) -> http::Response<Vec<u8>> {
+        let answer = Answer { engine, policy: self.policy_of(decision), decision };
+        let id = self.correlation.id_of(decision);
+        let refusal = Refusal::new(engine, decision);
+        let body = written(&answer.refused(&refusal, id.as_str()), usual_bytes(decision));
+        let mut response = http::Response::new(body);
+        *response.status_mut() = refusal.status();
+        let head = response.headers_mut();
+        head.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
+        head.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        head.insert(CORRELATION_ID, id.into());
+        headers::rate_limit(decision, head);
+        headers::retry_after(refusal.wait(), head);
+        if self.ietf {
+            headers::ietf(decision, head);
         }
         response
     }
@@ -226,24 +240,21 @@ impl ResponseContext {
     }
 
     /// The result of one of several attempts, in the request with this id.
-    fn among_several(&self, id: &str, engine: &Engine, decision: &Decision<'_>) -> Json {
-        let answer = answer::Answer { engine, policy: self.policy_of(decision), decision };
-        let mut json = Json::with_capacity(answer::USUAL_BYTES);
+    fn among_several(&self, id: &str, engine: &Engine, decision: &Decision<'_>) -> Box<RawValue> {
+        let answer = Answer { engine, policy: self.policy_of(decision), decision };
         if decision.allowed() {
-            let id = answer.hold_id(decision.charges.id);
-            answer.write_allowed(id.as_deref(), Standing::AmongSeveral, &mut json);
+            let mut allowed = answer.allowed(answer.hold_id(decision.charges.id));
+            allowed.status = Some(200);
+            close(&allowed)
         } else {
-            answer.write_refused(&Refusal::new(engine, decision), id, &mut json);
+            close(&answer.refused(&Refusal::new(engine, decision), id))
         }
-        json.piece("}");
-        json
     }
 }
 
-/// Closes the JSON object and returns its bytes.
-pub(crate) fn closed(mut json: Json) -> Vec<u8> {
-    json.piece("}");
-    json.into_bytes()
+/// The usual size of the response to a decision.
+fn usual_bytes(decision: &Decision<'_>) -> usize {
+    USUAL_BYTES * decision.charges.len().max(1)
 }
 
 /// Decides attempts in their order by the same policies. An error in one does not affect the others. A shared
@@ -254,9 +265,8 @@ async fn decide_all<'r, 'b: 'r>(
     attempts: impl ExactSizeIterator<Item = Result<&'r AttemptBody<'b>, &'r Problem>>,
 ) -> Response {
     let id: Arc<str> = ask.correlation.id().as_str().into();
-    let mut json = Json::with_capacity(answer::USUAL_BYTES * attempts.len());
     let pinned = app.admissions.pin();
-    let (mut answers, mut later) = (Vec::with_capacity(attempts.len()), Vec::new());
+    let (mut decisions, mut later) = (Vec::with_capacity(attempts.len()), Vec::new());
     for (index, attempt) in attempts.enumerate() {
         let admit = attempt.map(|attempt| {
             let context = ResponseContext::new(&pinned, ask, attempt.policy.as_str(), IdShown::WhereHeld);
@@ -266,34 +276,26 @@ async fn decide_all<'r, 'b: 'r>(
             };
             attempt.admit(&pinned, Some(&id), see)
         });
-        answers.push(match admit {
-            Ok(Admit::Ready(Some(admitted))) => answer_one(admitted, &id),
+        decisions.push(match admit {
+            Ok(Admit::Ready(Some(admitted))) => Some(close_one(admitted, &id)),
             Ok(admit) => {
                 later.push(async move { (index, admit.await) });
-                Json::with_capacity(0)
+                None
             }
-            Err(problem) => write_problem(problem, &id),
+            Err(problem) => Some(close(&problem.body(&id))),
         });
     }
     for (index, admitted) in join_all(later).await {
-        answers[index] = answer_one(admitted, &id);
+        decisions[index] = Some(close_one(admitted, &id));
     }
-    json.piece(r#"{"decisions":["#);
-    for (index, answer) in answers.iter().enumerate() {
-        json.piece(if index > 0 { "," } else { "" });
-        json.append(answer);
-    }
-    json.piece("]}");
-    json_bytes(json.into_bytes())
+    let bytes = USUAL_BYTES * decisions.len();
+    json_bytes(written(&Batch { decisions }, bytes))
 }
 
 /// The result of one of several attempts, in the request with this id.
-fn answer_one(admitted: Admitted<Json>, id: &str) -> Json {
-    admitted.map_or_else(|fault| write_problem(&fault.into(), id), |admission| admission.seen)
-}
-
-fn write_problem(problem: &Problem, id: &str) -> Json {
-    let mut json = Json::with_capacity(answer::USUAL_BYTES);
-    problem.write(id, &mut json);
-    json
+fn close_one(admitted: Admitted<Box<RawValue>>, id: &str) -> Box<RawValue> {
+    match admitted {
+        Ok(admission) => admission.seen,
+        Err(fault) => close(&Problem::from(fault).body(id)),
+    }
 }

@@ -8,16 +8,14 @@ use axum::body::Body;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderValue, Method};
 use axum::response::Response;
-use serde::Serialize;
 use smallvec::SmallVec;
 use tollgate_core::store::Refunded;
 use tollgate_core::{Clears, Guard, Policies, Timestamp};
 use tollgate_engine::guard::{Advice, Begun, Ending, FinishFault, LadderState, Lock};
 use tollgate_web::answer::{Refusal, headers};
-use tollgate_web::json::Json;
 
 use super::App;
-use super::answer::{Answer, USUAL_BYTES};
+use super::answer::{Answer, USUAL_BYTES, written};
 use super::audit::Change;
 use super::auth::Role;
 use super::body::{self, Fields};
@@ -42,10 +40,10 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     let begin = Operation::new(BEGIN, "Begin a login at a guard")
         .takes::<GuardBody<'_>>()
         .answers::<BegunShown<'_>>()
-        .also::<RefusedShown>(403, PROBLEM_JSON)
+        .also::<RefusedShown<'_, '_>>(403, PROBLEM_JSON)
         .also::<ProblemBody<'_>>(403, PROBLEM_JSON)
-        .also::<RefusedShown>(429, PROBLEM_JSON)
-        .also::<RefusedShown>(503, PROBLEM_JSON)
+        .also::<RefusedShown<'_, '_>>(429, PROBLEM_JSON)
+        .also::<RefusedShown<'_, '_>>(503, PROBLEM_JSON)
         .also::<ProblemBody<'_>>(503, PROBLEM_JSON);
     let finish = Operation::new(FINISH, "Report the result of a login, once")
         .takes::<FinishBody<'_>>()
@@ -101,27 +99,16 @@ fn allowed(guard: &Guard, begun: &Begun<'_>) -> Response {
 }
 
 fn refused(app: &App, ask: &Ask, guard: &Guard, begun: &Begun<'_>) -> Response {
-    /// The members after those of the refusal.
-    #[derive(Serialize)]
-    struct Behind<'g> {
-        guard: &'g str,
-        #[serde(flatten)]
-        advice: AdviceShown,
-        ticket: Option<&'g str>,
-    }
     let id = ask.correlation.id_of(&begun.decision);
     let refusal = Refusal::new(&app.engine, &begun.decision);
     let answer = Answer { engine: &app.engine, policy: &guard.policy, decision: &begun.decision };
-    let mut json = Json::with_capacity(2 * USUAL_BYTES);
-    answer.write_refused(&refusal, id.as_str(), &mut json);
-    let advice = advised(&begun.advice(), begun.decision.outcome.now);
-    let behind = Behind { guard: &guard.name, advice, ticket: None };
-    let behind = serde_json::to_vec(&behind).expect("texts and numbers can be written");
-    let bytes = json.bytes();
-    // A comma replaces the opening brace of the second object, whose closing brace ends both.
-    bytes.push(b',');
-    bytes.extend_from_slice(&behind[1..]);
-    let mut response = Response::new(Body::from(json.into_bytes()));
+    let body = RefusedShown {
+        refused: answer.refused(&refusal, id.as_str()),
+        guard: &guard.name,
+        advice: advised(&begun.advice(), begun.decision.outcome.now),
+        ticket: None,
+    };
+    let mut response = Response::new(Body::from(written(&body, 2 * USUAL_BYTES)));
     *response.status_mut() = refusal.status();
     let head = response.headers_mut();
     head.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));

@@ -10,7 +10,7 @@ use tollgate_core::store::{Counter, HoldsOrder, HoldsReport};
 use tollgate_core::{Attempt, Limit, Mistake, Rule};
 
 use super::App;
-use super::answer::promise::{Allowed, Refused};
+use super::answer::shapes::{Allowed, Refused};
 use super::audit::Change;
 use super::auth::Role;
 use super::body::{self, AtMost, Fields, Text, Whole};
@@ -106,11 +106,11 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     let take = Operation::new("/api/v1/holds", "Decide an attempt and take holds under its id")
         .query(&[("ratelimit", "`ietf` adds the RateLimit and RateLimit-Policy headers")])
         .takes::<HoldBody<'_>>()
-        .answers::<Allowed>()
-        .also::<Refused>(403, PROBLEM_JSON)
+        .answers::<Allowed<'_, '_>>()
+        .also::<Refused<'_, '_>>(403, PROBLEM_JSON)
         .also::<ProblemBody<'_>>(403, PROBLEM_JSON)
-        .also::<Refused>(429, PROBLEM_JSON)
-        .also::<Refused>(503, PROBLEM_JSON)
+        .also::<Refused<'_, '_>>(429, PROBLEM_JSON)
+        .also::<Refused<'_, '_>>(503, PROBLEM_JSON)
         .also::<ProblemBody<'_>>(503, PROBLEM_JSON);
     let renew = Operation::new("/api/v1/holds/{rule}/{key}/{id}/renew", "Renew a hold's lease");
     let release = Operation::new("/api/v1/holds/{rule}/{key}/{id}", "End a hold");

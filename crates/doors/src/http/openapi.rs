@@ -1,5 +1,4 @@
-//! The OpenAPI 3.1 document, generated from the endpoints and their types. Decisions are written by hand, so
-//! `answer::promise` has types for them.
+//! The OpenAPI 3.1 document, generated from the endpoints and their types.
 
 use std::collections::BTreeMap;
 

@@ -3,35 +3,15 @@
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use schemars::JsonSchema;
 use tollgate_core::{Mistake, StoreError};
 use tollgate_engine::pacer::PauseFault;
 use tollgate_engine::{ChangeFault, Fault, NotAdmitted};
-pub(crate) use tollgate_web::answer::PROBLEM_JSON;
+pub(crate) use tollgate_web::answer::{PROBLEM_JSON, ProblemBody};
 pub(crate) use tollgate_web::correlation::{CORRELATION_ID, Correlation};
-use tollgate_web::json::Json;
 
 /// Why a request was refused or failed.
 #[derive(Debug)]
 pub(crate) struct Problem(tollgate_web::Problem);
-
-/// The schema of a problem.
-#[derive(JsonSchema)]
-#[schemars(rename = "Problem")]
-#[expect(dead_code, reason = "only its schema is used")]
-pub(crate) struct ProblemBody<'p> {
-    /// The kind of the problem: a constant path.
-    r#type: &'p str,
-    /// The kind as text.
-    title: &'p str,
-    /// The HTTP status.
-    status: u16,
-    /// What is wrong with this request.
-    detail: &'p str,
-    /// The id of the request: the caller's, or a generated one.
-    #[serde(rename = "correlationId")]
-    correlation_id: &'p str,
-}
 
 /// The response to a request that takes too long. The server of the router decides when that is.
 pub struct TooLate(Correlation);
@@ -159,9 +139,9 @@ impl Problem {
         Self(tollgate_web::Problem::unavailable(format!("{why}: wait a moment, and ask again")))
     }
 
-    /// Writes its body with this id.
-    pub(crate) fn write(&self, id: &str, json: &mut Json) {
-        self.0.write(id, json);
+    /// Its body with this id.
+    pub(crate) fn body<'p>(&'p self, id: &'p str) -> ProblemBody<'p> {
+        self.0.body(id)
     }
 
     /// The complete response.

@@ -13,7 +13,6 @@ use tollgate_engine::admit::{Holds, Wait};
 use tollgate_engine::{Admission, Admit, Engine, Fault, NotAdmitted, Snapshot, Taken, Terms};
 use tollgate_web::answer::{Lines, Refusal};
 use tollgate_web::facts::{Asked, Body, Source};
-use tollgate_web::json::Json;
 use tollgate_web::{Aliases, Answers, Correlation, Facts, Identity, Problem, Statuses, words};
 
 use super::guarding::Guarded;
@@ -321,7 +320,7 @@ pub(crate) fn refusal(
     correlation: &Correlation,
 ) -> Answer {
     let mut lines = Lines(Vec::with_capacity(USUAL_LINES));
-    let mut body = Json::with_capacity(Refusal::USUAL_BYTES);
+    let mut body = Vec::with_capacity(Refusal::USUAL_BYTES);
     let status = answers.refuse(engine, decision, correlation, &mut lines, &mut body);
-    Answer { status, lines: lines.0, body: body.into_bytes() }
+    Answer { status, lines: lines.0, body }
 }

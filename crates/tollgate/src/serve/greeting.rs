@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::Path;
 
+use serde::{Serialize, Serializer};
 use tollgate_core::Policy;
 use tollgate_core::key::FieldKind;
 use tollgate_gateway::Gateway;
@@ -54,16 +55,29 @@ pub(crate) fn greet(
     out.flush()
 }
 
+/// An attempt, as the API takes it.
+#[derive(Serialize)]
+struct Attempt<'p> {
+    policy: &'p str,
+    #[serde(serialize_with = "write_in_order")]
+    fields: Vec<(&'p str, &'static str)>,
+}
+
+fn write_in_order<S: Serializer>(fields: &[(&str, &str)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(fields.iter().copied())
+}
+
 /// An attempt to which every rule of the policy applies.
 fn attempt(policy: &Policy) -> String {
-    let mut fields: Vec<String> = Vec::new();
+    let mut fields = Vec::new();
     for field in policy.rules.iter().flat_map(|rule| rule.by.iter()) {
-        let written = format!("\"{}\":\"{}\"", field.name, example_of(field.kind));
-        if !fields.contains(&written) {
-            fields.push(written);
+        let example = (&*field.name, example_of(field.kind));
+        if !fields.contains(&example) {
+            fields.push(example);
         }
     }
-    format!("{{\"policy\":\"{}\",\"fields\":{{{}}}}}", policy.name, fields.join(","))
+    let attempt = Attempt { policy: &policy.name, fields };
+    serde_json::to_string(&attempt).expect("texts can be written as JSON")
 }
 
 fn example_of(kind: FieldKind) -> &'static str {

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
+use serde::Serialize;
 use tollgate_core::{Listing, Mistake, StoreError};
 use tollgate_engine::{Fault, NotAdmitted};
 
@@ -11,7 +12,7 @@ use super::Response;
 use crate::correlation::{CORRELATION_ID, Correlation};
 use crate::facts::{Aliases, BadFact};
 use crate::identity::BadCredential;
-use crate::json::Json;
+use crate::json;
 use crate::path::{BadHost, BadPath};
 
 /// The media type of problems.
@@ -30,6 +31,23 @@ pub struct Problem {
     kind: &'static str,
     title: &'static str,
     detail: Cow<'static, str>,
+}
+
+/// The body of a problem.
+#[derive(Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Problem"))]
+pub struct ProblemBody<'p> {
+    /// The kind of the problem: a constant path.
+    r#type: &'p str,
+    /// The kind as text.
+    title: &'p str,
+    /// The HTTP status.
+    status: u16,
+    /// What is wrong with this request.
+    detail: &'p str,
+    /// The id of the request: the caller's, or a generated one.
+    #[serde(rename = "correlationId")]
+    correlation_id: &'p str,
 }
 
 impl Problem {
@@ -124,28 +142,24 @@ impl Problem {
         &self.detail
     }
 
-    /// Writes its body with this correlation id.
-    pub fn write(&self, id: &str, json: &mut Json) {
+    /// Its body with this correlation id.
+    pub fn body<'p>(&'p self, id: &'p str) -> ProblemBody<'p> {
         let end = self.detail.char_indices().nth(MOST_DETAIL_CHARS).map_or(self.detail.len(), |(at, _)| at);
-        json.piece(r#"{"type":"#);
-        json.text(self.kind);
-        json.piece(r#","title":"#);
-        json.text(self.title);
-        json.piece(r#","status":"#);
-        json.number(u64::from(self.status.as_u16()));
-        json.piece(r#","detail":"#);
-        json.text(&self.detail[..end]);
-        json.piece(r#","correlationId":"#);
-        json.text(id);
-        json.piece("}");
+        ProblemBody {
+            r#type: self.kind,
+            title: self.title,
+            status: self.status.as_u16(),
+            detail: &self.detail[..end],
+            correlation_id: id,
+        }
     }
 
     /// The complete response.
     pub fn answer(&self, correlation: &Correlation) -> Response {
         let id = correlation.id();
-        let mut json = Json::with_capacity(USUAL_BYTES + self.detail.len());
-        self.write(id.as_str(), &mut json);
-        let mut response = Response::new(json.into_bytes().into());
+        let mut body = Vec::with_capacity(USUAL_BYTES + self.detail.len());
+        json::write(&self.body(id.as_str()), &mut body);
+        let mut response = Response::new(body.into());
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));

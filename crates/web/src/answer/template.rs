@@ -3,11 +3,13 @@
 //! `{name}` is a placeholder and `{{` is a brace. A brace without a name after it is a plain brace, so that
 //! JSON can be written as it is.
 
-use std::fmt;
+use std::fmt::{self, Display};
 
 use tollgate_core::policy::nearest;
 
-use crate::json::Json;
+use super::detail::Detail;
+use crate::json;
+use crate::words::Period;
 
 /// A placeholder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,14 +64,33 @@ impl Blank {
     }
 }
 
+/// The value of a placeholder.
+pub(super) enum BlankValue<'r> {
+    Number(u64),
+    Text(&'r str),
+    Period(Period),
+    Detail(Detail<'r>),
+}
+
+impl Display for BlankValue<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Text(text) => f.write_str(text),
+            Self::Period(period) => period.fmt(f),
+            Self::Detail(detail) => detail.fmt(f),
+        }
+    }
+}
+
 /// A text with placeholders.
 #[derive(Clone, Debug)]
 pub(super) struct Template(Vec<Piece>);
 
 #[derive(Clone, Debug)]
 enum Piece {
-    /// Constant text, escaped for JSON if necessary.
-    Fixed(Box<[u8]>),
+    /// Constant text, as written.
+    Fixed(Box<str>),
     Blank(Blank),
     /// The inside of a JSON text that contains more than a placeholder whose value may be missing.
     Sentence(Template),
@@ -117,12 +138,12 @@ impl Template {
                 return Err(wrong(format!("`{{{name}` lacks its `}}`; a literal brace is written `{{{{`")));
             } else {
                 let blank = blank(name, form).map_err(wrong)?;
-                pieces.extend([Piece::fixed(&std::mem::take(&mut fixed), form), Piece::Blank(blank)]);
+                pieces.extend([Piece::Fixed(std::mem::take(&mut fixed).into()), Piece::Blank(blank)]);
                 rest = &rest[name.len() + 1..];
             }
         }
         fixed.push_str(rest);
-        pieces.push(Piece::fixed(&fixed, form));
+        pieces.push(Piece::Fixed(fixed.into()));
         pieces.retain(|piece| !piece.is_empty());
         Ok(Self(if form == Form::Json { sentences(pieces) } else { pieces }))
     }
@@ -135,27 +156,39 @@ impl Template {
         })
     }
 
-    /// Writes the template, and calls `fill` for each placeholder. A sentence of a body that lacks a value
-    /// becomes the detail.
-    pub(super) fn write(
+    /// Writes a sentence. A placeholder without a value stays empty.
+    pub(super) fn write_sentence<'r>(
         &self,
-        json: &mut Json,
-        known: &impl Fn(Blank) -> bool,
-        fill: &mut impl FnMut(Blank, &mut Json),
-    ) {
+        value: impl Fn(Blank) -> Option<BlankValue<'r>>,
+        f: &mut fmt::Formatter<'_>,
+    ) -> fmt::Result {
+        self.0.iter().try_for_each(|piece| match piece {
+            Piece::Fixed(text) => f.write_str(text),
+            Piece::Blank(blank) => value(*blank).map_or(Ok(()), |value| value.fmt(f)),
+            Piece::Sentence(_) => Ok(()),
+        })
+    }
+
+    /// Writes a body. A number without a value is `null`, and a text is empty. A sentence that lacks a value
+    /// becomes the detail.
+    pub(super) fn write_body<'r>(&self, value: &impl Fn(Blank) -> Option<BlankValue<'r>>, out: &mut Vec<u8>) {
+        let known = |blank: Blank| !blank.is_measure() || value(blank).is_some();
         for piece in &self.0 {
             match piece {
-                Piece::Fixed(bytes) => json.bytes().extend_from_slice(bytes),
-                Piece::Blank(blank) => fill(*blank, json),
-                Piece::Sentence(sentence) => {
-                    if sentence.blanks().filter(|blank| blank.is_measure()).all(known) {
-                        sentence.write(json, known, fill);
-                    } else {
-                        fill(Blank::Detail, json);
-                    }
-                }
+                Piece::Fixed(text) => out.extend_from_slice(text.as_bytes()),
+                Piece::Blank(blank) => write_value(*blank, value(*blank), out),
+                Piece::Sentence(sentence) if sentence.blanks().all(known) => sentence.write_body(value, out),
+                Piece::Sentence(_) => write_value(Blank::Detail, value(Blank::Detail), out),
             }
         }
+    }
+}
+
+fn write_value(blank: Blank, value: Option<BlankValue<'_>>, out: &mut Vec<u8>) {
+    match value {
+        Some(value) => json::escape(&value, out),
+        None if blank.is_number() => out.extend_from_slice(b"null"),
+        None => {}
     }
 }
 
@@ -163,25 +196,25 @@ impl Template {
 fn sentences(pieces: Vec<Piece>) -> Vec<Piece> {
     let (mut found, mut text, mut inside) = (Vec::new(), Vec::new(), false);
     for piece in pieces {
-        let Piece::Fixed(bytes) = piece else {
+        let Piece::Fixed(fixed) = piece else {
             if inside { &mut text } else { &mut found }.push(piece);
             continue;
         };
         let (mut start, mut escaped) = (0, false);
-        for (at, byte) in bytes.iter().enumerate() {
-            let quotes = *byte == b'"' && !escaped;
-            escaped = inside && *byte == b'\\' && !escaped;
+        for (at, byte) in fixed.bytes().enumerate() {
+            let quotes = byte == b'"' && !escaped;
+            escaped = inside && byte == b'\\' && !escaped;
             if quotes && inside {
-                text.push(Piece::Fixed(bytes[start..at].into()));
+                text.push(Piece::Fixed(fixed[start..at].into()));
                 found.extend(as_sentence(std::mem::take(&mut text)));
                 start = at;
             } else if quotes {
-                found.push(Piece::Fixed(bytes[start..=at].into()));
+                found.push(Piece::Fixed(fixed[start..=at].into()));
                 start = at + 1;
             }
             inside ^= quotes;
         }
-        if inside { &mut text } else { &mut found }.push(Piece::Fixed(bytes[start..].into()));
+        if inside { &mut text } else { &mut found }.push(Piece::Fixed(fixed[start..].into()));
     }
     found.extend(text);
     joined(found)
@@ -211,16 +244,7 @@ fn joined(pieces: Vec<Piece>) -> Vec<Piece> {
 
 impl Piece {
     fn is_empty(&self) -> bool {
-        matches!(self, Self::Fixed(bytes) if bytes.is_empty())
-    }
-
-    fn fixed(text: &str, form: Form) -> Self {
-        let mut json = Json::with_capacity(text.len());
-        match form {
-            Form::Json => json.bytes().extend_from_slice(text.as_bytes()),
-            Form::Sentence => json.add(text),
-        }
-        Self::Fixed(json.into_bytes().into())
+        matches!(self, Self::Fixed(text) if text.is_empty())
     }
 }
 

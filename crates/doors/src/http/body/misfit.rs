@@ -5,11 +5,8 @@
 
 use std::fmt::{self, Display};
 
-use serde::de::value::StrDeserializer;
-use serde::de::{
-    Deserialize, DeserializeSeed, Deserializer, Error, Expected, IntoDeserializer, MapAccess, SeqAccess,
-    Unexpected, Visitor,
-};
+use serde::de::value::{MapDeserializer, SeqDeserializer};
+use serde::de::{Deserialize, Deserializer, Error, Expected, IntoDeserializer, Unexpected, Visitor};
 use serde::forward_to_deserialize_any;
 use serde_json::Value;
 use tollgate_core::policy::nearest;
@@ -27,8 +24,8 @@ pub(super) fn explain<'b, T: Deserialize<'b>>(text: &str, first: &serde_json::Er
     }
     let found = match serde_json::from_str::<Value>(text) {
         Err(error) => format!("the body is not JSON: {error}"),
-        Ok(tree) => match T::deserialize(Tree(&tree)) {
-            Err(misfit) => misfit.to_string(),
+        Ok(tree) => match serde_path_to_error::deserialize::<_, T>(Tree(&tree)) {
+            Err(error) => located(error),
             // A tree has every member once.
             Ok(_) => first.to_string(),
         },
@@ -36,33 +33,34 @@ pub(super) fn explain<'b, T: Deserialize<'b>>(text: &str, first: &serde_json::Er
     found.chars().take(MOST_CHARS).collect()
 }
 
-/// Where a body does not fit, and why.
-#[derive(Debug)]
-struct Misfit {
-    what: String,
-    /// The members and positions that lead there, the last one first.
-    path: Vec<String>,
-}
-
-/// A part of the body.
-struct Tree<'t>(&'t Value);
-
-impl Misfit {
-    fn below(mut self, step: String) -> Self {
-        self.path.push(step);
-        self
+/// The explanation, and where in the body that is.
+fn located(error: serde_path_to_error::Error<Misfit>) -> String {
+    let path = error.path().to_string();
+    let Misfit { what, unknown } = error.into_inner();
+    // The explanation has the name of an unknown member already, so the path shown is that of its object.
+    let above = unknown.and_then(|name| path.strip_suffix(&*name));
+    match above.map_or(&*path, |above| above.strip_suffix('.').unwrap_or(above)) {
+        "" | "." => what,
+        path if what.ends_with('?') => format!("{what} at `{path}`"),
+        path => format!("{what}, at `{path}`"),
     }
 }
 
+/// Why a body does not fit.
+#[derive(Debug)]
+struct Misfit {
+    what: String,
+    /// The name of the unknown member.
+    unknown: Option<String>,
+}
+
+/// A part of the body.
+#[derive(Clone, Copy)]
+struct Tree<'t>(&'t Value);
+
 impl Display for Misfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.what)?;
-        if self.path.is_empty() {
-            return Ok(());
-        }
-        let mark = if self.what.ends_with('?') { "" } else { "," };
-        let path: String = self.path.iter().rev().map(String::as_str).collect();
-        write!(f, "{mark} at `{}`", path.trim_start_matches('.'))
+        f.write_str(&self.what)
     }
 }
 
@@ -70,7 +68,7 @@ impl std::error::Error for Misfit {}
 
 impl Error for Misfit {
     fn custom<T: Display>(what: T) -> Self {
-        Self { what: what.to_string(), path: Vec::new() }
+        Self { what: what.to_string(), unknown: None }
     }
 
     fn invalid_type(found: Unexpected<'_>, wanted: &dyn Expected) -> Self {
@@ -93,14 +91,15 @@ impl Error for Misfit {
     }
 
     fn unknown_field(name: &str, known: &'static [&'static str]) -> Self {
-        match nearest(name, known.iter().copied()) {
-            Some(near) => Self::custom(format_args!("`{name}` is not known here; did you mean `{near}`?")),
-            None => unknown(name, known),
-        }
+        let what = match nearest(name, known.iter().copied()) {
+            Some(near) => format!("`{name}` is not known here; did you mean `{near}`?"),
+            None => not_among(name, known),
+        };
+        Self { what, unknown: Some(name.to_owned()) }
     }
 
     fn unknown_variant(word: &str, known: &'static [&'static str]) -> Self {
-        unknown(word, known)
+        Self::custom(not_among(word, known))
     }
 
     fn missing_field(name: &'static str) -> Self {
@@ -108,9 +107,9 @@ impl Error for Misfit {
     }
 }
 
-fn unknown(name: &str, known: &[&str]) -> Misfit {
+fn not_among(name: &str, known: &[&str]) -> String {
     let name: String = name.chars().take(64).collect();
-    Misfit::custom(format_args!("`{name}` is not known here; known are: `{}`", known.join("`, `")))
+    format!("`{name}` is not known here; known are: `{}`", known.join("`, `"))
 }
 
 impl<'de> Deserializer<'de> for Tree<'_> {
@@ -126,8 +125,11 @@ impl<'de> Deserializer<'de> for Tree<'_> {
                 (None, None, number) => visitor.visit_f64(number.unwrap_or(f64::MAX)),
             },
             Value::String(text) => visitor.visit_str(text),
-            Value::Array(items) => visitor.visit_seq(Items { items, next: 0 }),
-            Value::Object(members) => visitor.visit_map(Members { members: members.iter(), value: None }),
+            Value::Array(items) => visitor.visit_seq(SeqDeserializer::new(items.iter().map(Tree))),
+            Value::Object(members) => {
+                let members = members.iter().map(|(name, value)| (name.as_str(), Tree(value)));
+                visitor.visit_map(MapDeserializer::new(members))
+            }
         }
     }
 
@@ -161,41 +163,10 @@ impl<'de> Deserializer<'de> for Tree<'_> {
     }
 }
 
-/// The items of a list.
-struct Items<'t> {
-    items: &'t [Value],
-    next: usize,
-}
+impl<'de> IntoDeserializer<'de, Misfit> for Tree<'_> {
+    type Deserializer = Self;
 
-impl<'de> SeqAccess<'de> for Items<'_> {
-    type Error = Misfit;
-
-    fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, Misfit> {
-        let Some(item) = self.items.get(self.next) else { return Ok(None) };
-        let place = self.next;
-        self.next += 1;
-        seed.deserialize(Tree(item)).map(Some).map_err(|misfit| misfit.below(format!("[{place}]")))
-    }
-}
-
-/// The members of an object.
-struct Members<'t> {
-    members: serde_json::map::Iter<'t>,
-    /// The member whose name was read last.
-    value: Option<(&'t str, &'t Value)>,
-}
-
-impl<'de> MapAccess<'de> for Members<'_> {
-    type Error = Misfit;
-
-    fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, Misfit> {
-        let Some((name, value)) = self.members.next() else { return Ok(None) };
-        self.value = Some((name, value));
-        seed.deserialize(StrDeserializer::<Misfit>::new(name)).map(Some)
-    }
-
-    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Misfit> {
-        let (name, value) = self.value.take().expect("a name is read before its value");
-        seed.deserialize(Tree(value)).map_err(|misfit| misfit.below(format!(".{name}")))
+    fn into_deserializer(self) -> Self {
+        self
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::http::answer::promise::Refused;
+use crate::http::answer::shapes::Refused;
 use crate::http::body::{Fields, Text};
 use crate::http::shown::Moment;
 
@@ -81,18 +81,17 @@ pub(super) struct BegunShown<'g> {
 }
 
 /// An attempt that is denied now: a problem document, with the delay, the CAPTCHA and the lock.
-#[derive(JsonSchema)]
+#[derive(Serialize, JsonSchema)]
 #[schemars(rename = "GuardRefused")]
-#[expect(dead_code, reason = "only its schema is used")]
-pub(super) struct RefusedShown {
+pub(super) struct RefusedShown<'d, 'a> {
     #[serde(flatten)]
-    pub(super) refused: Refused,
+    pub(super) refused: Refused<'d, 'a>,
     /// The guard.
-    pub(super) guard: String,
+    pub(super) guard: &'d str,
     #[serde(flatten)]
     pub(super) advice: AdviceShown,
     /// Always null.
-    pub(super) ticket: Option<String>,
+    pub(super) ticket: Option<&'d str>,
 }
 
 /// The result of finishing an attempt.
