@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
+#[path = "documentation/covered.rs"]
+mod covered;
 #[path = "documentation/pages.rs"]
 mod pages;
 #[path = "documentation/server.rs"]
