@@ -1,4 +1,5 @@
-//! nginx, Caddy and HAProxy ask forward-auth, set up as in the examples.
+//! nginx, Caddy and HAProxy ask forward-auth, set up with `examples/forward-auth/nginx.conf`,
+//! `examples/forward-auth/Caddyfile`, `examples/forward-auth/haproxy.cfg` and `examples/forward-auth/tollgate.lua`.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

@@ -3,10 +3,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
+#[path = "documentation/covered.rs"]
+mod covered;
 #[path = "documentation/pages.rs"]
 mod pages;
 #[path = "documentation/server.rs"]
 mod server;
+#[path = "documentation/shown.rs"]
+mod shown;
 #[path = "documentation/transcript.rs"]
 mod transcript;
 
@@ -17,10 +21,6 @@ use std::process::Command;
 use pages::{Page, pages};
 use serde_json::{Value, json};
 use server::{Server, root};
-
-/// Languages of blocks that are not run: responses, source, drawings.
-const SHOWN: [&str; 12] =
-    ["text", "json", "sh", "rust", "promql", "nginx", "caddy", "haproxy", "lua", "postfix", "python", "sql"];
 
 /// The start of logging calls.
 const LEVELS: [&str; 3] = ["error!(", "warn!(", "info!("];
@@ -43,6 +43,12 @@ fn every_transcript_prints_what_the_page_says() {
             continue;
         }
         let served = page.served().unwrap_or_else(|| panic!("{} names no configuration", page.name()));
+        if served.shown {
+            let (commands, differences) = shown::run(&page);
+            run += commands;
+            wrong.extend(differences);
+            continue;
+        }
         let redis = served.on_redis.then(|| tollgate_testbed::Server::redis().start());
         let port = redis.as_ref().map(tollgate_testbed::Server::port);
         let store = port.map_or("memory".to_owned(), |port| {
@@ -80,42 +86,28 @@ fn transcripts_are_compared_to_the_letter_except_where_anything_goes() {
 }
 
 #[test]
-fn every_configuration_in_the_pages_is_accepted() {
+fn every_configuration_in_the_pages_is_accepted_and_served() {
     let directory = tempfile::tempdir().unwrap();
-    let mut loaded = 0;
+    let mut served = 0;
     for page in pages() {
-        for block in page.blocks() {
-            let known = ["console", "yaml", "toml"].contains(&&*block.language);
-            let place = format!("{}:{}", page.name(), block.line);
-            assert!(known || SHOWN.contains(&&*block.language), "{place}: `{}`?", block.language);
-            if block.fragment || !["yaml", "toml"].contains(&&*block.language) {
-                continue;
-            }
-            let file = directory.path().join(format!("page.{}", block.language));
+        for block in page.blocks().into_iter().filter(pages::Block::is_config) {
+            let file = directory.path().join(format!("{served}.{}", block.language));
             std::fs::write(&file, &block.text).unwrap();
             let output = Command::new(env!("CARGO_BIN_EXE_tollgate"))
                 .args(["check-config", "--config"])
                 .arg(&file)
                 .env_clear()
-                .env("APP_PASSWORD", "a-password-of-an-application")
-                .env("ACME_API_KEY", "a-key-of-a-consumer")
-                .env("ACME_SECOND_API_KEY", "another-key-of-a-consumer")
-                .env("TOLLGATE_ADMIN_TOKEN", "a-token-of-the-admin")
-                .env("TOLLGATE_CHECK_TOKEN", "a-token-of-a-checker")
-                .env("TOLLGATE_READ_TOKEN", "a-token-of-a-reader")
-                .env("TOLLGATE_TOKEN_SECRET", "a-secret-that-both-sides-of-a-token-know")
-                .env("TOLLGATE_KEY_SECRET", "a-secret-that-all-nodes-know")
-                .env("TOLLGATE_REDIS_PASSWORD", "a-password")
-                .env("TOLLGATE_DB_PASSWORD", "a-password")
-                .env("SHOP_DATABASE_URL", "postgres://tollgate_reader@localhost/shop")
-                .env("TOLLGATE_WEBHOOK_SECRET", "a-secret-that-a-webhook-knows")
+                .envs(shown::SECRETS)
                 .output()
                 .unwrap();
+            let place = format!("{}:{}", page.name(), block.line);
             assert!(output.status.success(), "{place}: {}", String::from_utf8_lossy(&output.stderr));
-            loaded += 1;
+            let server = shown::serve(&file, &[]);
+            assert_eq!(server.ask("GET", "/readyz").0, 200, "{place}");
+            served += 1;
         }
     }
-    assert!(loaded > 5, "only {loaded} configurations were found");
+    assert!(served > 30, "only {served} configurations were found");
 }
 
 #[test]
@@ -144,6 +136,20 @@ fn the_guide_to_the_layer_shows_the_examples_that_are_compiled() {
             let named = blocks.iter().any(|block| block.language == "toml" && depends(&block.text));
             assert!(named, "{file} uses {name}, which the page does not depend on");
         }
+    }
+    // Each dependency of the page is one of the layer or of its examples, at the version of this project.
+    let all = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let lines = blocks.iter().filter(|block| block.language == "toml").flat_map(|block| block.text.lines());
+    for (name, value) in lines.filter_map(|line| line.split_once(" = ")) {
+        if let Some(path) = value.split('"').find_map(|piece| piece.strip_prefix("../tollgate/")) {
+            let manifest = std::fs::read_to_string(root().join(path).join("Cargo.toml")).unwrap();
+            assert!(manifest.contains(&format!("name = \"{name}\"")), "{path} is not {name}");
+            continue;
+        }
+        let version = value.split('"').nth(1).unwrap();
+        let known = all.lines().find_map(|line| line.strip_prefix(&format!("{name} = "))).unwrap();
+        let used = known.split('"').find(|piece| piece.starts_with(|c: char| c.is_ascii_digit())).unwrap();
+        assert!(used == version || used.starts_with(&format!("{version}.")), "{name} {used}, not {version}");
     }
 }
 

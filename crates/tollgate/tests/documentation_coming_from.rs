@@ -1,6 +1,7 @@
 //! The pages for those who come from another program: every row of their tables is run or looked up, and what a command
 //! prints is compared. The server has the configuration that `tollgate import` makes of the page's sample.
-//! `documentation_failures.rs` provokes the failures and the log lines.
+//! `documentation_failures.rs` provokes the failures and the log lines, and `documentation_coming_from_metrics.rs` asks
+//! Prometheus for the metrics.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -15,12 +16,9 @@ mod transcript;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use coming_from::{KINDS, Made, RUN, Row, SECRET, compared, quoted, rows};
+use coming_from::{KINDS, Made, RECORDED, RUN, Row, SECRET, compared, quoted, rows};
 use pages::{Page, pages};
 use server::{Server, root};
-
-/// The programs whose metric names are recorded.
-const RECORDED: [&str; 5] = ["ad-marketplace", "api-gateway", "elemta", "genro-mail-proxy", "sendry"];
 
 /// A server with the configuration of a page.
 struct Stand {
@@ -139,8 +137,8 @@ impl Stand {
         for metric in quoted(&row.here) {
             let name = metric.split('{').next().unwrap();
             let family = name.strip_suffix("_total").unwrap_or(name);
-            // A server without a gateway, a relay or a shared store does not have their metrics. Those are only
-            // looked up in the reference.
+            // A server without a gateway, a relay or a shared store does not have their metrics, but the reference does.
+            // `documentation_coming_from_metrics.rs` makes servers that have them.
             let known = [name, family].iter().any(|name| scrape.contains(&format!("# TYPE {name} ")))
                 || labels.contains(&format!("`{name}`"));
             let unknown = metric.split(['{', ',']).skip(1).filter_map(|label| label.split('=').next());

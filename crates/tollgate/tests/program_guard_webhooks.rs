@@ -125,6 +125,35 @@ fn what_the_guide_says_of_signatures_holds() {
     assert!(!genuine("1700000000", &old, &asked.body), "it may be somebody who heard it then");
 }
 
+#[test]
+fn a_notice_has_the_members_that_the_guide_shows() {
+    let guide = include_str!("../../../docs/guides/logins.md");
+    let shown = guide.split("```json\n").nth(1).unwrap().split("```").next().unwrap();
+    let mut shown: Value = serde_json::from_str(shown).unwrap();
+    let block = guide.split("```yaml\n").find(|block| block.contains("/hooks/locked")).unwrap();
+    let config = block.split("```").next().unwrap();
+    let receiver = Responder::always(TAKEN);
+    let home = Home::with(&format!("store: memory\nlog: {{ format: json }}\n{config}"))
+        .variable("TOLLGATE_WEBHOOK_SECRET", SECRET)
+        .variable("TOLLGATE__GUARDS__LOGIN__WEBHOOK__URL", &format!("{}/hooks/locked", receiver.url()))
+        .variable("TOLLGATE__GUARDS__LOGIN__LADDER", "ladder 11 lock 15m notify");
+    let server = home.start();
+    for _ in 0..11 {
+        fail(&server, &shown["fields"]);
+    }
+    wait_until("the call", || counted(&server, "delivered") == 1.0);
+    let mut sent: Value = serde_json::from_str(&receiver.only().body).unwrap();
+    for notice in [&mut shown, &mut sent] {
+        let members = notice.as_object_mut().unwrap();
+        assert_eq!(members.remove("id").unwrap().as_str().unwrap().len(), 32);
+        let [at, until] = ["at", "locked_until"]
+            .map(|name| members.remove(name).unwrap().as_str().unwrap().parse::<jiff::Timestamp>().unwrap());
+        assert_eq!(until.duration_since(at).as_secs(), 900);
+    }
+    assert_eq!(sent, shown);
+    server.stop();
+}
+
 /// The guide's configuration for a receiver with a form of its own.
 fn telegram(receiver: &Responder) -> Home {
     let guide = include_str!("../../../docs/guides/logins.md");

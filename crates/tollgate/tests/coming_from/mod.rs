@@ -28,6 +28,10 @@ pub(crate) const KINDS: [&str; 8] =
 /// The kinds whose rows are run, and whose output is compared.
 pub(crate) const RUN: [&str; 4] = ["curl", "command", "redis-cli", "python"];
 
+/// The programs whose metric names `names.rules.yaml` records.
+pub(crate) const RECORDED: [&str; 5] =
+    ["ad-marketplace", "api-gateway", "elemta", "genro-mail-proxy", "sendry"];
+
 /// The pages with such tables.
 pub(crate) fn compared() -> Vec<Page> {
     pages().into_iter().filter(|page| page.comment("import").or(page.comment("compare")).is_some()).collect()

@@ -1,6 +1,6 @@
 //! Failures, provoked with the configuration of a page.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+#![allow(dead_code, clippy::unwrap_used, reason = "shared by several tests, each of which uses a part")]
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -52,7 +52,7 @@ pub(crate) fn allows(server: &Server, policy: &str, fields: &Value, cost: u64) -
 }
 
 /// The setting `store` for a Redis on this port.
-fn on_redis(port: u16) -> String {
+pub(crate) fn on_redis(port: u16) -> String {
     format!("{{ redis: 'redis://localhost:{port}', {STEADY} }}")
 }
 

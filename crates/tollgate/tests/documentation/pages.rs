@@ -27,6 +27,8 @@ pub(crate) struct Block {
 pub(crate) struct Served {
     /// The configuration; the starter if there is none.
     pub(crate) config: Option<PathBuf>,
+    /// Whether each configuration that the page shows is served for the transcripts below it.
+    pub(crate) shown: bool,
     /// Whether counters are in Redis instead of in memory.
     pub(crate) on_redis: bool,
 }
@@ -51,6 +53,13 @@ pub(crate) fn pages() -> Vec<Page> {
     found.into_iter().map(Page::read).collect()
 }
 
+impl Block {
+    /// Whether it is a complete configuration.
+    pub(crate) fn is_config(&self) -> bool {
+        !self.fragment && ["yaml", "toml"].contains(&&*self.language)
+    }
+}
+
 impl Page {
     fn read(path: PathBuf) -> Self {
         let text = std::fs::read_to_string(&path).unwrap();
@@ -68,12 +77,13 @@ impl Page {
     }
 
     /// The server of its transcripts: `<!-- serve: FILE -->`, or `<!-- serve: FILE on redis -->`. `starter`
-    /// means no file.
+    /// means no file, and `shown` the configurations of the page itself.
     pub(crate) fn served(&self) -> Option<Served> {
         let name = self.comment("serve")?;
         let (name, on_redis) = name.strip_suffix(" on redis").map_or((name, false), |name| (name, true));
-        let config = (name != "starter").then(|| root().join(name));
-        Some(Served { config, on_redis })
+        let shown = name == "shown";
+        let config = (name != "starter" && !shown).then(|| root().join(name));
+        Some(Served { config, shown, on_redis })
     }
 
     /// The text of an instruction: `<!-- NAME: TEXT -->`.

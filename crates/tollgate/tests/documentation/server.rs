@@ -13,6 +13,10 @@ pub(crate) struct Server {
     process: Child,
     /// Its address, as in `127.0.0.1:41234`.
     pub(crate) address: String,
+    /// The address of its gateway, if it has one.
+    pub(crate) gateway: Option<String>,
+    /// The address of its relay, if it has one.
+    pub(crate) relay: Option<String>,
     /// Its log, which is read so that the pipe never fills up.
     log: Option<std::thread::JoinHandle<String>>,
 }
@@ -39,21 +43,32 @@ impl Server {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let mut process = command.spawn().unwrap();
-        // The gateway's address, if there is one, is printed first.
-        let mut lines = BufReader::new(process.stdout.as_mut().unwrap()).lines().map_while(Result::ok);
-        let first = lines.find(|line| line.starts_with("tollgate ")).unwrap_or_default();
+        let lines = BufReader::new(process.stdout.as_mut().unwrap()).lines().map_while(Result::ok);
+        let (mut address, mut gateway, mut relay) = (None, None, None);
+        for line in lines {
+            let Some((door, place)) = line.split_once(" listens on ") else { continue };
+            let place = place.trim_end().rsplit('/').next().map(ToOwned::to_owned);
+            match door {
+                "the gateway" => gateway = place,
+                "the relay" => relay = place,
+                _ if door.starts_with("tollgate ") => {
+                    address = place;
+                    break;
+                }
+                _ => {}
+            }
+        }
         let mut errors = process.stderr.take().unwrap();
         let log = std::thread::spawn(move || {
             let mut log = String::new();
             let _ = errors.read_to_string(&mut log);
             log
         });
-        let address = first.trim().rsplit_once("http://").map(|(_, address)| address.to_owned());
         let Some(address) = address else {
             let _ = process.wait();
             panic!("{config:?} is not served: {}", log.join().unwrap());
         };
-        Self { process, address, log: Some(log) }
+        Self { process, address, gateway, relay, log: Some(log) }
     }
 
     /// Sends JSON. Returns the status and the response.
