@@ -204,14 +204,13 @@ proptest! {
 }
 
 /// Lets probes succeed when they come due, until the breaker closes. Returns when it does.
-fn recover(breaker: &mut Breaker, mut now: u64) -> u64 {
-    loop {
-        now += 250_000;
-        let at = Timestamp::from_micros(now);
-        if breaker.begin_probe(at) && breaker.probe_succeeded(at, 0).is_some() {
-            return now;
-        }
-    }
+fn recover(breaker: &mut Breaker, opened: u64) -> u64 {
+    let closes = |at: &u64| {
+        let at = Timestamp::from_micros(*at);
+        breaker.begin_probe(at) && breaker.probe_succeeded(at, 0).is_some()
+    };
+    let mut moments = (1..=1_000).map(|step| opened + step * 250_000);
+    moments.find(closes).expect("it closes within minutes")
 }
 
 fn fail(breaker: &mut Breaker, now: u64) {
