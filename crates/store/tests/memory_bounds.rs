@@ -246,7 +246,10 @@ fn a_store_full_of_what_must_not_be_forgotten_says_so() {
         assert!(ready(full.store.holds(&counter, nothing)).is_ok(), "an order about no id needs no room");
     }
     let claim = HoldsOrder::Claim(&[("job", 1)], Ticket(1));
-    assert_eq!(ready(full.store.holds(&counter, claim)).map(drop), refused.map(drop), "a claim needs room");
+    for claim in [claim, HoldsOrder::Replace(&["job"], Ticket(1))] {
+        let answer = ready(full.store.holds(&counter, claim)).map(drop);
+        assert_eq!(answer, refused.clone().map(drop), "a new hold needs room");
+    }
 }
 
 #[test]
@@ -325,6 +328,18 @@ fn of_a_refund_only_what_was_evicted_is_too_old() {
         assert!(full.take(&named, &key, 10), "the log knows its takes");
         assert!(!full.take(&counted, &key, 1), "a bucket cannot tell whether it began anew");
     }
+}
+
+#[test]
+fn a_refund_is_too_old_if_all_of_its_keys_may_have_been_evicted() {
+    let mut full = Full::new(MAX_KEYS);
+    full.flood(&plan("others", &["10/week"]), 0..MAX_KEYS * 2);
+    let plans = ["first", "second"].map(|rule| plan(rule, &["10/hour burst 10"]));
+    let mut charges = Charges::new(Ticket(u64::MAX), 10, None);
+    plans.iter().for_each(|plan| charges.push(plan, "key", true));
+    ready(full.store.take(&charges, &mut Outcome::default())).unwrap();
+    assert_eq!(ready(full.store.refund(&charges, START)), Ok(Refunded::TooOld));
+    assert!(plans.iter().all(|plan| !full.take(plan, "key", 1)));
 }
 
 #[test]

@@ -204,6 +204,8 @@ proptest! {
         let mut bench = Bench::one(&text);
         bench.run(&trace, 0);
         let collected = match &bench.states[0] {
+            State::Tally(tally) => Some(*tally).into(),
+            State::Level(level) => Some(*level).into(),
             State::Log(log) => State::Log(Box::new(log.entries().collect())),
             State::Slots(slots) => State::Slots(Box::new(slots.counts().collect())),
             State::Failures(failures) => State::Failures(Box::new(failures.iter().collect())),
