@@ -253,11 +253,9 @@ impl<'a> Decision<'a> {
             if when > retry {
                 (retry, slowest) = (when, Some((index, own)));
             }
-            let no_time = matches!(when, When::Never | When::OnRelease);
             match rule.on_exceed {
-                OnExceed::Wait(most) if no_time || when > When::After(most) => denied = true,
+                OnExceed::Wait(most) if when > When::After(most) => denied = true,
                 OnExceed::Reject => denied = true,
-                OnExceed::Defer(_) if no_time => denied = true,
                 OnExceed::Defer(how) if deferred.is_none_or(|(longest, ..)| when > longest) => {
                     deferred = Some((when, how, limit.period()));
                 }
@@ -272,6 +270,7 @@ impl<'a> Decision<'a> {
                 Verdict::Defer(self.deferred_to(span, how, period))
             }
             (false, None, When::After(span)) => Verdict::Wait(span),
+            // Also if the longest wait has no known end.
             _ => Verdict::Deny,
         };
     }

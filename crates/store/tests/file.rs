@@ -165,6 +165,31 @@ fn a_ticket_given_back_is_not_given_back_again_after_a_restart() {
 }
 
 #[test]
+fn what_is_refunded_or_undone_is_saved_at_every_key_that_it_changed() {
+    let (refund, retract) = (
+        |store: &FileStore, charges: &Charges<'_>| {
+            assert_eq!(ready(store.refund(charges, START)), Refunded::Done);
+        },
+        |store: &FileStore, charges: &Charges<'_>| ready(store.retract(charges)),
+    );
+    let ways: [fn(&FileStore, &Charges<'_>); 2] = [refund, retract];
+    for undo in ways {
+        let place = Place::new();
+        let plans = ["first", "second", "third"].map(|rule| plan(rule, "10/hour sliding"));
+        let mut charges = Charges::new(Ticket(1), 4, None);
+        plans.iter().for_each(|plan| charges.push(plan, "ada", true));
+        let store = place.open();
+        ready(store.take(&charges, &mut Outcome::default()));
+        store.flush().unwrap();
+        undo(&store, &charges);
+        store.flush().unwrap();
+        drop(store);
+        let store = place.open();
+        plans.iter().for_each(|plan| assert_eq!(remaining(&store, plan, "ada"), 10, "{plan}"));
+    }
+}
+
+#[test]
 fn what_a_crash_lost_cannot_be_given_back() {
     let place = Place::new();
     let plan = plan("orders", "10 in total");
@@ -311,6 +336,7 @@ fn a_flush_tells_what_it_did() {
     store.flush().unwrap();
     take(&store, &plan, "3", 1, 11);
     store.flush().unwrap();
+    assert_eq!(remaining(&store, &plan, "5"), 9, "a look leaves nothing to save");
     store.flush().unwrap();
     let stats = store.flush_stats();
     assert_eq!((stats.flushes, stats.keys_written, stats.errors), (3, 11, 0));

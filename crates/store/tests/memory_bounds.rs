@@ -242,8 +242,14 @@ fn a_store_full_of_what_must_not_be_forgotten_says_so() {
     let holds = plan("holds", &["1 at once"]);
     let counter = Counter { plan: &holds, key: "new" };
     assert!(ready(full.store.holds(&counter, HoldsOrder::Release("job"))).is_ok_and(|report| !report.found));
+    for nothing in [HoldsOrder::Claim(&[], Ticket(1)), HoldsOrder::Replace(&[], Ticket(1))] {
+        assert!(ready(full.store.holds(&counter, nothing)).is_ok(), "an order about no id needs no room");
+    }
     let claim = HoldsOrder::Claim(&[("job", 1)], Ticket(1));
-    assert_eq!(ready(full.store.holds(&counter, claim)).map(drop), refused.map(drop), "a claim needs room");
+    for claim in [claim, HoldsOrder::Replace(&["job"], Ticket(1))] {
+        let answer = ready(full.store.holds(&counter, claim)).map(drop);
+        assert_eq!(answer, refused.clone().map(drop), "a new hold needs room");
+    }
 }
 
 #[test]
@@ -294,4 +300,51 @@ fn an_idle_store_ends_empty() {
         full.store.sweep();
     }
     assert_eq!(full.store.len(), 0);
+}
+
+#[test]
+fn a_store_tells_when_it_last_evicted_a_key_that_counted_something() {
+    let mut full = Full::new(MAX_KEYS);
+    assert!(full.store.is_empty() && full.store.last_eviction().is_none());
+    full.flood(&plan("few", &["10/hour"]), 0..MAX_KEYS / 4);
+    assert!(!full.store.is_empty() && full.store.last_eviction().is_none(), "there was room for all");
+    full.clock.advance(Span::from_secs(120));
+    full.flood(&plan("more", &["10/hour"]), 0..MAX_KEYS * 3);
+    assert_eq!(full.store.last_eviction(), Some(START + Span::from_secs(120)));
+}
+
+#[test]
+fn of_a_refund_only_what_was_evicted_is_too_old() {
+    let mut full = Full::new(MAX_KEYS);
+    let (counted, named) = (plan("counted", &["10/hour burst 10"]), plan("named", &["10/hour sliding"]));
+    full.flood(&plan("others", &["10/week"]), 0..MAX_KEYS * 2);
+    for order in [[&counted, &named], [&named, &counted]] {
+        full.ticket += 1;
+        let key = format!("key {}", full.ticket);
+        let mut charges = Charges::new(Ticket(full.ticket), 10, None);
+        order.iter().for_each(|plan| charges.push(plan, &key, true));
+        ready(full.store.take(&charges, &mut Outcome::default())).unwrap();
+        assert_eq!(ready(full.store.refund(&charges, START)), Ok(Refunded::Done));
+        assert!(full.take(&named, &key, 10), "the log knows its takes");
+        assert!(!full.take(&counted, &key, 1), "a bucket cannot tell whether it began anew");
+    }
+}
+
+#[test]
+fn a_refund_is_too_old_if_all_of_its_keys_may_have_been_evicted() {
+    let mut full = Full::new(MAX_KEYS);
+    full.flood(&plan("others", &["10/week"]), 0..MAX_KEYS * 2);
+    let plans = ["first", "second"].map(|rule| plan(rule, &["10/hour burst 10"]));
+    let mut charges = Charges::new(Ticket(u64::MAX), 10, None);
+    plans.iter().for_each(|plan| charges.push(plan, "key", true));
+    ready(full.store.take(&charges, &mut Outcome::default())).unwrap();
+    assert_eq!(ready(full.store.refund(&charges, START)), Ok(Refunded::TooOld));
+    assert!(plans.iter().all(|plan| !full.take(plan, "key", 1)));
+}
+
+#[test]
+fn no_two_stores_share_a_secret() {
+    let secrets = [1, 2].map(|_| Full::new(256).store.secret());
+    assert_ne!(secrets[0], secrets[1]);
+    assert!(secrets.iter().all(|secret| secret.iter().any(|byte| *byte != secret[0])));
 }

@@ -154,3 +154,62 @@ impl FromIterator<(Box<str>, Hold)> for ById {
         all
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::format;
+
+    use super::*;
+    use crate::{Ticket, Timestamp};
+
+    fn hold(number: u64) -> (Box<str>, Hold) {
+        let now = Timestamp::from_micros(number);
+        (format!("{number:02}").into(), Hold { ticket: Ticket(number), weight: 1, since: now, renewed: now })
+    }
+
+    #[test]
+    fn a_full_list_grows_by_half_until_it_becomes_a_tree() {
+        let mut holds = ById::default();
+        for number in 0..16 {
+            let before = if let ById::Few(list) = &holds { list.capacity() } else { panic!("a list") };
+            let (id, hold) = hold(number);
+            holds.insert(id, hold);
+            let after = if let ById::Few(list) = &holds { list.capacity() } else { panic!("a list") };
+            let grown = before + (before / 2).max(1);
+            assert_eq!(after, if number == before as u64 { grown } else { before });
+        }
+        let (id, again) = hold(3);
+        holds.insert(id, again);
+        assert!(matches!(&holds, ById::Few(list) if list.len() == 16), "the id was there already");
+        let (id, one_more) = hold(16);
+        holds.insert(id, one_more);
+        assert!(matches!(&holds, ById::Many(tree) if tree.len() == 17));
+    }
+
+    #[test]
+    fn a_list_and_a_tree_do_the_same() {
+        let mut list: ById = (0..16).map(hold).collect();
+        let mut tree: ById = (0..17).map(hold).collect();
+        assert_eq!((list.len(), tree.len()), (16, 17));
+        assert_ne!(list, tree);
+        assert_eq!(tree.remove("16").map(|(id, hold)| (id, hold.ticket)), Some(("16".into(), Ticket(16))));
+        assert_eq!(tree.remove("16").map(|(id, _)| id), None);
+        assert_eq!(list, tree, "compared by their holds");
+        for holds in [&mut list, &mut tree] {
+            assert_eq!((holds.iter().len(), holds.iter().size_hint()), (16, (16, Some(16))));
+            assert_eq!(holds.find("05").map(|hold| hold.ticket), Some(Ticket(5)));
+            assert!(holds.find("5").is_none() && holds.find_mut("5").is_none());
+            holds.find_mut("05").expect("it is held").weight = 7;
+            holds.for_each_mut(|hold| hold.weight += 1);
+            assert_eq!(holds.holds().map(|hold| hold.weight).sum::<u64>(), 15 * 2 + 8);
+            let (id, replaced) = hold(5);
+            holds.insert(id, replaced);
+            assert_eq!(holds.find("05").map(|hold| hold.weight), Some(1));
+            holds.retain(|hold| hold.ticket.0 % 2 == 0);
+            let ids: Vec<&str> = holds.iter().map(|(id, _)| id).collect();
+            assert_eq!(ids, ["00", "02", "04", "06", "08", "10", "12", "14"]);
+            holds.retain(|_| false);
+            assert!(holds.is_empty() && holds.iter().next().is_none());
+        }
+    }
+}

@@ -175,3 +175,19 @@ impl FromIterator<Entry> for Log {
         log
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_log_grows_by_a_quarter() {
+        let mut log = Log::default();
+        for count in 0..200 {
+            let before = log.entries.capacity();
+            log.push(Entry { at: Timestamp::from_micros(count), ticket: Ticket(count), cost: 1 });
+            let grown = before + (before / 4).max(1);
+            assert_eq!(log.entries.capacity(), if count == before as u64 { grown } else { before });
+        }
+    }
+}

@@ -192,3 +192,19 @@ impl FromIterator<(u64, u64)> for Slots {
         slots
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_slots_grow_by_a_quarter() {
+        let mut slots = Slots::default();
+        for index in 0..200 {
+            let before = slots.counts.capacity();
+            slots.add(index, 1);
+            let grown = before + (before / 4).max(1);
+            assert_eq!(slots.counts.capacity(), if index == before as u64 { grown } else { before });
+        }
+    }
+}

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::support::{Ask, Bench, any_limit, any_trace, at, plan, quota};
 use proptest::prelude::*;
 use tollgate_core::limit::Limit;
-use tollgate_core::{Plan, When};
+use tollgate_core::{Plan, State, When};
 
 /// The same counters under other limits.
 fn adopted(bench: &Bench, new: &Arc<Plan>, now: u64) -> Bench {
@@ -152,6 +152,49 @@ fn limits_are_one_counter_by_kind_and_period_and_never_by_number() {
     for (index, left) in different.iter().enumerate() {
         for right in &different[..index] {
             assert_ne!(crate::support::limit(left).identity(), crate::support::limit(right).identity());
+        }
+    }
+}
+
+#[test]
+fn other_steps_keep_the_failures() {
+    let mut bench = Bench::one("ladder 2 +5us forget 1h");
+    for ticket in 1..=2 {
+        assert!(bench.settle(Ask::by(1, ticket), at(0)).allowed);
+    }
+    let moved = adopted(&bench, &plan("rule", &["ladder 1 +9us then 9 lock 1m forget 1h"]), 1);
+    let reading = moved.look(Ask::of(1), at(1)).readings[0];
+    let wait = When::After(tollgate_core::Span::from_micros(8));
+    assert_eq!((reading.capacity, reading.remaining, reading.when), (9, 7, wait));
+}
+
+#[test]
+fn a_state_of_another_kind_counts_as_fresh() {
+    let texts = [
+        "5/hour",
+        "5/min calendar",
+        "5/hour sliding",
+        "5/hour sliding by 1m",
+        "5/hour burst 5",
+        "5 at once",
+        "5 at once for 1m",
+        "ladder 5 lock 1m forget 1h",
+        "5 in total",
+        "5 recipients per attempt",
+    ];
+    let states = texts.map(|text| {
+        let mut bench = Bench::one(text);
+        assert!(bench.settle(Ask::by(1, 1), at(0)).allowed, "{text}");
+        bench.states.remove(0)
+    });
+    for (text, own) in texts.iter().zip(&states) {
+        let foreign = |state: &&State| std::mem::discriminant(*state) != std::mem::discriminant(own);
+        for (state, cost) in states.iter().filter(foreign).flat_map(|state| [(state, 0), (state, 2)]) {
+            let (mut fresh, mut other) = (Bench::one(text), Bench::one(text));
+            other.states[0] = state.clone();
+            let ask = Ask::by(cost, 2);
+            assert_eq!(other.settle(ask, at(5)), fresh.settle(ask, at(5)), "{text} from {state:?}");
+            assert_eq!(other.states, fresh.states, "{text} from {state:?}");
         }
     }
 }

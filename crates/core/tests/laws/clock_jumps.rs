@@ -139,3 +139,12 @@ fn what_was_taken_in_the_future_counts_once() {
         assert!(take(1, 31).allowed && !take(1, 32).allowed, "{limit}");
     }
 }
+
+#[test]
+fn a_calendar_count_from_the_future_counts_until_the_period_ends_in_which_it_is_met() {
+    let mut bench = Bench::one("2/min calendar");
+    assert!(bench.settle(Ask::by(2, 1), at(3 * CALENDAR_MICROS)).allowed);
+    assert!(!bench.settle(Ask::by(1, 2), at(CALENDAR_MICROS)).allowed);
+    assert!(!bench.settle(Ask::by(1, 3), at(2 * CALENDAR_MICROS - 1)).allowed);
+    assert!(bench.settle(Ask::by(2, 4), at(2 * CALENDAR_MICROS)).allowed);
+}

@@ -1,8 +1,9 @@
 //! What becomes of a charge that is refunded, kept or undone, kind by kind.
 
-use crate::support::{Ask, Bench, any_limit, at, limit, plan};
+use crate::support::{Ask, Bench, any_limit, any_trace, at, limit, plan};
 use proptest::prelude::*;
-use tollgate_core::{Charges, Fate, OutcomeClass, OutcomeClasses, Ticket};
+use tollgate_core::limit::Draft;
+use tollgate_core::{Charges, Fate, Limit, OutcomeClass, OutcomeClasses, Reading, State, Ticket, When};
 
 /// Kinds of limits, and whether a state keeps the ticket of each take, and whether takes are known or never
 /// evicted.
@@ -99,6 +100,7 @@ fn a_key_is_blocked_until_the_very_moment_it_conforms() {
         ("1/50us burst 1", 50),
         ("ladder 1 lock 50us forget 70us", 50),
         ("1 at once for 50us", 50),
+        ("1/min calendar", crate::support::CALENDAR_MICROS),
     ] {
         let mut bench = Bench::one(text);
         assert!(bench.settle(Ask::by(1, 1), at(0)).allowed);
@@ -139,5 +141,79 @@ proptest! {
         bench.settle(Ask::by(cost, 1), at(0));
         let (limit, state) = (bench.limit(0).clone(), bench.states[0].clone());
         prop_assert_eq!(limit.adopt(&limit.clone(), state.clone(), at(later)), state);
+    }
+}
+
+#[test]
+fn a_key_with_room_for_one_more_is_not_blocked_and_a_fresh_one_never_is() {
+    for text in [
+        "2/50us",
+        "2/min calendar",
+        "2/50us sliding",
+        "2/50us sliding by 10us",
+        "2/50us burst 2",
+        "2 at once for 50us",
+        "2 at once",
+        "ladder 2 lock 50us forget 70us",
+        "2 in total",
+    ] {
+        let mut bench = Bench::one(text);
+        assert!(!bench.limit(0).blocks(&bench.states[0], at(0)), "{text}: it is fresh");
+        for (ticket, blocked) in [(1, false), (2, true)] {
+            assert!(bench.settle(Ask::by(1, ticket), at(0)).allowed, "{text}");
+            assert_eq!(bench.limit(0).blocks(&bench.states[0], at(1)), blocked, "{text} after {ticket}");
+        }
+    }
+    let bound = limit("2 recipients per attempt");
+    assert!(!bound.blocks(&State::Fresh, at(0)), "each attempt is bounded by itself");
+}
+
+/// Each step of a settlement by itself: a store that keeps its states elsewhere takes them one by one.
+fn step_by_step(limit: &Limit, state: &mut State, draft: &Draft<'_>) -> Reading {
+    limit.freshen(state, draft);
+    let when = limit.when(state, draft);
+    if when == When::Now {
+        limit.take(state, draft);
+    }
+    limit.read(state, when, draft)
+}
+
+proptest! {
+    #[test]
+    fn a_limit_that_is_settled_step_by_step_ends_as_when_it_is_settled_at_once(
+        text in any_limit(), trace in any_trace(),
+    ) {
+        let mut bench = Bench::one(&text);
+        let (limit, mut state) = (bench.limit(0).clone(), State::Fresh);
+        let plan = bench.plans[0].0.clone();
+        let mut now = 0;
+        for (ticket, (wait, cost)) in (1..).zip(trace) {
+            now += wait;
+            let mut charges = Charges::new(Ticket(ticket), cost, None);
+            charges.push(&plan, "key", true);
+            charges.calendar = charges.periods().map(|period| crate::support::page(period, at(now))).collect();
+            let draft = charges.draft(at(now)).expect("the pages cover now");
+            let reading = step_by_step(&limit, &mut state, &draft);
+            prop_assert_eq!(reading, bench.settle(Ask::by(cost, ticket), at(now)).readings[0]);
+            prop_assert_eq!(&state, &bench.states[0]);
+        }
+    }
+
+    #[test]
+    fn a_state_that_is_written_out_and_collected_again_is_the_same(text in any_limit(), trace in any_trace()) {
+        let mut bench = Bench::one(&text);
+        bench.run(&trace, 0);
+        let collected = match &bench.states[0] {
+            State::Tally(tally) => Some(*tally).into(),
+            State::Level(level) => Some(*level).into(),
+            State::Log(log) => State::Log(Box::new(log.entries().collect())),
+            State::Slots(slots) => State::Slots(Box::new(slots.counts().collect())),
+            State::Failures(failures) => State::Failures(Box::new(failures.iter().collect())),
+            State::Holds(holds) => {
+                State::Holds(Box::new(holds.iter().map(|(id, hold)| (id.into(), hold)).collect()))
+            }
+            other => other.clone(),
+        };
+        prop_assert_eq!(&collected, &bench.states[0]);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::support::{Ask, Bench, any_bench, any_trace, at, plan};
 use proptest::prelude::*;
-use tollgate_core::{Ticket, When};
+use tollgate_core::{Span, Ticket, When};
 
 const IDS: [&str; 5] = ["a", "b", "c", "d", "e"];
 
@@ -208,4 +208,53 @@ fn only_a_release_frees_what_has_no_lease() {
     assert_eq!(bench.look(Ask::of(1), at(century)).readings[0].when, When::OnRelease);
     assert!(bench.states[0].change_holds(|holds| holds.release("a")));
     assert!(bench.settle(Ask::of(1), at(century)).allowed);
+}
+
+#[test]
+fn room_comes_when_enough_leases_have_run_out_the_oldest_first() {
+    let mut bench = Bench::one("5 at once for 50us");
+    assert!(bench.settle(Ask::by(3, 1), at(0)).allowed);
+    assert!(bench.settle(Ask::by(2, 2), at(10)).allowed);
+    let when = |cost| bench.look(Ask::of(cost), at(20)).readings[0].when;
+    let after = |micros| When::After(Span::from_micros(micros));
+    let whens = [0, 1, 2, 3, 4, 5, 6].map(when);
+    assert_eq!(whens, [When::Now, after(30), after(30), after(30), after(40), after(40), When::Never]);
+}
+
+#[test]
+fn a_held_id_conforms_in_a_full_limit_and_a_look_in_one_that_is_overfull() {
+    let mut bench = Bench::one("2 at once");
+    let held = Ask { cost: 2, ticket: Ticket(1), id: Some("a") };
+    assert!(bench.settle(held, at(0)).allowed);
+    let when = |bench: &Bench, ask| bench.look(ask, at(1)).readings[0].when;
+    assert_eq!(when(&bench, Ask { ticket: Ticket(2), ..held }), When::Now);
+    assert_eq!(when(&bench, Ask { id: Some("b"), ..held }), When::OnRelease);
+    let lowered = Bench { plans: vec![(plan("rule", &["1 at once"]), true)], states: bench.states.clone() };
+    assert_eq!([0, 1].map(|cost| when(&lowered, Ask::of(cost))), [When::Now, When::OnRelease]);
+}
+
+/// Ending one of many must not look at all others, so the reset may be later than the last end.
+#[test]
+fn among_many_holds_the_end_of_the_newest_moves_the_reset_only_when_few_are_left() {
+    let mut bench = Bench::one("100 at once for 50us");
+    let ids: Vec<String> = (0..70_u64).map(|number| format!("{number:02}")).collect();
+    for (number, id) in (0..).zip(&ids) {
+        let ask = Ask { cost: 1, ticket: Ticket(number), id: Some(id) };
+        assert!(bench.settle(ask, at(number / 7)).allowed);
+    }
+    let mut reset_without = |released: &[String]| {
+        bench.states[0].change_holds(|holds| holds.release_all(released.iter().map(String::as_str)));
+        bench.look(Ask::of(0), at(10)).readings[0].reset
+    };
+    assert_eq!(reset_without(&ids[63..65]), Some(at(59)), "others of that moment are left");
+    assert_eq!(reset_without(&ids[65..69]), Some(at(59)));
+    assert_eq!(reset_without(&ids[69..]), Some(at(58)), "no more than 64 are left: all are looked at");
+
+    let mut many = Bench::one("100 at once for 50us");
+    for (number, id) in (0..).zip(&ids) {
+        let ask = Ask { cost: 1, ticket: Ticket(number), id: Some(id) };
+        assert!(many.settle(ask, at(number / 69)).allowed);
+    }
+    assert!(many.states[0].change_holds(|holds| holds.release(&ids[69])));
+    assert_eq!(many.look(Ask::of(0), at(10)).readings[0].reset, Some(at(51)), "the latest that is known");
 }

@@ -91,3 +91,14 @@ fn a_rule_is_idle_when_the_last_of_its_limits_is() {
     assert!(bench.settle(Ask::of(1), at(0)).allowed);
     assert_eq!(idle(&bench), Idle::Never);
 }
+
+#[test]
+fn a_total_is_idle_as_long_as_it_counts_nothing() {
+    let mut bench = Bench::one("5 in total");
+    let at_once = Idle::At(tollgate_core::Timestamp::ZERO);
+    assert_eq!(idle(&bench), at_once);
+    assert!(bench.settle(Ask::by(2, 1), at(0)).allowed);
+    assert_eq!(idle(&bench), Idle::Never);
+    bench.refund(Ask::by(2, 1), at(0), at(1));
+    assert_eq!(idle(&bench), at_once, "everything was refunded");
+}

@@ -318,12 +318,16 @@ fn other_limits_beside_a_ladder_get_their_cost_back_when_it_is_cleared() {
 #[test]
 fn more_failures_than_the_last_step_takes_are_counted_though_no_longer_by_name() {
     let mut bench = Bench::one("ladder 2 +1us forget 1h");
+    let mut logs = Vec::new();
     for ticket in 1..=6 {
         assert!(bench.settle(Ask::by(1, ticket), at(ticket * 10)).allowed);
+        let State::Failures(remembered) = &bench.states[0] else { panic!("they are") };
+        let log = remembered.iter().map(|failure| (failure.ticket.0, failure.count));
+        logs.push(log.collect::<Vec<(u64, u64)>>());
     }
-    let State::Failures(remembered) = bench.states[0].clone() else { panic!("they are") };
-    let log: Vec<(u64, u64)> = remembered.iter().map(|failure| (failure.ticket.0, failure.count)).collect();
-    assert_eq!(log, [(0, 4), (5, 1), (6, 1)]);
+    assert_eq!(logs[2], [(1, 1), (2, 1), (3, 1)], "one more than the last step takes is still known");
+    assert_eq!(logs[3], [(0, 2), (3, 1), (4, 1)]);
+    assert_eq!(logs[5], [(0, 4), (5, 1), (6, 1)]);
     refund(&mut bench, 6, Fate::Back, 60, 70);
     refund(&mut bench, 3, Fate::Back, 30, 70);
     assert_eq!(failures(&bench, 70), 5);

@@ -210,3 +210,60 @@ fn charges_are_empty_until_one_is_added() {
     charges.push(own.plan_at("first"), "first", true);
     assert!(!charges.is_empty() && charges.iter().count() == 1);
 }
+
+#[test]
+fn an_allowed_attempt_is_bound_by_the_least_that_is_left() {
+    let left = |window, holds, bound| [(window, When::Now), (holds, When::Now), (bound, When::Now)];
+    for (rules, rule, limit, remaining) in [
+        (vec![left(5, 6, 0)], "first", LIMITS[0], 5),
+        (vec![left(6, 5, 0)], "first", LIMITS[1], 5),
+        (vec![left(6, 5, 0), left(4, 9, 1)], "second", LIMITS[0], 4),
+        (vec![left(6, 4, 0), left(4, 9, 1)], "first", LIMITS[1], 4),
+    ] {
+        let drawn: Vec<Drawn> = rules.into_iter().map(|readings| (OnExceed::Reject, readings)).collect();
+        let policy = policy_of(&drawn);
+        let decision = decide(&policy, &drawn);
+        let (named, binding, reading) = decision.binding_of_rule().expect("there are limits");
+        let told = (&*named.name, binding.to_string(), reading.remaining);
+        assert_eq!(told, (rule, limit.parse::<Limit>().expect("a limit").to_string(), remaining));
+    }
+}
+
+#[test]
+fn a_denial_by_holds_alone_becomes_a_wait_and_no_other_denial_does() {
+    let (now, held, later) = (When::Now, When::OnRelease, When::After(span(9)));
+    let waits = OnExceed::Wait(span(5));
+    // How the rule reacts, the waits for its window and its holds, and the verdict for a caller that waits.
+    for (on_exceed, window, holds, verdict) in [
+        (waits, now, held, Verdict::Wait(Span::ZERO)),
+        (waits, now, later, Verdict::Wait(span(9))),
+        (waits, later, held, Verdict::Deny),
+        (waits, later, now, Verdict::Deny),
+        (waits, When::After(span(5)), now, Verdict::Wait(span(5))),
+        (waits, now, When::Never, Verdict::Deny),
+        (waits, now, now, Verdict::Allow),
+        (OnExceed::Reject, now, held, Verdict::Deny),
+        (OnExceed::Defer(Deferral::default()), now, held, Verdict::Deny),
+    ] {
+        let drawn = [(on_exceed, [(0, window), (0, holds), (9, now)])];
+        let policy = policy_of(&drawn);
+        let mut decision = decide(&policy, &drawn);
+        decision.let_wait();
+        assert_eq!(decision.verdict, verdict, "{on_exceed:?}, {window:?} and {holds:?}");
+    }
+    // A second rule that rejects keeps the denial; one that only observes does not.
+    let holds_it = [(0, now), (0, held), (9, now)];
+    for (other, verdict) in [
+        (OnExceed::Reject, Verdict::Deny),
+        (OnExceed::Observe, Verdict::Wait(Span::ZERO)),
+        (waits, Verdict::Wait(Span::ZERO)),
+    ] {
+        for order in [[waits, other], [other, waits]] {
+            let drawn = order.map(|on_exceed| (on_exceed, holds_it));
+            let policy = policy_of(&drawn);
+            let mut decision = decide(&policy, &drawn);
+            decision.let_wait();
+            assert_eq!(decision.verdict, verdict, "{order:?}");
+        }
+    }
+}

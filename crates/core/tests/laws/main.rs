@@ -5,6 +5,7 @@ mod all_or_nothing;
 mod banning;
 mod bucket;
 mod calendar;
+mod charges;
 mod clock_jumps;
 mod codes;
 mod counting;

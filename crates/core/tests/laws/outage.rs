@@ -189,6 +189,7 @@ fn what_only_the_share_is_too_small_for_is_an_outage_and_no_never() {
     for (cost, recipients, origin, retry) in [
         (5, "1", Origin::Local(Reason::Timeout), When::Now),
         (6, "1", Origin::Outage(Reason::Timeout), When::After(tollgate_core::Span::from_secs(1))),
+        (10, "1", Origin::Outage(Reason::Timeout), When::After(tollgate_core::Span::from_secs(1))),
         (11, "1", Origin::Local(Reason::Timeout), When::Never),
         (6, "9", Origin::Local(Reason::Timeout), When::Never),
     ] {

@@ -152,3 +152,13 @@ fn a_bucket_regains_only_what_it_has_not_refilled_by_itself() {
     // Three of the four were refilled, the fourth was refunded; one is still in use.
     assert_eq!(bench.look(Ask::of(0), at(30)).readings[0].remaining, 4);
 }
+
+#[test]
+fn a_window_is_credited_for_takes_from_its_first_to_its_last_microsecond() {
+    for (taken_at, left) in [(19, 1), (20, 3), (29, 3), (30, 1)] {
+        let mut bench = Bench::one("3/10us");
+        assert!(bench.settle(Ask::of(2), at(20)).allowed);
+        bench.refund(Ask::of(2), at(taken_at), at(25));
+        assert_eq!(bench.look(Ask::of(0), at(25)).readings[0].remaining, left, "taken at {taken_at}");
+    }
+}

@@ -135,6 +135,7 @@ proptest! {
         let policy = policy_of(&[OnExceed::Defer(Deferral { aligned: false, jitter: span(jitter) })]);
         let decision = decide(&policy, &[When::After(span(5))], Ticket(ticket));
         prop_assert_eq!(decision.verdict, Verdict::Defer(at(5 + ticket % jitter)));
+        prop_assert_eq!(decision.wait(), Some(span(5 + ticket % jitter)), "until then, and not only 5");
     }
 }
 

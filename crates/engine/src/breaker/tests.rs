@@ -204,14 +204,13 @@ proptest! {
 }
 
 /// Lets probes succeed when they come due, until the breaker closes. Returns when it does.
-fn recover(breaker: &mut Breaker, mut now: u64) -> u64 {
-    loop {
-        now += 250_000;
-        let at = Timestamp::from_micros(now);
-        if breaker.begin_probe(at) && breaker.probe_succeeded(at, 0).is_some() {
-            return now;
-        }
-    }
+fn recover(breaker: &mut Breaker, opened: u64) -> u64 {
+    let closes = |at: &u64| {
+        let at = Timestamp::from_micros(*at);
+        breaker.begin_probe(at) && breaker.probe_succeeded(at, 0).is_some()
+    };
+    let mut moments = (1..=1_000).map(|step| opened + step * 250_000);
+    moments.find(closes).expect("it closes within minutes")
 }
 
 fn fail(breaker: &mut Breaker, now: u64) {
@@ -242,4 +241,52 @@ fn a_failure_from_before_it_turned_says_nothing_about_after() {
     let now = Timestamp::from_micros(closed + 1);
     assert_eq!(breaker.failed(early, Reason::Unreachable, now, 0), None);
     assert!(breaker.pass().is_some());
+}
+
+#[test]
+fn it_is_strained_from_a_failure_to_the_next_success_or_until_it_opens() {
+    let mut breaker = Breaker::closed();
+    assert!(!breaker.strained());
+    for _ in 0..2 {
+        let pass = breaker.pass().unwrap();
+        assert_eq!(breaker.failed(pass, Reason::Timeout, Timestamp::from_micros(1), 0), None);
+        assert!(breaker.strained());
+        breaker.succeeded(pass);
+        assert!(!breaker.strained());
+    }
+    fail(&mut breaker, 1);
+    assert!(!breaker.strained(), "no success of a caller changes an open breaker");
+}
+
+#[test]
+fn an_outage_has_a_start_a_reason_and_a_length_and_both_of_its_ends_are_turns() {
+    let mut breaker = Breaker::closed();
+    assert_eq!((breaker.turns(), breaker.outage()), (0, None));
+    fail(&mut breaker, 5_000_000);
+    let since = Timestamp::from_micros(5_000_000);
+    assert_eq!((breaker.turns(), breaker.outage()), (1, Some((since, Reason::Unreachable))));
+    let mut turned = None;
+    for at in [5_500_000, 5_600_000, 5_700_000].map(Timestamp::from_micros) {
+        assert_eq!((turned, breaker.turns()), (None, 1));
+        assert!(breaker.begin_probe(at) && !breaker.begin_probe(at));
+        turned = breaker.probe_succeeded(at, 0);
+    }
+    assert_eq!(turned, Some(Turned::Closed(Span::from_millis(700))));
+    assert_eq!((breaker.turns(), breaker.outage()), (2, None));
+}
+
+#[test]
+fn the_next_probe_comes_after_half_of_the_interval_or_as_much_later_as_chance_says() {
+    for (chance, due) in
+        [(0, 500_000), (1, 500_001), (500_000, 1_000_000), (500_001, 500_000), (u64::MAX, 691_025)]
+    {
+        let mut breaker = Breaker::closed();
+        let pass = breaker.pass().unwrap();
+        breaker.failed(pass, Reason::Unreachable, Timestamp::from_micros(0), chance);
+        for start in [0, due] {
+            assert!(!breaker.begin_probe(Timestamp::from_micros(start + due - 1)), "chance {chance}");
+            assert!(breaker.begin_probe(Timestamp::from_micros(start + due)), "chance {chance}");
+            breaker.probe_failed(Timestamp::from_micros(start + due), chance);
+        }
+    }
 }

@@ -33,7 +33,14 @@ impl Secrets {
 
 #[cfg(test)]
 mod tests {
+    use super::super::random_seeds;
     use super::*;
+
+    #[test]
+    fn no_two_stores_hash_a_key_alike() {
+        let seeds = [1, 2].map(|_| random_seeds());
+        assert!(seeds[0] != seeds[1] && seeds[0][0] != seeds[0][1]);
+    }
 
     #[test]
     fn a_key_is_hashed_as_the_nano_variant_hashes_it_whatever_its_length() {

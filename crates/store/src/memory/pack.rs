@@ -155,3 +155,70 @@ fn packed_tally(tally: Tally) -> (u64, u32) {
 fn low(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOST: u64 = u32::MAX as u64;
+
+    fn plan(limits: &[&str]) -> Plan {
+        let limits = limits.iter().map(|limit| limit.parse().expect("a limit")).collect();
+        Plan::new("rule".into(), limits).expect("limits that differ")
+    }
+
+    #[test]
+    fn up_to_two_small_states_are_inline_and_all_others_beside_the_table() {
+        let (fits, beyond) = (format!("{}/hour", MOST - 1), format!("{MOST}/hour"));
+        let (fits_day, beyond_day) = (format!("{} calendar", fits), format!("{beyond} calendar"));
+        let (fast, faster) = (format!("{MOST}/s burst 5"), format!("{}/s burst 5", MOST + 1));
+        for (limits, fit) in [
+            (&["5 recipients per attempt"][..], Fit::One),
+            (&["5/hour"], Fit::One),
+            (&["5/hour", "9 recipients per attempt"], Fit::One),
+            (&["5/hour", "9/day"], Fit::Two),
+            (&["5/hour burst 5", "9 in total", "9 recipients per attempt"], Fit::Two),
+            (&["5/hour", "9/day", "20/week"], Fit::Deep),
+            (&["5/hour sliding"], Fit::Deep),
+            (&["5/hour", "5 at once"], Fit::Deep),
+            (&[&fits], Fit::One),
+            (&[&beyond], Fit::Deep),
+            (&[&fits_day], Fit::One),
+            (&[&beyond_day], Fit::Deep),
+            (&[&fast], Fit::One),
+            (&[&faster], Fit::Deep),
+        ] {
+            assert_eq!(Fit::of(&plan(limits)), fit, "{limits:?}");
+            assert_eq!(keeps_state(&plan(limits)), limits[0] != "5 recipients per attempt", "{limits:?}");
+            assert_eq!(is_probably_wide(&plan(limits)), limits.len() == 2, "{limits:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_packed_is_unpacked_the_same() {
+        let at = Timestamp::from_micros;
+        let plan = plan(&["9 recipients per attempt", "5/hour", "7/s burst 3"]);
+        for (tally, level) in [
+            (None, None),
+            (Some((1, 0)), Some((1, 0))),
+            (Some((0, 1)), Some((0, 1))),
+            (Some((7 << 40, MOST - 1)), Some((9 << 40, 6))),
+        ] {
+            let tally: State = tally.map(|(edge, count)| Tally { edge: at(edge), count }).into();
+            let level: State = level.map(|(full_at, rest)| Level { full_at: at(full_at), rest }).into();
+            let states = [State::Fresh, tally, level];
+            let (mut words, mut halves, mut row) = ([9; 2], [9; 2], StateRow::new());
+            pack(&plan, &states, &mut words, &mut halves);
+            unpack(&plan, &words, &halves, &mut row);
+            assert_eq!(*row, states);
+        }
+        for total in [State::Fresh, State::Total(1), State::Total(MOST + 1)] {
+            let (plan, mut words, mut halves) = (self::plan(&["9 in total"]), [9], [9]);
+            pack(&plan, std::slice::from_ref(&total), &mut words, &mut halves);
+            let mut row = StateRow::new();
+            unpack(&plan, &words, &halves, &mut row);
+            assert_eq!(*row, [total]);
+        }
+        assert_eq!((low(MOST), low(MOST + 1)), (u32::MAX, u32::MAX));
+    }
+}

@@ -285,3 +285,21 @@ impl Shard {
         index.checked_sub(self.narrow.width()).map_or(Place::Narrow(index), Place::Wide)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_places_beside_the_tables_grow_by_a_quarter_and_a_free_one_is_used_first() {
+        let mut shard = Shard::new(None);
+        for count in 0..200 {
+            let before = shard.deep.capacity();
+            assert_eq!(shard.sink(Box::new([State::Fresh])), count);
+            let grown = before + (before / 4).max(4);
+            assert_eq!(shard.deep.capacity(), if count == before { grown } else { before });
+        }
+        shard.deep_free.push(7);
+        assert_eq!((shard.sink(Box::default()), shard.sink(Box::default())), (7, 200));
+    }
+}

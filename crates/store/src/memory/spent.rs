@@ -161,5 +161,40 @@ mod tests {
         assert_eq!(spent.horizon(), at(1));
         let (unsaved, horizon) = spent.changed();
         assert_eq!((unsaved.len(), horizon), (Spent::MOST, at(1)), "what is beyond it needs no saving");
+        spent.not_saved([1, 2, 3].map(mark));
+        assert_eq!(spent.changed(), (vec![mark(2), mark(3)], at(1)), "the first is beyond it");
+    }
+
+    #[test]
+    fn what_was_taken_until_a_rule_was_forgotten_is_not_remembered() {
+        let mut spent = Spent::new(Saving::On);
+        assert!(spent.remembers("rule", at(0)) && spent.changed_rules().is_empty());
+        spent.forget(Some("rule"), at(5));
+        spent.forget(Some("rule"), at(3));
+        assert_eq!([5, 6].map(|taken| spent.remembers("rule", at(taken))), [false, true]);
+        assert!(spent.remembers("other", at(5)) && spent.horizon() == at(0));
+        assert_eq!(spent.changed_rules(), [("rule".into(), at(5))]);
+        assert!(spent.changed_rules().is_empty(), "they are considered saved");
+        spent.not_saved([]);
+        assert_eq!(spent.changed_rules().len(), 1);
+        spent.restore_rule("other", at(9));
+        assert!(!spent.remembers("other", at(9)) && spent.changed_rules().is_empty());
+        spent.forget(None, at(7));
+        spent.forget(None, at(2));
+        assert_eq!(spent.horizon(), at(7));
+        assert_eq!([7, 8].map(|count| spent.spend(mark(count))), [Refunded::TooOld, Refunded::Done]);
+    }
+
+    #[test]
+    fn marks_from_a_file_are_spent_and_need_no_saving() {
+        let mut spent = Spent::new(Saving::On);
+        spent.restore(at(2), [3, 4].map(mark));
+        let spends = [2, 3, 4, 5].map(|count| spent.spend(mark(count)));
+        assert_eq!(spends, [Refunded::TooOld, Refunded::Already, Refunded::Already, Refunded::Done]);
+        assert_eq!(spent.changed(), (vec![mark(5)], at(2)));
+        assert_eq!(spent.changed(), (vec![], at(2)));
+        let mut unsaved = Spent::new(Saving::Off);
+        assert_eq!(unsaved.spend(mark(1)), Refunded::Done);
+        assert_eq!(unsaved.changed(), (vec![], at(0)), "nothing is saved");
     }
 }

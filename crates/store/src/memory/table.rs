@@ -193,6 +193,59 @@ mod tests {
         Slot { key: [key, home], words: [word], halves: [0], tag: Tag::new(0) }
     }
 
+    #[test]
+    fn the_marks_of_a_tag_are_apart_and_marking_twice_is_marking_once() {
+        for plan in [0, 1, 77, u32::MAX / 8 - 1] {
+            let said = |tag: Tag| (tag.plan(), tag.is_dirty(), tag.is_saved(), tag.is_deep());
+            let tag = Tag::new(plan);
+            assert!(!tag.is_empty());
+            assert_eq!(said(tag), (plan, false, false, false));
+            assert_eq!(said(tag.dirty().dirty()), (plan, true, false, false));
+            assert_eq!(said(tag.once_saved().once_saved()), (plan, false, true, false));
+            assert_eq!(said(tag.deep().deep()), (plan, false, false, true));
+            assert_eq!(said(tag.deep().dirty().once_saved()), (plan, true, true, true));
+            assert_eq!(said(tag.deep().dirty().saved().saved()), (plan, false, true, true));
+        }
+    }
+
+    #[test]
+    fn a_table_grows_by_a_quarter_when_four_fifths_of_it_are_full() {
+        let (mut table, mut widths) = (Table::<1>::new(), Vec::new());
+        assert_eq!((table.width(), table.fetch([0, 0]), table.at(0)), (0, false, None));
+        for key in 0..100 {
+            table.insert(slot(key, key));
+            if widths.last().is_none_or(|(_, width)| *width != table.width()) {
+                widths.push((table.len(), table.width()));
+            }
+        }
+        let expected = [
+            (1, 16),
+            (13, 20),
+            (17, 25),
+            (21, 31),
+            (25, 38),
+            (31, 47),
+            (38, 58),
+            (47, 72),
+            (58, 90),
+            (73, 112),
+            (90, 140),
+        ];
+        assert_eq!(widths, expected);
+    }
+
+    #[test]
+    fn a_search_begins_at_the_slot_that_is_fetched_and_wraps_around() {
+        let mut table = Table::<1>::new();
+        let index = table.insert(slot(3, 1));
+        assert!(!table.fetch(slot(3, 0).key), "the slot is taken");
+        assert!(table.fetch([0, slot(3, 0).key[1].wrapping_add(u64::MAX / 2)]), "this one is empty");
+        assert_eq!([(3, 5), (5, 5), (14, 1), (0, 15)].map(|(from, to)| table.steps(from, to)), [2, 0, 3, 15]);
+        assert_eq!([0, 14, 15].map(|index| table.after(index)), [1, 15, 0]);
+        assert_eq!(table.remove(index), slot(3, 1));
+        assert!(table.fetch(slot(3, 0).key));
+    }
+
     proptest! {
         #[test]
         fn behaves_as_a_map_does(steps in prop::collection::vec((0..60_u64, any::<bool>()), 0..400)) {
