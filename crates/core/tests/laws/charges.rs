@@ -131,7 +131,7 @@ fn a_decision_without_counters_tells_when_it_was_made_and_for_which_call() {
         since: at(0),
         until,
         reason: "".into(),
-        told: false,
+        show_reason: false,
         author: Author::Configuration,
         times: 0,
     };
