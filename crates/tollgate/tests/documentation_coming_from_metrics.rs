@@ -2,8 +2,6 @@
 //! configuration of each page gets traffic. A real Prometheus scrapes it and evaluates `names.rules.yaml`, and is then
 //! asked for the metric here and, where it is recorded, for the metric there.
 
-#![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
-
 mod coming_from;
 mod mail;
 mod nodes;
@@ -41,8 +39,11 @@ fn busy(home: Home, server: Server, others: impl Any) -> Busy {
     Busy { server, _home: home, _others: Box::new(others) }
 }
 
+/// Makes traffic for a server with a page's configuration.
+type Traffic = fn(&Made) -> Busy;
+
 /// The traffic of each page.
-const TRAFFIC: [(&str, fn(&Made) -> Busy); 8] = [
+const TRAFFIC: [(&str, Traffic); 8] = [
     ("ad-marketplace", ad_marketplace),
     ("api-gateway", api_gateway),
     ("elemta", elemta),

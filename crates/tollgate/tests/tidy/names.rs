@@ -49,12 +49,12 @@ fn declarations() -> BTreeMap<(String, String), Vec<String>> {
     let mut found: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
     for path in files(".rs") {
         let Ok(file) = path.strip_prefix(&crates) else { continue };
-        let file = file.to_str().unwrap().to_owned();
+        let file = file.to_str().expect("paths are UTF-8").to_owned();
         let Some((owner, inside)) = file.split_once("/src/") else { continue };
         if inside.ends_with("tests.rs") {
             continue;
         }
-        let text = fs::read_to_string(&path).unwrap();
+        let text = fs::read_to_string(&path).expect("a file of ours");
         for name in text.lines().filter_map(declared) {
             found.entry((owner.to_owned(), name.to_owned())).or_default().push(inside.to_owned());
         }

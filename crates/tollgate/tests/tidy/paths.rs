@@ -37,7 +37,7 @@ fn rows(text: &str) -> Vec<Row> {
 
 /// The rows of the table below this heading of ARCHITECTURE.md.
 fn path(heading: &str) -> Vec<Row> {
-    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("the map");
     let start = text.find(&format!("\n## {heading}\n")).unwrap_or_else(|| panic!("no `{heading}`"));
     let end = text[start + 1..].find("\n## ").map_or(text.len(), |end| start + 1 + end);
     rows(&text[start..end])
@@ -87,7 +87,7 @@ fn the_two_most_travelled_paths_cross_few_files() {
 
 #[test]
 fn the_map_stays_a_map() {
-    let lines = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap().lines().count();
+    let lines = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("the map").lines().count();
     assert!(
         lines <= 200,
         "ARCHITECTURE.md has {lines} lines: move explanations to docs/inside-the-engine.md"
