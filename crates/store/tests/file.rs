@@ -179,13 +179,15 @@ fn what_is_refunded_or_undone_is_saved_at_every_key_that_it_changed() {
         let mut charges = Charges::new(Ticket(1), 4, None);
         plans.iter().for_each(|plan| charges.push(plan, "ada", true));
         let store = place.open();
+        // Another take keeps the keys from being idle, since idle ones leave the file anyway.
+        plans.iter().for_each(|plan| assert!(take(&store, plan, "ada", 1, 2).allowed));
         ready(store.take(&charges, &mut Outcome::default()));
         store.flush().unwrap();
         undo(&store, &charges);
         store.flush().unwrap();
         drop(store);
         let store = place.open();
-        plans.iter().for_each(|plan| assert_eq!(remaining(&store, plan, "ada"), 10, "{plan}"));
+        plans.iter().for_each(|plan| assert_eq!(remaining(&store, plan, "ada"), 9, "{plan}"));
     }
 }
 

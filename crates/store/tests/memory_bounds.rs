@@ -305,6 +305,7 @@ fn an_idle_store_ends_empty() {
 #[test]
 fn a_store_tells_when_it_last_evicted_a_key_that_counted_something() {
     let mut full = Full::new(MAX_KEYS);
+    assert!(full.store.answers_at_once());
     assert!(full.store.is_empty() && full.store.last_eviction().is_none());
     full.flood(&plan("few", &["10/hour"]), 0..MAX_KEYS / 4);
     assert!(!full.store.is_empty() && full.store.last_eviction().is_none(), "there was room for all");

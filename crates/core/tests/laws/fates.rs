@@ -1,6 +1,6 @@
 //! What becomes of a charge that is refunded, kept or undone, kind by kind.
 
-use crate::support::{Ask, Bench, any_limit, any_trace, at, limit, plan};
+use crate::support::{Ask, Bench, any_limit, any_trace, at, limit, page, plan};
 use proptest::prelude::*;
 use tollgate_core::limit::Draft;
 use tollgate_core::{Charges, Fate, Limit, OutcomeClass, OutcomeClasses, Reading, State, Ticket, When};
@@ -26,7 +26,7 @@ fn left_after(text: &str, end: impl FnOnce(&mut Charges<'_>, &mut Bench)) -> u64
     let plan = plan("rule", &[text]);
     let mut charges = Charges::new(Ticket(1), 4, None);
     charges.push_taken(&plan, "key", 4, Fate::Back);
-    charges.calendar = charges.periods().map(|period| crate::support::page(period, at(0))).collect();
+    charges.calendar = charges.periods().map(|period| page(period, at(0))).collect();
     end(&mut charges, &mut bench);
     bench.look(Ask::of(0), at(0)).readings[0].remaining
 }
@@ -191,7 +191,7 @@ proptest! {
             now += wait;
             let mut charges = Charges::new(Ticket(ticket), cost, None);
             charges.push(&plan, "key", true);
-            charges.calendar = charges.periods().map(|period| crate::support::page(period, at(now))).collect();
+            charges.calendar = charges.periods().map(|period| page(period, at(now))).collect();
             let draft = charges.draft(at(now)).expect("the pages cover now");
             let reading = step_by_step(&limit, &mut state, &draft);
             prop_assert_eq!(reading, bench.settle(Ask::by(cost, ticket), at(now)).readings[0]);
@@ -200,7 +200,9 @@ proptest! {
     }
 
     #[test]
-    fn a_state_that_is_written_out_and_collected_again_is_the_same(text in any_limit(), trace in any_trace()) {
+    fn a_state_that_is_written_out_and_collected_again_is_the_same(
+        text in any_limit(), trace in any_trace(),
+    ) {
         let mut bench = Bench::one(&text);
         bench.run(&trace, 0);
         let collected = match &bench.states[0] {

@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn up_to_two_small_states_are_inline_and_all_others_beside_the_table() {
         let (fits, beyond) = (format!("{}/hour", MOST - 1), format!("{MOST}/hour"));
-        let (fits_day, beyond_day) = (format!("{} calendar", fits), format!("{beyond} calendar"));
+        let (fits_day, beyond_day) = (format!("{fits} calendar"), format!("{beyond} calendar"));
         let (fast, faster) = (format!("{MOST}/s burst 5"), format!("{}/s burst 5", MOST + 1));
         for (limits, fit) in [
             (&["5 recipients per attempt"][..], Fit::One),
