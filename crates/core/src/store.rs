@@ -1,5 +1,7 @@
 //! The interfaces of stores: counters and records.
 
+mod holds;
+
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -9,13 +11,13 @@ use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll};
 
-use crate::Ticket;
 use crate::charge::{Charges, Outcome};
-use crate::limit::Hold;
 use crate::outage::Reason;
 use crate::plan::Plan;
 use crate::time::Timestamp;
 use crate::versioned_map::{Changes, Edit, Namespace};
+
+pub use holds::{HoldsOrder, HoldsReport};
 
 /// A store of counters. Counters age by its clock.
 pub trait Store: Send + Sync {
@@ -217,45 +219,6 @@ pub struct Counter<'a> {
     pub plan: &'a Arc<Plan>,
     /// The key.
     pub key: &'a str,
-}
-
-/// An order about the holds of a key.
-#[derive(Clone, Copy, Debug)]
-pub enum HoldsOrder<'a> {
-    /// List them.
-    List,
-    /// Renew one.
-    Renew(&'a str),
-    /// Release one.
-    Release(&'a str),
-    /// Renew several, up to [`HoldsOrder::MOST_IDS`].
-    RenewMany(&'a [&'a str]),
-    /// Release several, up to [`HoldsOrder::MOST_IDS`].
-    ReleaseMany(&'a [&'a str]),
-    /// Hold these ids again, up to [`HoldsOrder::MOST_IDS`], each with its weight, in this order and as far
-    /// as there is room. For things that still last although their hold has expired, or was taken elsewhere.
-    /// An id that is still held is renewed. No other limit of the key is charged.
-    Claim(&'a [(&'a str, u64)], Ticket),
-    /// Make exactly these ids held, whatever the limit says: the caller's records are the truth.
-    Replace(&'a [&'a str], Ticket),
-}
-
-impl HoldsOrder<'_> {
-    /// How many ids one order may name; more need several orders.
-    pub const MOST_IDS: usize = 10_000;
-}
-
-/// The result of an order about holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HoldsReport {
-    /// Whether the id to renew or release was held; for several ids, whether all were. For a claim, whether
-    /// all ids are held now.
-    pub found: bool,
-    /// The store's time.
-    pub now: Timestamp,
-    /// Holds by id: all of them for a list or a replacement; otherwise those of the named ids that were
-    /// renewed, released or claimed.
-    pub holds: Vec<(String, Hold)>,
 }
 
 /// What to forget.

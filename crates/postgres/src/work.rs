@@ -118,7 +118,7 @@ impl Work {
                 };
                 counter.stand_under(plan, now);
                 let mut states = counter.states();
-                let report = order.borrowed(|order| holding::obey(plan, &mut states, order, now));
+                let report = order.borrowed(|order| order.settle(plan, &mut states, now)).0;
                 if order.changes() {
                     counter.ordered(states)
                 } else {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use support::{Stand, by_recipients, policies, rule};
-use tollgate_core::{Clock, Store};
+use tollgate_core::Clock;
 use tollgate_engine::Parts;
 use tollgate_relay::acceptance::{Acceptance, Limited, NotAccepted, RefusalReason, Submission, Via};
 use tollgate_relay::lanes::Priority;
@@ -84,8 +84,7 @@ fn a_message_in_the_queue_is_acknowledged_though_its_count_is_not_on_disk() {
     let clock = Arc::new(ManualClock::at(support::START));
     let store = Arc::new(Watched::new(&clock, |_| {}));
     let records = MemoryStore::new(Arc::clone(&clock) as Arc<dyn Clock>, 1_000);
-    let parts =
-        Parts { store: Arc::clone(&store) as Arc<dyn Store>, records: Arc::new(records), fallback: None };
+    let parts = Parts { store: store.as_store(), records: Arc::new(records), fallback: None };
     let limited = policies(vec![rule("api_key", &["api_key"], &["2/hour"])], &[("accept", &["api_key"])]);
     let stand = Stand::over(limited, parts, clock, |_| {});
     store.fails.store(true, Ordering::SeqCst);

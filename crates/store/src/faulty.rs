@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use tollgate_core::store::{Answer, Counter, Forget, HoldsOrder, HoldsReport, Impairment, Refunded};
+use tollgate_core::store::{Answer, Counter, Forget, HoldsOrder, HoldsReport, Impairment, Refunded, SaveMark};
 use tollgate_core::{Charges, Outcome, Store, StoreError, Ticket, Timestamp};
 
 /// A store whose calls go through [`Faults`].
@@ -21,6 +21,11 @@ pub trait Faults: Send + Sync {
     fn answers_at_once(&self) -> bool {
         false
     }
+
+    /// The mark of everything that was taken so far.
+    fn mark(&self) -> SaveMark {
+        self.store().mark()
+    }
 }
 
 /// A call to the store.
@@ -34,6 +39,7 @@ pub enum Call<'c> {
     Holds(HoldsOrder<'c>),
     Forget,
     Retract(Ticket),
+    Durable(SaveMark),
     Probe,
 }
 
@@ -137,6 +143,10 @@ impl<F: Faults> Faults for Arc<F> {
     fn answers_at_once(&self) -> bool {
         (**self).answers_at_once()
     }
+
+    fn mark(&self) -> SaveMark {
+        (**self).mark()
+    }
 }
 
 impl<F: Faults> FaultyStore<F> {
@@ -176,6 +186,14 @@ impl<F: Faults> Store for FaultyStore<F> {
 
     fn retract<'a>(&'a self, charges: &'a Charges<'_>) -> Answer<'a, ()> {
         self.pass(Call::Retract(charges.ticket), move |store| store.retract(charges))
+    }
+
+    fn mark(&self) -> SaveMark {
+        self.0.mark()
+    }
+
+    fn durable(&self, mark: SaveMark) -> Answer<'_, ()> {
+        self.pass(Call::Durable(mark), move |store| store.durable(mark))
     }
 
     fn answers_at_once(&self) -> bool {

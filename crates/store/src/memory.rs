@@ -2,7 +2,6 @@
 
 mod footprint;
 mod hash;
-mod holds;
 mod pack;
 mod plans;
 mod records;
@@ -325,8 +324,9 @@ impl MemoryStore {
             _ => Aim::Look,
         };
         self.with_states(&charges, aim, |states, Scene { now, .. }| {
-            let (report, trace) = holds::obey(counter.plan, states, order, now);
-            Ok(((report, trace), u32::from(trace == Trace::Left)))
+            let (report, changed) = order.settle(counter.plan, states, now);
+            let trace = if changed { Trace::Left } else { Trace::None };
+            Ok(((report, trace), u32::from(changed)))
         })
     }
 

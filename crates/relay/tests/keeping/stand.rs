@@ -66,8 +66,7 @@ impl Setup {
     /// Over a store that a test watches.
     pub(crate) async fn watched(self, store: &Arc<Watched>) -> Self {
         let records = MemoryStore::new(Arc::clone(&self.clock) as Arc<dyn Clock>, 1_000);
-        let store = Arc::clone(store) as Arc<dyn Store>;
-        let parts = Parts { store, records: Arc::new(records), fallback: None };
+        let parts = Parts { store: store.as_store(), records: Arc::new(records), fallback: None };
         let engine = Engine::start(policies(self.limited), parts).await.unwrap();
         Self { engine: Some(Arc::new(engine)), ..self }
     }

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use tollgate_core::store::{Counter, Forget, HoldsOrder, HoldsReport, Refunded, SaveMark};
-use tollgate_core::{Answer, Charges, Clock, Outcome, Store, StoreError, Timestamp};
+use tollgate_core::store::SaveMark;
+use tollgate_core::{Clock, Store, StoreError};
+use tollgate_store::faulty::{Call, Faults, FaultyStore, Meeting};
 use tollgate_store::{ManualClock, MemoryStore};
 
 pub(crate) struct Watched {
@@ -24,47 +25,33 @@ impl Watched {
         let (taken, durable) = (AtomicUsize::new(0), AtomicUsize::new(0));
         Self { inner, on_take: Box::new(on_take), taken, durable, fails: AtomicBool::new(false) }
     }
+
+    /// As a store.
+    pub(crate) fn as_store(self: &Arc<Self>) -> Arc<dyn Store> {
+        Arc::new(FaultyStore(Arc::clone(self)))
+    }
 }
 
-impl Store for Watched {
-    fn now(&self) -> Answer<'_, Timestamp> {
-        self.inner.now()
+impl Faults for Watched {
+    fn store(&self) -> &dyn Store {
+        &self.inner
     }
 
-    fn take<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()> {
-        (self.on_take)(self.taken.fetch_add(1, Ordering::SeqCst) + 1);
-        self.inner.take(charges, outcome)
-    }
-
-    fn peek<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()> {
-        self.inner.peek(charges, outcome)
-    }
-
-    fn refund<'a>(&'a self, charges: &'a Charges<'_>, taken_at: Timestamp) -> Answer<'a, Refunded> {
-        self.inner.refund(charges, taken_at)
-    }
-
-    fn retract<'a>(&'a self, charges: &'a Charges<'_>) -> Answer<'a, ()> {
-        self.inner.retract(charges)
-    }
-
-    fn holds<'a>(&'a self, counter: &'a Counter<'a>, order: HoldsOrder<'a>) -> Answer<'a, HoldsReport> {
-        self.inner.holds(counter, order)
-    }
-
-    fn forget<'a>(&'a self, what: Forget<'a>) -> Answer<'a, ()> {
-        self.inner.forget(what)
+    fn meet(&self, call: Call<'_>) -> Meeting<'_> {
+        match call {
+            Call::Take => (self.on_take)(self.taken.fetch_add(1, Ordering::SeqCst) + 1),
+            Call::Durable(_) if self.fails.load(Ordering::SeqCst) => {
+                return Meeting::Fail(StoreError::Unavailable { reason: "EIO".to_owned() });
+            }
+            Call::Durable(SaveMark(taken)) => {
+                self.durable.store(usize::try_from(taken).unwrap(), Ordering::SeqCst);
+            }
+            _ => {}
+        }
+        Meeting::Pass
     }
 
     fn mark(&self) -> SaveMark {
         SaveMark(self.taken.load(Ordering::SeqCst) as u64)
-    }
-
-    fn durable(&self, SaveMark(taken): SaveMark) -> Answer<'_, ()> {
-        if self.fails.load(Ordering::SeqCst) {
-            return Answer::ready(Err(StoreError::Unavailable { reason: "EIO".to_owned() }));
-        }
-        self.durable.store(usize::try_from(taken).unwrap(), Ordering::SeqCst);
-        Answer::ready(Ok(()))
     }
 }
