@@ -3,7 +3,9 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use tollgate_core::store::{Answer, Counter, Forget, HoldsOrder, HoldsReport, Impairment, Refunded, SaveMark};
+use tollgate_core::store::{
+    Answer, Counter, Forget, HoldsOrder, HoldsReport, Impairment, Refunded, SaveMark,
+};
 use tollgate_core::{Charges, Outcome, Store, StoreError, Ticket, Timestamp};
 
 /// A store whose calls go through [`Faults`].
