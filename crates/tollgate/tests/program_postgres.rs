@@ -64,7 +64,7 @@ fn the_doctor_tells_what_it_finds_and_makes_nothing() {
     home.start().stop();
     let output = doctor();
     let words = text(&output.stdout);
-    assert!(output.status.success() && words.contains("version 3"), "{words}");
+    assert!(output.status.success() && words.contains("version 4"), "{words}");
     postgres.sql("ALTER SYSTEM SET default_transaction_read_only = on");
     postgres.sql("SELECT pg_reload_conf()");
     wait_until("it is read-only", || doctor().status.code() == Some(2));
