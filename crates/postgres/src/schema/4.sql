@@ -68,17 +68,6 @@ BEGIN
         HAVING count(*) > 0) e;
 END $$;
 
-CREATE OR REPLACE FUNCTION @.update_counters(ids bytea[], useds text[], markss text[], seqs bigint[], holdss bigint[],
-  oldests bigint[], newests bigint[], idle_ats bigint[])
-RETURNS void LANGUAGE plpgsql VOLATILE SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
-BEGIN
-  FOR n IN 1 .. cardinality(ids) LOOP
-    UPDATE @.counter c SET used = useds[n]::bigint[], marks = markss[n]::bigint[], seq = seqs[n], holds = holdss[n],
-        oldest = oldests[n], newest = newests[n], idle_at = idle_ats[n]
-      WHERE c.id = ids[n];
-  END LOOP;
-END $$;
-
 CREATE OR REPLACE FUNCTION @.remove_counters(ids bytea[], most bigint)
 RETURNS TABLE (removed bigint, more boolean)
 LANGUAGE plpgsql VOLATILE SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
