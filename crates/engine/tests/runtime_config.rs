@@ -127,7 +127,7 @@ fn what_the_configuration_takes_the_name_of_is_left_out_until_it_gives_it_back()
     let filed = || rule::rejecting("orders", &["ip"], &["5/hour"]);
     stand.engine.reload(policies(vec![filed()], &[("orders", &["orders"])]));
     assert_eq!((number(), stand.pin().holds("orders")), (5, false));
-    assert_eq!(&*stand.pin().assigned_policy("checkout").unwrap().name, "orders", "the name is the caller's own");
+    assert_eq!(&*stand.pin().assigned_policy("checkout").unwrap().name, "orders", "now the file's");
     stand.engine.reload(policies(vec![filed()], &[("other", &["orders"])]));
     assert!(decide(&stand.engine, &stand.pin(), "orders", &[]).is_err(), "a rule has the name, no policy");
     assert!(stand.pin().assigned_policy("checkout").is_none());
