@@ -213,19 +213,19 @@ impl Decision<'_> {
             observed |= 1 << index;
         }
         if enforced {
-            self.give_back_readings(self.outcome.taken);
+            self.refund_readings(self.outcome.taken);
             (self.outcome.allowed, self.outcome.repeated, self.outcome.taken) = (false, false, 0);
             self.conclude(self.origin);
             return Exceeded::Enforced;
         }
         let back = observed & self.outcome.taken;
-        self.give_back_readings(back);
+        self.refund_readings(back);
         self.outcome.taken &= !back;
         Exceeded::Observed(back)
     }
 
     /// Makes the readings of these charges say what they will once the charges are given back.
-    fn give_back_readings(&mut self, charges: u32) {
+    fn refund_readings(&mut self, charges: u32) {
         let mut start = 0;
         for (index, charge) in self.charges.iter().enumerate() {
             let limits = charge.plan.limits();

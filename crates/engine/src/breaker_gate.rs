@@ -137,12 +137,12 @@ impl Probing<'_> {
     /// closed connection, which explains nothing.
     pub(crate) fn failed(self, error: StoreError) {
         let mut cause = self.gate.cause.lock();
-        let is_news = matches!(error, StoreError::Refused { .. }) && cause.as_ref() != Some(&error);
-        if is_news {
+        let is_new_cause = matches!(error, StoreError::Refused { .. }) && cause.as_ref() != Some(&error);
+        if is_new_cause {
             tracing::warn!(component = "store", %error, "the store is still down");
         }
         // A refusal by the server explains more than a connection that cannot be made.
-        if is_news || !matches!(*cause, Some(StoreError::Refused { .. })) {
+        if is_new_cause || !matches!(*cause, Some(StoreError::Refused { .. })) {
             *cause = Some(error);
         }
     }

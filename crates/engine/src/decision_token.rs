@@ -12,7 +12,7 @@ use crate::receipt::{Forged, Home, Kind};
 
 /// What a token says about a decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ToldDecision {
+pub struct DecodedDecision {
     /// When it was made, by the store's clock.
     pub at: Timestamp,
     /// The policy that decided.
@@ -32,14 +32,14 @@ pub struct ToldDecision {
     /// The target of the blocklist entry that blocked the attempt.
     pub blocked: Option<String>,
     /// Every rule that applied, as far as they fit.
-    pub lines: Vec<ToldLine>,
+    pub lines: Vec<DecodedLine>,
     /// Whether all rules fit.
     pub complete: bool,
 }
 
 /// One rule's part in a decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ToldLine {
+pub struct DecodedLine {
     /// The rule.
     pub rule: String,
     /// The key itself: show it with [`Observer::shown_key_of`].
@@ -117,7 +117,7 @@ impl Observer {
     }
 
     /// The key of a line as operators may see it, given its rule if that still exists.
-    pub fn shown_key_of<'k>(&self, line: &'k ToldLine, rule: Option<&Rule>) -> Cow<'k, str> {
+    pub fn shown_key_of<'k>(&self, line: &'k DecodedLine, rule: Option<&Rule>) -> Cow<'k, str> {
         if line.secret || rule.is_some_and(|rule| rule.secret) {
             Cow::Owned(self.seals.pseudonym(&line.key))
         } else {
@@ -126,7 +126,7 @@ impl Observer {
     }
 
     /// What a token says. Fails if no node of this store has issued it.
-    pub fn open_decision(&self, token: &str) -> Result<ToldDecision, Forged> {
+    pub fn open_decision(&self, token: &str) -> Result<DecodedDecision, Forged> {
         if token.len() > MOST_TOKEN {
             return Err(Forged);
         }
@@ -174,7 +174,7 @@ fn write(decision: &Decision<'_>) -> Vec<u8> {
     record.bytes
 }
 
-fn read(body: &[u8]) -> Option<ToldDecision> {
+fn read(body: &[u8]) -> Option<DecodedDecision> {
     let body = &mut &*body;
     if byte(body)? != FORMAT {
         return None;
@@ -192,10 +192,10 @@ fn read(body: &[u8]) -> Option<ToldDecision> {
             let reset = Some(number(body)?).filter(|micros| *micros > 0).map(Timestamp::from_micros);
             Some((limit, Reading { capacity, remaining, reset, when: read_when(body)? }))
         })?;
-        Some(ToldLine { rule, key, secret, observed, limits })
+        Some(DecodedLine { rule, key, secret, observed, limits })
     })?;
     let complete = byte(body)? == 1;
-    Some(ToldDecision {
+    Some(DecodedDecision {
         at,
         policy,
         verdict,

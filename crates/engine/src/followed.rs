@@ -44,14 +44,14 @@ impl Followed {
     /// Whether these changes are new; their version is recorded then. `known` is the version at the time of
     /// the request: another reply may have come in between.
     pub(crate) fn accept(&mut self, known: Option<u64>, changes: &Changes) -> bool {
-        let news = match changes.scope {
+        let changed = match changes.scope {
             Scope::All => self.version == known,
             Scope::Changes => self.version.is_some_and(|own| own <= changes.version && known <= Some(own)),
         };
-        if news {
+        if changed {
             self.version = Some(changes.version);
         }
-        news
+        changed
     }
 
     /// Compares the number of entries in the store with the number known here, after changes were applied. A

@@ -219,7 +219,7 @@ impl Guards {
                     self.record_lock(opened.home, &guard, &line, &climb, until).await;
                 }
                 let Some(reached) = climb.reached() else { continue };
-                if self.is_news(opened.home, &guard, &line, &climb, reached).await {
+                if self.is_first_to_report(opened.home, &guard, &line, &climb, reached).await {
                     self.tell_notice(&notice, pinned);
                     notices.push(notice);
                 }

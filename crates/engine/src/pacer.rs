@@ -61,16 +61,16 @@ pub struct Pacer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacerOptions {
     /// How many attempts may wait in total.
-    pub most_waiting: usize,
+    pub max_waiting: usize,
     /// How many attempts may wait for the same keys.
-    pub most_per_key: usize,
+    pub max_waiting_per_key: usize,
     /// How many decisions may be in flight at once, if the store does not answer at once.
-    pub most_asking: usize,
+    pub max_in_flight: usize,
 }
 
 impl Default for PacerOptions {
     fn default() -> Self {
-        Self { most_waiting: 10_000, most_per_key: 1_000, most_asking: 64 }
+        Self { max_waiting: 10_000, max_waiting_per_key: 1_000, max_in_flight: 64 }
     }
 }
 
@@ -108,7 +108,7 @@ impl Pacer {
     {
         match self.scheduler.arrive(&ask, see) {
             Ok(Arrived::Answered(answer)) => Admit::ready(admitted(answer)),
-            Ok(Arrived::Seated(seated)) => {
+            Ok(Arrived::Queued(seated)) => {
                 let waiting = Waiting::new(&self.scheduler, seated);
                 Admit::Later(Box::pin(async move { admitted(waiting.answer().await) }))
             }
@@ -129,7 +129,7 @@ impl Pacer {
 
     /// Counts an attempt that a door rejected before it reached the pacer, because the door had no room for
     /// more waiting attempts.
-    pub fn sent_away(&self, policy: &str) -> Result<(), Mistake> {
+    pub fn count_rejected(&self, policy: &str) -> Result<(), Mistake> {
         let pinned = self.scheduler.engine.pin();
         let policy = pinned.policies.find(policy)?;
         self.scheduler.meters.of(&policy.name).full.inc();

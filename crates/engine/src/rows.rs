@@ -250,7 +250,7 @@ impl<'c> Reserved<'c> {
         pending.retain(is_owed);
         pending.quieten();
         let counters = self.counters;
-        if counters.are_far(pending.home()) {
+        if counters.is_remote(pending.home()) {
             if let Some(pending) = self.pending.take() {
                 // What the store does not take now is offered to it again.
                 let _ = Refund::new(counters, pending).make().await;
@@ -266,7 +266,7 @@ impl<'c> Reserved<'c> {
 impl Drop for Reserved<'_> {
     fn drop(&mut self) {
         let Some(pending) = self.pending.take() else { return };
-        if self.counters.are_far(pending.home()) {
+        if self.counters.is_remote(pending.home()) {
             drop(Refund::new(self.counters, pending));
         } else {
             drop(at_first_poll(self.counters.refund_pending(&pending)));

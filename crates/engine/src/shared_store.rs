@@ -104,10 +104,7 @@ impl Counters {
 
     /// Calls the store for something that may take long because of its size. A timeout of such a call does
     /// not count as an outage.
-    async fn ask_at_leisure<T>(
-        &self,
-        call: impl Future<Output = Result<T, StoreError>>,
-    ) -> Result<T, StoreError> {
+    async fn ask_slow<T>(&self, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
         let Some(shared) = &self.shared else { return call.await };
         let pass = shared.gate.pass().ok_or_else(not_asked)?;
         let answer = call.await;
@@ -203,7 +200,7 @@ impl Counters {
     /// Why a decision has to be made without the store.
     fn reason_of(&self, error: StoreError, shared: &SharedStore) -> Result<Reason, Fault> {
         let Some(reason) = error.reason() else { return Err(Fault::Store(error)) };
-        self.note_misfit(&error, reason, shared);
+        self.log_partial_fault(&error, reason, shared);
         Ok(reason)
     }
 
@@ -273,7 +270,7 @@ impl Counters {
         };
         let there = match order {
             HoldsOrder::List | HoldsOrder::Replace(..) => {
-                self.ask_at_leisure(self.store.holds(counter, order)).await
+                self.ask_slow(self.store.holds(counter, order)).await
             }
             _ => self.ask(self.store.holds(counter, order)).await,
         };
@@ -286,7 +283,7 @@ impl Counters {
 
     /// Whether holds in this home are released without waiting.
     pub(crate) fn release_at_once(&self, home: Home) -> bool {
-        !self.are_far(home) && self.own_store(home).answers_at_once()
+        !self.is_remote(home) && self.own_store(home).answers_at_once()
     }
 
     /// Executes an order on holds in their home.
@@ -331,7 +328,7 @@ impl Counters {
     }
 
     /// Logs an error that concerns one attempt and not the store.
-    fn note_misfit(&self, error: &StoreError, reason: Reason, shared: &SharedStore) {
+    fn log_partial_fault(&self, error: &StoreError, reason: Reason, shared: &SharedStore) {
         if matches!(error, StoreError::Full { .. } | StoreError::Damaged { .. })
             && let Some(held_back) = self.log.admit(shared.gate.now())
         {

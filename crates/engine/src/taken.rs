@@ -246,7 +246,7 @@ impl<C: Deref<Target = Counters>> Drop for Refund<C> {
 impl Counters {
     /// Refunds from an in-process store at once; a shared store is called when the caller awaits the refund.
     fn begin_refund(self: Arc<Self>, pending: Pending) -> Refunding {
-        if self.are_far(pending.home) {
+        if self.is_remote(pending.home) {
             return Refunding(Some(Box::pin(Refund::new(self, pending).make())));
         }
         let mut refund = Box::pin(async move { self.refund_pending(&pending).await });
@@ -271,7 +271,7 @@ impl Counters {
     }
 
     /// Whether what was taken there is in a store that other nodes share.
-    pub(crate) fn are_far(&self, home: Home) -> bool {
+    pub(crate) fn is_remote(&self, home: Home) -> bool {
         self.shared.is_some() && home == Home::Store
     }
 }

@@ -290,7 +290,7 @@ fn what_a_rule_refuses_is_refused_at_once_whatever_the_queue() {
 #[test]
 fn no_more_wait_than_may() {
     in_virtual_time(async {
-        let options = PacerOptions { most_waiting: 3, most_per_key: 2, ..PacerOptions::default() };
+        let options = PacerOptions { max_waiting: 3, max_waiting_per_key: 2, ..PacerOptions::default() };
         let track = Track::bounded(by_chat("1/s sliding"), options).await;
         let b = [("chat", "b")];
         track.acquire("send", &A).await.unwrap();
@@ -379,7 +379,7 @@ fn other_limits_hold_for_those_who_wait_already() {
 #[test]
 fn what_becomes_of_those_who_wait_is_counted_by_policy() {
     in_virtual_time(async {
-        let options = PacerOptions { most_per_key: 2, ..PacerOptions::default() };
+        let options = PacerOptions { max_waiting_per_key: 2, ..PacerOptions::default() };
         let track = Track::bounded(by_chat("1/s sliding"), options).await;
         track.acquire("send", &A).await.unwrap();
         let (mut first, mut second) =

@@ -154,7 +154,7 @@ fn whoever_goes_may_ask_the_pacer_something_on_its_way() {
     in_virtual_time(async {
         let track = Track::bounded(
             by_chat("1/s sliding"),
-            PacerOptions { most_per_key: 2, ..PacerOptions::default() },
+            PacerOptions { max_waiting_per_key: 2, ..PacerOptions::default() },
         );
         let track = track.await;
         track.acquire("send", &A).await.unwrap();

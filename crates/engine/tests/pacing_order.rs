@@ -177,7 +177,7 @@ proptest! {
         visits in prop::collection::vec(visit(), 1..40),
         latency in 1..30_u64,
     ) {
-        let options = PacerOptions { most_asking: 3, ..PacerOptions::default() };
+        let options = PacerOptions { max_in_flight: 3, ..PacerOptions::default() };
         let passes = in_virtual_time(async {
             let store = SlowStore::new(Duration::from_millis(latency));
             let passes = run(Track::shared(rules("2/s sliding"), &store, options).await, &visits).await;
@@ -249,7 +249,7 @@ fn a_lane_whose_own_limit_is_free_again_does_not_push_in_at_one_that_others_wait
 fn no_more_is_asked_at_once_than_may_be() {
     in_virtual_time(async {
         let store = SlowStore::new(Duration::from_millis(1));
-        let options = PacerOptions { most_asking: 3, ..PacerOptions::default() };
+        let options = PacerOptions { max_in_flight: 3, ..PacerOptions::default() };
         let by_chat = || policies(vec![waiting("chat", &["chat"], &["1/s sliding"])], &[("send", &["chat"])]);
         let track = Track::shared(by_chat(), &store, options).await;
         let trace: Trace<(u32, u64)> = Trace::default();

@@ -19,7 +19,7 @@ pub(crate) trait Client: Source + Sink {
     fn begin(&mut self, head: &ResponseHead, added: &[u8]);
 
     /// Sends `100 Continue` to a client that waits for it before it sends the body.
-    fn go_on(&mut self);
+    fn send_continue(&mut self);
 
     /// Ready if the client is gone.
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()>;
@@ -40,7 +40,7 @@ pub(crate) trait Server: Source + Sink {
     fn expect_body(&mut self, body: Body);
 
     /// Whether this upstream itself sends `100 Continue` to a client that waits for it.
-    const GIVES_LEAVE: bool;
+    const SENDS_CONTINUE: bool;
 }
 
 /// How long each side may stay silent.
@@ -55,7 +55,7 @@ pub(crate) struct Patience {
 }
 
 /// How long the gateway waits for the upstream's `100 Continue` before it sends its own.
-const LEAVE: Duration = Duration::from_secs(1);
+const CONTINUE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Why there was no complete response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +93,7 @@ pub(crate) struct Exchange<'e, C, S> {
     /// The head of the response, once it has arrived.
     pub(crate) response: ResponseHead,
     /// Whether the body waits for the upstream's `100 Continue`.
-    held: bool,
+    awaits_continue: bool,
     /// Whether any byte of the upstream has arrived.
     heard: bool,
     /// What the exchange waited for when the alarm was last set, and how many bytes had moved by then.
@@ -103,7 +103,7 @@ pub(crate) struct Exchange<'e, C, S> {
 /// What an exchange waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum For {
-    Leave,
+    Continue,
     ClientBody,
     UpstreamRoom,
     Head,
@@ -167,15 +167,25 @@ impl<'e, C: Client, S: Server> Exchange<'e, C, S> {
         upload: Flow,
     ) -> Self {
         let response = ResponseHead::default();
-        Self { client, server, alarm, patience, upload, response, held: false, heard: false, waited: None }
+        Self {
+            client,
+            server,
+            alarm,
+            patience,
+            upload,
+            response,
+            awaits_continue: false,
+            heard: false,
+            waited: None,
+        }
     }
 
     /// Sends the request, and waits for the head of the response.
     pub(crate) async fn head(&mut self, request: &RequestHead) -> Result<(), Failure> {
-        self.held = request.expects && !self.upload.is_done();
-        if self.held && !S::GIVES_LEAVE {
-            self.held = false;
-            self.client.go_on();
+        self.awaits_continue = request.expects && !self.upload.is_done();
+        if self.awaits_continue && !S::SENDS_CONTINUE {
+            self.awaits_continue = false;
+            self.client.send_continue();
         }
         poll_fn(|cx| self.poll_head(request, cx)).await
     }
@@ -187,8 +197,8 @@ impl<'e, C: Client, S: Server> Exchange<'e, C, S> {
             if server.poll_response(&request.method, response, heard, cx)?.is_ready() {
                 match self.response.status {
                     100 => {
-                        if std::mem::take(&mut self.held) {
-                            self.client.go_on();
+                        if std::mem::take(&mut self.awaits_continue) {
+                            self.client.send_continue();
                         }
                     }
                     102..200 => {}
@@ -205,9 +215,9 @@ impl<'e, C: Client, S: Server> Exchange<'e, C, S> {
             }
             match waits {
                 // The upstream stays silent, so the gateway sends `100 Continue` itself.
-                For::Leave => {
-                    self.held = false;
-                    self.client.go_on();
+                For::Continue => {
+                    self.awaits_continue = false;
+                    self.client.send_continue();
                 }
                 For::ClientBody => return Poll::Ready(Err(Failure::ClientStalled)),
                 For::UpstreamRoom => return Poll::Ready(Err(Failure::UpstreamStalled)),
@@ -218,9 +228,9 @@ impl<'e, C: Client, S: Server> Exchange<'e, C, S> {
 
     /// Forwards the available part of the body. Returns what it waits for.
     fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<For, Failure> {
-        if self.held || self.upload.is_over() {
+        if self.awaits_continue || self.upload.is_over() {
             return Ok(match self.server.poll_flush(cx) {
-                Poll::Ready(Ok(())) if self.held => For::Leave,
+                Poll::Ready(Ok(())) if self.awaits_continue => For::Continue,
                 Poll::Pending => For::UpstreamRoom,
                 // The upstream may have answered before it closed; reading shows that.
                 Poll::Ready(_) => For::Head,
@@ -252,7 +262,7 @@ impl<'e, C: Client, S: Server> Exchange<'e, C, S> {
         }
         self.begin(added);
         self.server.expect_body(self.response.body);
-        if self.held {
+        if self.awaits_continue {
             // The upstream answered without asking for the body.
             self.upload.abandon();
         }
@@ -300,7 +310,7 @@ impl<'e, C: Client, S: Server> Exchange<'e, C, S> {
         if self.waited != Some((what, moved)) {
             self.waited = Some((what, moved));
             self.alarm.set(match what {
-                For::Leave => LEAVE.min(self.patience.response),
+                For::Continue => CONTINUE_TIMEOUT.min(self.patience.response),
                 For::ClientBody | For::ClientRoom => self.patience.client,
                 For::UpstreamRoom | For::UpstreamBody => self.patience.upstream,
                 For::Head => self.patience.response,

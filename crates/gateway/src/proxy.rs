@@ -74,7 +74,7 @@ pub(crate) async fn pass<C: Client>(
     request: &RequestHead,
 ) -> Passed {
     let local = downstream.worker.local();
-    let logged = note::is_logged(downstream, &local).then(|| given(request).settled());
+    let logged = note::is_logged(downstream, &local).then(|| correlation_of(request).settled());
     let mut note = Note::new(downstream, request, logged.as_ref());
     let (path, query) = split_target(&request.target);
     let found = read(path).and_then(|path| {
@@ -154,11 +154,11 @@ fn lost(found: Found, correlation: Correlation) -> Answer {
 
 /// The id of a request: that of its log line, or else the client's.
 fn correlation(request: &RequestHead, logged: Option<&Correlation>) -> Correlation {
-    logged.map_or_else(|| given(request), Correlation::clone)
+    logged.map_or_else(|| correlation_of(request), Correlation::clone)
 }
 
 /// The client's own id of the request.
-fn given(request: &RequestHead) -> Correlation {
+fn correlation_of(request: &RequestHead) -> Correlation {
     let Some(value) = request.value(ID).and_then(|value| HeaderValue::from_bytes(value).ok()) else {
         return Correlation::default();
     };
@@ -199,7 +199,7 @@ impl Case<'_> {
     }
 
     /// The id of the request: that of its log line, or else the client's.
-    fn given_id(&self) -> Option<&str> {
+    fn sent_id(&self) -> Option<&str> {
         match self.logged {
             Some(logged) => logged.text(),
             None => self.request.value(ID).and_then(Correlation::fit),

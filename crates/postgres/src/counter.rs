@@ -231,10 +231,10 @@ impl Counter {
     }
 
     /// Puts the states back after something was given back.
-    pub(crate) fn given_back(&mut self, states: Vec<State>) {
+    pub(crate) fn refunded(&mut self, states: Vec<State>) {
         for (list, state) in self.lists.iter_mut().zip(&states) {
             if let Some(list) = list {
-                list.given_back(state);
+                list.refunded(state);
             }
         }
         self.touched = true;

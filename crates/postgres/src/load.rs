@@ -128,8 +128,8 @@ impl LoadSql {
         let all_held = chosen(|want| want.limits().any(Limit::holds) && want.all_holds);
         let named: Vec<&str> =
             wants.counters.values().flat_map(|want| want.ids.iter().map(String::as_str)).collect();
-        let ticket = wants.given.map(|(ticket, _)| ticket.0.cast_signed());
-        let taken_at = wants.given.map(|(_, at)| column(at.as_micros()));
+        let ticket = wants.refund.map(|(ticket, _)| ticket.0.cast_signed());
+        let taken_at = wants.refund.map(|(_, at)| column(at.as_micros()));
         let rules: Vec<&str> = wants.counters.values().map(|want| &*want.name.rule).collect();
         let (mut statements, mut kinds) = (Vec::new(), Vec::new());
         let mut add = |rows: usize, kind, sql, params| {
@@ -171,7 +171,7 @@ impl LoadSql {
             if few || want.all_holds {
                 loaded.holds_known = HoldsKnown::All;
             }
-            match wants.given {
+            match wants.refund {
                 Some((_, taken_at)) => more.add_own(want, loaded, taken_at),
                 None => more.entries.extend(want.more_entries(loaded, scene.now)),
             }
@@ -239,7 +239,7 @@ impl<'w> More<'w> {
                 self.own.iter().map(|(_, place, _)| *place).collect(),
                 self.own.iter().map(|(.., seq)| *seq).collect(),
             ),
-            given: wants.given.map(|(ticket, at)| (ticket.0.cast_signed(), column(at.as_micros()))),
+            refund: wants.refund.map(|(ticket, at)| (ticket.0.cast_signed(), column(at.as_micros()))),
             all_held: self.all_held.iter().map(|id| &id[..]).collect(),
             soonest: (
                 self.soonest.iter().map(|(id, ..)| &id[..]).collect(),
@@ -255,7 +255,7 @@ impl<'w> More<'w> {
 struct Columns<'m> {
     entries: (Vec<&'m [u8]>, [Vec<i64>; 3]),
     own: (Vec<&'m [u8]>, Vec<i64>, Vec<Option<i64>>),
-    given: Option<(i64, i64)>,
+    refund: Option<(i64, i64)>,
     all_held: Vec<&'m [u8]>,
     soonest: (Vec<&'m [u8]>, Vec<i64>, Vec<i64>),
     loaded: (Vec<&'m [u8]>, Vec<&'m str>),
@@ -273,7 +273,7 @@ impl Columns<'_> {
         let mut live: Vec<Param<'_>> = vec![(&self.entries.0, bytes())];
         live.extend(self.entries.1.iter().map(|column| -> Param<'_> { (column, number()) }));
         add(self.entries.0.len(), RowKind::Entries, &sql.live, live);
-        if let Some((ticket, taken_at)) = &self.given {
+        if let Some((ticket, taken_at)) = &self.refund {
             let own: Vec<Param<'_>> = vec![
                 (&self.own.0, bytes()),
                 (&self.own.1, number()),

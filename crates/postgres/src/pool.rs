@@ -25,7 +25,7 @@ const MOST_IDLE: Duration = Duration::from_secs(60);
 /// How long making or changing the tables may take.
 const MIGRATING: Duration = Duration::from_secs(60);
 /// How much may go on at once that no decision waits for.
-const ERRANDS: usize = 2;
+const MAX_QUERIES: usize = 2;
 
 /// The connections that nobody uses, and why there are none.
 pub(crate) struct Pool {
@@ -40,7 +40,7 @@ pub(crate) struct Pool {
     idle: Mutex<Vec<(Instant, Connection)>>,
     redial: Mutex<Redial>,
     /// Places for what no decision waits for.
-    pub(crate) errands: Semaphore,
+    pub(crate) queries: Semaphore,
 }
 
 /// Whether a connection is tried although one has just failed.
@@ -60,7 +60,7 @@ impl Pool {
             handle,
             idle: Mutex::default(),
             redial: Mutex::default(),
-            errands: Semaphore::new(ERRANDS),
+            queries: Semaphore::new(MAX_QUERIES),
         }
     }
 
@@ -98,7 +98,7 @@ impl Pool {
     pub(crate) fn give_back(&self, line: Connection) {
         let mut idle = self.idle.lock();
         idle.retain(|(since, _)| since.elapsed() < MOST_IDLE);
-        if !line.client.is_closed() && idle.len() < self.settings.connections + ERRANDS {
+        if !line.client.is_closed() && idle.len() < self.settings.connections + MAX_QUERIES {
             idle.push((Instant::now(), line));
         }
     }

@@ -91,7 +91,7 @@ impl PostgresStore {
     }
 
     /// Until when to wait for what no decision waits for.
-    pub(crate) fn patience(&self) -> Instant {
+    pub(crate) fn background_deadline(&self) -> Instant {
         Instant::now() + self.settings.command_timeout.max(Duration::from_secs(1))
     }
 
@@ -145,8 +145,11 @@ impl PostgresStore {
         let name = self.names.counter(counter.plan, counter.key)?;
         let order = Order::new(order);
         // No decision waits for an order about all, or about many.
-        let deadline =
-            if order.is_about_all() || order.ids().len() > 1 { self.patience() } else { self.deadline() };
+        let deadline = if order.is_about_all() || order.ids().len() > 1 {
+            self.background_deadline()
+        } else {
+            self.deadline()
+        };
         let plan = Arc::clone(counter.plan);
         self.lanes.run(|caller| Work::Holds { plan, name, order, caller }, deadline).await
     }

@@ -143,7 +143,7 @@ impl Wants {
 impl Attempt {
     /// What giving back needs: the entries and holds of the ticket.
     fn want_own(&self, wants: &mut Wants, taken_at: Timestamp) {
-        wants.given = Some((self.ticket, taken_at));
+        wants.refund = Some((self.ticket, taken_at));
         for part in &self.parts {
             wants.of(&part.name, &part.plan).ends_holds = true;
         }
@@ -195,7 +195,7 @@ impl Table {
         }
         let matters_for = attempt.parts.iter().map(|part| part.plan.matters_for()).max();
         let until = taken_at.max(now) + matters_for.unwrap_or_default();
-        let mut given = Refunded::Already;
+        let mut refunded = Refunded::Already;
         let mut chosen = Vec::with_capacity(attempt.parts.len());
         let mut left = Charges::new(attempt.ticket, attempt.cost, None);
         left.calendar = charges.calendar.clone();
@@ -210,28 +210,28 @@ impl Table {
                 continue;
             }
             self.spent.push(Spent { counter, ticket: attempt.ticket, taken_at, until });
-            given = Refunded::TooOld;
+            refunded = Refunded::TooOld;
             if !forgotten {
                 left.push_taken(&part.plan, &part.key, part.cost, part.fate);
             }
         }
         if left.is_empty() {
-            return given;
+            return refunded;
         }
         let (mut row, widths) = self.states(attempt, &chosen);
         left.refund(&mut row, taken_at, now);
-        self.give_back(attempt, &chosen, row, widths);
+        self.refund_states(attempt, &chosen, row, widths);
         Refunded::Done
     }
 
     /// Puts the states back after something was given back.
-    fn give_back(&mut self, attempt: &Attempt, chosen: &[bool], mut row: Vec<State>, widths: Vec<usize>) {
+    fn refund_states(&mut self, attempt: &Attempt, chosen: &[bool], mut row: Vec<State>, widths: Vec<usize>) {
         let parts = attempt.parts.iter().zip(chosen).filter_map(|(part, chosen)| chosen.then_some(part));
         for (part, width) in parts.zip(widths) {
             let rest = row.split_off(width);
             let states = std::mem::replace(&mut row, rest);
             let counter = self.counters.get_mut(&part.name.id).expect("every counter is loaded");
-            counter.given_back(states);
+            counter.refunded(states);
         }
     }
 
@@ -240,6 +240,6 @@ impl Table {
         let all = vec![true; attempt.parts.len()];
         let (mut row, widths) = self.states(attempt, &all);
         attempt.charges().retract(&mut row, self.now);
-        self.give_back(attempt, &all, row, widths);
+        self.refund_states(attempt, &all, row, widths);
     }
 }

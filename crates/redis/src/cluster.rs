@@ -13,7 +13,7 @@ use rustls::ClientConfig;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use crate::pool::{Errand, Pool, Way};
+use crate::pool::{Invocation, Pool, Way};
 use crate::resp::{Reply, write_command};
 use crate::settings::{Address, Settings};
 use crate::wire::Failure;
@@ -21,7 +21,7 @@ use crate::wire::Failure;
 /// The number of slots.
 const SLOTS: usize = 16_384;
 /// How often one command may be redirected.
-const MOST_TURNS: usize = 8;
+const MAX_REDIRECTS: usize = 8;
 /// How long to wait before a retry while keys are being migrated.
 const MOVING: Duration = Duration::from_millis(3);
 
@@ -37,7 +37,7 @@ pub(crate) struct Cluster {
 }
 
 /// The location of a key, according to a node.
-enum Elsewhere {
+enum Redirect {
     Moved(Address),
     Asked(Address),
     Moving,
@@ -108,27 +108,27 @@ impl Cluster {
         self.owners.read()[usize::from(slot_of(key))].clone()
     }
 
-    /// Runs an errand on the owner of a key.
+    /// Runs an invocation on the owner of a key.
     pub(crate) async fn run(
         self: &Arc<Self>,
         key: &str,
-        errand: Errand<'_>,
+        invocation: Invocation<'_>,
         deadline: Instant,
     ) -> Result<Reply, Failure> {
         let slot = usize::from(slot_of(key));
-        let (mut target, mut way) = (self.owner(slot).await?, Way::Straight);
-        for _ in 0..MOST_TURNS {
-            let reply = self.run_at(&target, way, errand, deadline).await?;
+        let (mut target, mut way) = (self.owner(slot).await?, Way::Direct);
+        for _ in 0..MAX_REDIRECTS {
+            let reply = self.run_at(&target, way, invocation, deadline).await?;
             let Reply::Error(error) = &reply else { return Ok(reply) };
-            let Some(elsewhere) = self.elsewhere(error) else { return Ok(reply) };
+            let Some(elsewhere) = self.redirect(error) else { return Ok(reply) };
             match elsewhere {
-                Elsewhere::Moved(address) => {
-                    (target, way) = (self.node(&address), Way::Straight);
+                Redirect::Moved(address) => {
+                    (target, way) = (self.node(&address), Way::Direct);
                     self.owners.write()[slot] = Some(Arc::clone(&target));
                     self.refresh_soon();
                 }
-                Elsewhere::Asked(address) => (target, way) = (self.node(&address), Way::Asking),
-                Elsewhere::Moving => self.pause(deadline).await?,
+                Redirect::Asked(address) => (target, way) = (self.node(&address), Way::Asking),
+                Redirect::Moving => self.pause(deadline).await?,
             }
             target.wait_until_up(deadline).await;
         }
@@ -136,18 +136,18 @@ impl Cluster {
         Err(Failure::TimedOut)
     }
 
-    /// Runs an errand on one node. If the node fails while others work, only its keys cannot be reached.
+    /// Runs an invocation on one node. If the node fails while others work, only its keys cannot be reached.
     async fn run_at(
         self: &Arc<Self>,
         target: &Arc<Pool>,
         way: Way,
-        errand: Errand<'_>,
+        invocation: Invocation<'_>,
         deadline: Instant,
     ) -> Result<Reply, Failure> {
         let answer = if target.standing.is_suspended() {
             Err(Failure::NotSent("it failed a moment ago; it is used again when it answers probes".into()))
         } else {
-            target.run(way, errand, deadline).await
+            target.run(way, invocation, deadline).await
         };
         match answer {
             Ok(reply) => {
@@ -178,19 +178,19 @@ impl Cluster {
     }
 
     /// The location of the key, if the error is a redirection.
-    fn elsewhere(&self, error: &str) -> Option<Elsewhere> {
+    fn redirect(&self, error: &str) -> Option<Redirect> {
         let mut words = error.split(' ');
         let kind = words.next()?;
         if kind == "TRYAGAIN" {
-            return Some(Elsewhere::Moving);
+            return Some(Redirect::Moving);
         }
         let address = || {
             let (host, port) = error.split(' ').nth(2)?.rsplit_once(':')?;
             Some(Address::Tcp { host: self.host(host), port: port.parse().ok()? })
         };
         match kind {
-            "MOVED" => address().map(Elsewhere::Moved),
-            "ASK" => address().map(Elsewhere::Asked),
+            "MOVED" => address().map(Redirect::Moved),
+            "ASK" => address().map(Redirect::Asked),
             _ => None,
         }
     }
@@ -250,7 +250,7 @@ impl Cluster {
         write_command(&mut command, &[b"CLUSTER", b"SLOTS"]);
         for node in known {
             let deadline = Instant::now() + self.settings.connect_timeout;
-            if let Ok(reply) = node.run(Way::Straight, Errand::Command(&command), deadline).await
+            if let Ok(reply) = node.run(Way::Direct, Invocation::Command(&command), deadline).await
                 && let Some(ranges) = self.read_slots(&reply)
             {
                 self.learn(&ranges);

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::cluster::{Cluster, slot_of};
 use crate::dial::Dialer;
 use crate::offset::Offset;
-use crate::pool::{Errand, Pool, Way};
+use crate::pool::{Invocation, Pool, Way};
 use crate::resp::{Reply, write_command};
 use crate::script::Script;
 use crate::sentinel;
@@ -108,20 +108,25 @@ impl Fleet {
         deadline: Instant,
     ) -> Result<Reply, Failure> {
         let first = keys.iter().copied().flatten().next().map_or("", String::as_str);
-        self.do_at(first, Errand::Script(script, keys, words), deadline).await
+        self.do_at(first, Invocation::Script(script, keys, words), deadline).await
     }
 
     /// Sends a command to the server of a key.
     pub(crate) async fn call(&self, key: &str, words: &[&[u8]], deadline: Instant) -> Result<Reply, Failure> {
         let mut command = Vec::new();
         write_command(&mut command, words);
-        self.do_at(key, Errand::Command(&command), deadline).await
+        self.do_at(key, Invocation::Command(&command), deadline).await
     }
 
-    async fn do_at(&self, key: &str, errand: Errand<'_>, deadline: Instant) -> Result<Reply, Failure> {
+    async fn do_at(
+        &self,
+        key: &str,
+        invocation: Invocation<'_>,
+        deadline: Instant,
+    ) -> Result<Reply, Failure> {
         match self {
-            Self::One { pool, .. } => pool.run(Way::Straight, errand, deadline).await,
-            Self::Many(cluster) => cluster.run(key, errand, deadline).await,
+            Self::One { pool, .. } => pool.run(Way::Direct, invocation, deadline).await,
+            Self::Many(cluster) => cluster.run(key, invocation, deadline).await,
         }
     }
 

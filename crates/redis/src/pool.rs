@@ -23,14 +23,14 @@ use crate::wire::{Failure, Wire};
 /// How a command is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    Straight,
+    Direct,
     /// To a node that does not own the key yet, after an `ASK` redirection.
     Asking,
 }
 
 /// Work for a server.
 #[derive(Clone, Copy)]
-pub(crate) enum Errand<'e> {
+pub(crate) enum Invocation<'e> {
     /// An encoded command.
     Command(&'e [u8]),
     /// A script with its keys and arguments.
@@ -97,16 +97,16 @@ impl Pool {
         self.wires.iter().for_each(|wire| wire.hang_up());
     }
 
-    /// Runs an errand, and waits for the reply until the deadline.
+    /// Runs an invocation, and waits for the reply until the deadline.
     pub(crate) async fn run(
         &self,
         way: Way,
-        errand: Errand<'_>,
+        invocation: Invocation<'_>,
         deadline: Instant,
     ) -> Result<Reply, Failure> {
-        let (script, keys, words) = match errand {
-            Errand::Command(command) => return self.call(way, command, deadline).await,
-            Errand::Script(script, keys, words) => (script, keys, words),
+        let (script, keys, words) = match invocation {
+            Invocation::Command(command) => return self.call(way, command, deadline).await,
+            Invocation::Script(script, keys, words) => (script, keys, words),
         };
         let reply = self.call(way, &run_command(script, Known::Yes, keys, words), deadline).await?;
         match &reply {

@@ -120,7 +120,7 @@ impl RedisStore {
 
     /// Sends a command to the server of a key.
     async fn command(&self, key: &str, words: &[&[u8]]) -> Result<Reply, StoreError> {
-        self.command_until(key, words, self.patience()).await
+        self.command_until(key, words, self.background_deadline()).await
     }
 
     /// As [`RedisStore::command`], with a deadline.
@@ -151,7 +151,7 @@ impl RedisStore {
     }
 
     /// The deadline for calls that no decision waits for.
-    fn patience(&self) -> Instant {
+    fn background_deadline(&self) -> Instant {
         Instant::now() + self.settings.command_timeout.max(Duration::from_secs(1))
     }
 

@@ -50,7 +50,7 @@ async fn node(prefix: &str) -> (Arc<Engine>, Pacer) {
     };
     let parts = Parts { store: store.clone(), records: store, fallback: Some(fallback) };
     let engine = Arc::new(Engine::start(policies(), parts).await.expect("its records"));
-    let options = PacerOptions { most_asking: 16, ..PacerOptions::default() };
+    let options = PacerOptions { max_in_flight: 16, ..PacerOptions::default() };
     (Arc::clone(&engine), Pacer::new(engine, options))
 }
 

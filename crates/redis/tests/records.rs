@@ -95,8 +95,8 @@ fn entries_that_end_leave_the_server_and_all_that_was_kept_of_them() {
     let known = changes(&node, None);
     assert_eq!((known.entries.len(), server.command(&["ZCARD", "ends/{lists}:ends"]).number()), (3, 1));
     pause(Duration::from_millis(310));
-    let news = changes(&node, Some(known.version));
-    assert_eq!((news.entries, news.size), (vec![("soon".to_owned(), None)], 2));
+    let changed = changes(&node, Some(known.version));
+    assert_eq!((changed.entries, changed.size), (vec![("soon".to_owned(), None)], 2));
     assert_eq!(server.command(&["EXISTS", "ends/{lists}:ends"]).number(), 0);
 }
 

@@ -213,7 +213,7 @@ fn a_commit_that_is_rolled_back_is_told_and_nothing_of_it_is_given_back() {
     let mut charges = Charges::new(Ticket(7), 1, None);
     charges.push(&plan, "ada", true);
     let tollgate_core::store::Answer::Ready(Some(Ok(given))) = store.refund(&charges, START) else {
-        panic!("giving back answers at once")
+        panic!("refunding back answers at once")
     };
     assert_ne!(given, Refunded::Done, "what was taken last may be among what is lost");
     drop(store);

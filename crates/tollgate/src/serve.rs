@@ -57,11 +57,11 @@ pub fn run(
     let bytes = source.bytes();
     let config = source.load()?;
     log::start(&config.log);
-    warn_of_doubts(&config);
-    warn_of_strays(&config.env_typos);
-    tell_of_valkey(&config.valkey);
-    warn_of_trust(&config.store);
-    warn_of_pieces(&config.store, &config.policies);
+    log_config_warnings(&config);
+    log_env_typos(&config.env_typos);
+    log_valkey_variables(&config.valkey);
+    warn_unverified_tls(&config.store);
+    warn_slot_spread(&config.store, &config.policies);
     descriptors::raise(&config);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ended = runtime.block_on(serve(config, source, bytes, out));
@@ -71,7 +71,7 @@ pub fn run(
 }
 
 /// Logs the warnings of `check-config` that have no line of their own.
-fn warn_of_doubts(config: &Config) {
+fn log_config_warnings(config: &Config) {
     for Warning { policy, message, remedy } in config.own_warnings() {
         tracing::warn!(
             component = "config",
@@ -84,7 +84,7 @@ fn warn_of_doubts(config: &Config) {
 }
 
 /// Logs environment variables that look like settings but are not.
-fn warn_of_strays(env_typos: &[EnvTypo]) {
+fn log_env_typos(env_typos: &[EnvTypo]) {
     for EnvTypo { name, meant } in env_typos {
         tracing::warn!(
             component = "config",
@@ -96,7 +96,7 @@ fn warn_of_strays(env_typos: &[EnvTypo]) {
 }
 
 /// Logs the effect of the `VALKEY_…` variables, which other programs use too.
-fn tell_of_valkey(variables: &[ValkeyVariable]) {
+fn log_valkey_variables(variables: &[ValkeyVariable]) {
     for variable in variables {
         let (name, effect) = (variable.name, variable.effect);
         if variable.is_used() {
@@ -108,7 +108,7 @@ fn tell_of_valkey(variables: &[ValkeyVariable]) {
 }
 
 /// Logs a warning if the store's certificate is not verified.
-fn warn_of_trust(store: &StoreConfig) {
+fn warn_unverified_tls(store: &StoreConfig) {
     let unverified = match store {
         StoreConfig::Redis(settings) => settings.tls.as_ref().is_some_and(|tls| tls.unverified),
         StoreConfig::Postgres(settings) => settings.tls.as_ref().is_some_and(|tls| tls.unverified),
@@ -123,7 +123,7 @@ fn warn_of_trust(store: &StoreConfig) {
 }
 
 /// Logs a warning if the rules of a policy are in different slots of the store.
-fn warn_of_pieces(store: &StoreConfig, policies: &Policies) {
+fn warn_slot_spread(store: &StoreConfig, policies: &Policies) {
     let apart = slot_spread::of(store, policies);
     if !apart.is_empty() {
         let policies: Vec<&str> = apart.iter().map(|apart| apart.policy.as_str()).collect();

@@ -12,7 +12,7 @@ pub const CORRELATION_ID: HeaderName = HeaderName::from_static("x-correlation-id
 #[derive(Clone, Debug, Default)]
 pub struct Correlation {
     /// The caller's id, if it is valid.
-    pub given: Option<HeaderValue>,
+    pub sent: Option<HeaderValue>,
 }
 
 impl Correlation {
@@ -22,7 +22,7 @@ impl Correlation {
     /// Reads the id from these headers.
     pub fn of(headers: &HeaderMap) -> Self {
         let fit = |value: &&HeaderValue| Self::fit(value.as_bytes()).is_some();
-        Self { given: headers.get(CORRELATION_ID).filter(fit).cloned() }
+        Self { sent: headers.get(CORRELATION_ID).filter(fit).cloned() }
     }
 
     /// The caller's id as text, if it is valid.
@@ -33,25 +33,25 @@ impl Correlation {
 
     /// The caller's id as text.
     pub fn text(&self) -> Option<&str> {
-        self.given.as_ref().and_then(|given| given.to_str().ok())
+        self.sent.as_ref().and_then(|sent| sent.to_str().ok())
     }
 
     /// Makes sure that there is an id: creates one if the caller sent none. Every later use gets the same id.
     #[must_use]
     pub fn settled(self) -> Self {
-        Self { given: Some(self.id().into()) }
+        Self { sent: Some(self.id().into()) }
     }
 
     /// The id of a response to a decision: the caller's, or one derived from the decision, so that the log
     /// and the journal have the same.
     pub fn id_of(&self, decision: &Decision<'_>) -> Id {
-        let made = || IdForm::Made(decision.charges.ticket.id());
-        Id(self.given.clone().map_or_else(made, IdForm::Given))
+        let made = || IdForm::Generated(decision.charges.ticket.id());
+        Id(self.sent.clone().map_or_else(made, IdForm::Sent))
     }
 
     /// The caller's id, or a new one.
     pub fn id(&self) -> Id {
-        Id(self.given.clone().map_or_else(|| IdForm::Made(made_up()), IdForm::Given))
+        Id(self.sent.clone().map_or_else(|| IdForm::Generated(generate()), IdForm::Sent))
     }
 }
 
@@ -62,8 +62,8 @@ pub struct Id(IdForm);
 /// The origin of an id. A generated one needs no allocation, since most refusals have one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum IdForm {
-    Given(HeaderValue),
-    Made([u8; 16]),
+    Sent(HeaderValue),
+    Generated([u8; 16]),
 }
 
 impl Id {
@@ -71,8 +71,8 @@ impl Id {
     #[inline]
     pub fn as_str(&self) -> &str {
         match &self.0 {
-            IdForm::Given(value) => value.to_str().unwrap_or_default(),
-            IdForm::Made(digits) => str::from_utf8(digits).unwrap_or_default(),
+            IdForm::Sent(value) => value.to_str().unwrap_or_default(),
+            IdForm::Generated(digits) => str::from_utf8(digits).unwrap_or_default(),
         }
     }
 }
@@ -80,15 +80,15 @@ impl Id {
 impl From<Id> for HeaderValue {
     fn from(id: Id) -> Self {
         match id.0 {
-            IdForm::Given(value) => value,
-            IdForm::Made(digits) => Self::from_bytes(&digits).expect("digits fit into a header"),
+            IdForm::Sent(value) => value,
+            IdForm::Generated(digits) => Self::from_bytes(&digits).expect("digits fit into a header"),
         }
     }
 }
 
 /// Generates an id that is unique with high probability, across processes too. Random bits are read once per
 /// thread, because a system call for each refusal would cost more than writing it.
-fn made_up() -> [u8; 16] {
+fn generate() -> [u8; 16] {
     thread_local! {
         static NEXT: Cell<u64> = Cell::new(getrandom::u64().expect("the system gives random numbers"));
     }

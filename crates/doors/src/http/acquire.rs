@@ -108,7 +108,7 @@ async fn acquire(app: Arc<App>, ask: Ask) -> Answered {
     let fields: SmallVec<[(&str, &str); 6]> =
         wanted.fields.0.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     let Ok(_place) = app.places.try_acquire() else {
-        app.pacer.sent_away(policy).map_err(Fault::Mistake)?;
+        app.pacer.count_rejected(policy).map_err(Fault::Mistake)?;
         let full = NotAdmitted::Full { waiting: MOST_WAITING };
         let still = app.pacer.stands_still_for(policy, &fields);
         return Ok(Unserved::of(&full, policy, still).answer(&ask));

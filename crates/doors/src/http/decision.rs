@@ -6,7 +6,7 @@ use axum::http::Method;
 use schemars::JsonSchema;
 use serde::Serialize;
 use tollgate_core::{Reading, Rule, Timestamp, When};
-use tollgate_engine::decision_token::ToldLine;
+use tollgate_engine::decision_token::DecodedLine;
 
 use super::App;
 use super::auth::Role;
@@ -126,7 +126,7 @@ async fn show(app: Arc<App>, ask: Ask) -> Answered {
 }
 
 impl<'d> RuleThenAndNow<'d> {
-    fn of(line: &'d ToldLine, key: String, at: Timestamp, now: Option<Vec<CountShown<'d>>>) -> Self {
+    fn of(line: &'d DecodedLine, key: String, at: Timestamp, now: Option<Vec<CountShown<'d>>>) -> Self {
         let then = line.limits.iter().map(|(limit, reading)| ThenShown::of(limit, *reading, at));
         Self {
             rule: &line.rule,
@@ -140,7 +140,7 @@ impl<'d> RuleThenAndNow<'d> {
 }
 
 /// The readings of a rule at a key now.
-async fn now<'p>(app: &App, rule: Option<&'p Arc<Rule>>, line: &ToldLine) -> Option<Vec<CountShown<'p>>> {
+async fn now<'p>(app: &App, rule: Option<&'p Arc<Rule>>, line: &DecodedLine) -> Option<Vec<CountShown<'p>>> {
     let rule = rule.filter(|rule| rule.enabled)?;
     let outcome = app.engine.rows.look(rule, &line.key).await.ok()?;
     Some(counts(rule.plan_at(&line.key), &outcome))

@@ -110,8 +110,8 @@ impl Endpoint {
         let filter = MethodFilter::try_from(method.clone()).expect("only ordinary methods are used");
         let serve = move |index| {
             let run = Arc::clone(&run);
-            let gate = Gate { role, most, index };
-            on(filter, move |State(app): State<Arc<App>>, request: Request| serve(app, request, gate, run))
+            let checks = Checks { role, most, index };
+            on(filter, move |State(app): State<Arc<App>>, request: Request| serve(app, request, checks, run))
         };
         let tokens = &["bearer", "key", "token"];
         Self { method, pattern, role, tokens, operations: Vec::new(), serve: Box::new(serve) }
@@ -147,9 +147,9 @@ impl Endpoint {
         let filter = MethodFilter::try_from(method.clone()).expect("only ordinary methods are used");
         let serve = move |index| {
             let run = run.clone();
-            let gate = Gate { role: Some(role), most: MOST_BODY_BYTES, index };
+            let checks = Checks { role: Some(role), most: MOST_BODY_BYTES, index };
             on(filter, move |State(app): State<Arc<App>>, request: Request| {
-                serve_stream(app, request, gate, run)
+                serve_stream(app, request, checks, run)
             })
         };
         let tokens = &["bearer", "key", "token"];
@@ -299,29 +299,29 @@ impl Ask {
 
 /// The checks before an endpoint.
 #[derive(Clone, Copy)]
-struct Gate {
+struct Checks {
     role: Option<Role>,
     most: usize,
     index: usize,
 }
 
-async fn serve(app: Arc<App>, request: Request, gate: Gate, run: Run) -> Response {
+async fn serve(app: Arc<App>, request: Request, checks: Checks, run: Run) -> Response {
     let started = app.meters.start();
     let (parts, body) = request.into_parts();
     let mut unread = Unread::of(&parts, &body);
     let correlation = Correlation::of(&parts.headers);
-    let entered = match enter(&app, parts, &correlation, gate) {
-        Ok(mut ask) if app.takes_body[gate.index] => {
-            ask.read(body, gate.most).await.map(|body| Ask { body, ..ask })
+    let entered = match enter(&app, parts, &correlation, checks) {
+        Ok(mut ask) if app.takes_body[checks.index] => {
+            ask.read(body, checks.most).await.map(|body| Ask { body, ..ask })
         }
         entered => entered,
     };
     let answered = match entered {
         Ok(ask) => {
-            if app.takes_body[gate.index] {
+            if app.takes_body[checks.index] {
                 unread = Unread::NOTHING;
             }
-            match gate.role {
+            match checks.role {
                 Some(Role::Admin) => to_its_end(run(Arc::clone(&app), ask)).await,
                 _ => run(Arc::clone(&app), ask).await,
             }
@@ -330,12 +330,12 @@ async fn serve(app: Arc<App>, request: Request, gate: Gate, run: Run) -> Respons
     };
     let mut response = finish(answered, correlation);
     unread.close(&mut response);
-    app.meters.note(gate.index, response.status(), started);
+    app.meters.note(checks.index, response.status(), started);
     response
 }
 
 /// As [`serve`], for an endpoint that reads its body by itself.
-async fn serve_stream<F, Fut>(app: Arc<App>, request: Request, gate: Gate, run: F) -> Response
+async fn serve_stream<F, Fut>(app: Arc<App>, request: Request, checks: Checks, run: F) -> Response
 where
     F: Fn(Arc<App>, Ask, Body) -> Fut,
     Fut: Future<Output = Answered> + Send + 'static,
@@ -344,7 +344,7 @@ where
     let (parts, body) = request.into_parts();
     let unread = Unread::of(&parts, &body);
     let correlation = Correlation::of(&parts.headers).settled();
-    let answered = match enter(&app, parts, &correlation, gate) {
+    let answered = match enter(&app, parts, &correlation, checks) {
         Ok(ask) => run(Arc::clone(&app), ask, body).await,
         Err(problem) => Err(problem),
     };
@@ -353,7 +353,7 @@ where
     if !response.status().is_success() {
         unread.close(&mut response);
     }
-    app.meters.note(gate.index, response.status(), started);
+    app.meters.note(checks.index, response.status(), started);
     response
 }
 
@@ -397,18 +397,18 @@ pub(crate) async fn refuse(app: Arc<App>, request: Request, problem: fn() -> Pro
 
 fn finish(answered: Answered, correlation: Correlation) -> Response {
     let mut response = answered.unwrap_or_else(|problem| problem.answer(&correlation));
-    if let Some(given) = correlation.given {
+    if let Some(given) = correlation.sent {
         response.headers_mut().entry(CORRELATION_ID).or_insert(given);
     }
     response
 }
 
-fn enter(app: &Arc<App>, parts: Parts, correlation: &Correlation, gate: Gate) -> Result<Ask, Problem> {
-    let caller = match gate.role {
+fn enter(app: &Arc<App>, parts: Parts, correlation: &Correlation, checks: Checks) -> Result<Ask, Problem> {
+    let caller = match checks.role {
         Some(role) => session::admit(app, role, &parts)?,
         None => None,
     };
-    check_query(parts.uri.query(), &app.queries[gate.index])?;
+    check_query(parts.uri.query(), &app.queries[checks.index])?;
     let Parts { uri, headers, extensions, .. } = parts;
     let room = Room::new(app, extensions.get());
     let (body, correlation) = (Bytes::new(), correlation.clone());

@@ -217,7 +217,7 @@ impl ForwardAuthSettings {
         }
         let mut response = http::Response::default();
         self.answers.headers(decision, response.headers_mut());
-        if let Some(given) = &correlation.given {
+        if let Some(given) = &correlation.sent {
             response.headers_mut().insert(CORRELATION_ID, given.clone());
         }
         response

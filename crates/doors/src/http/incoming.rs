@@ -158,7 +158,7 @@ pub(crate) async fn next(body: &mut Body) -> Result<Option<Bytes>, Problem> {
 }
 
 /// The length of the body, as the head tells it.
-pub(crate) fn told_length(headers: &HeaderMap) -> Option<u64> {
+pub(crate) fn declared_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH).and_then(length)
 }
 

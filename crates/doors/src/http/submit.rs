@@ -151,7 +151,7 @@ async fn submit_text(
     let (head, envelope) = envelope::read_head(&ask, &mut body).await?;
     let account = ask.query("account").map(path::decode_query).transpose()?;
     let submission = submission(&ask, identity, envelope, idempotency, account, Priority::Normal)?;
-    let begun = Acceptance::begin(&doors, submission, incoming::told_length(&ask.headers)).await;
+    let begun = Acceptance::begin(&doors, submission, incoming::declared_length(&ask.headers)).await;
     let mut acceptance = match begun {
         Ok(acceptance) => acceptance,
         Err(refused) => return refusal::answer(&refused),

@@ -27,7 +27,7 @@ impl Guards {
         let above = climb.steps().iter().filter(|step| step.from >= reached.from && tells(line, step));
         let names: Vec<String> = above.map(|step| step.from.to_string()).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let (plan, key) = self.told_at(guard, line, climb.forget());
+        let (plan, key) = self.notice_counter(guard, line, climb.forget());
         let counter = Counter { plan: &plan, key: &key };
         // If the store is down, the remaining holds expire by themselves.
         let _ = self.counters.order_at(home, &counter, HoldsOrder::ReleaseMany(&names)).await;
@@ -35,7 +35,7 @@ impl Guards {
 
     /// Records that the reached step, and those below it, are reported. Returns whether this node is the
     /// first to report it. Returns true if the store fails: reporting twice is better than never.
-    pub(super) async fn is_news(
+    pub(super) async fn is_first_to_report(
         &self,
         home: Home,
         guard: &str,
@@ -46,7 +46,7 @@ impl Guards {
         let steps = climb.steps_reached().filter(|step| tells(line, step));
         let names: Vec<String> = steps.map(|step| step.from.to_string()).collect();
         let claims: Vec<(&str, u64)> = names.iter().map(|name| (name.as_str(), 1)).collect();
-        let (plan, key) = self.told_at(guard, line, climb.forget());
+        let (plan, key) = self.notice_counter(guard, line, climb.forget());
         let own = ticket::next();
         let counter = Counter { plan: &plan, key: &key };
         let Ok(report) = self.counters.order_at(home, &counter, HoldsOrder::Claim(&claims, own)).await else {
@@ -58,7 +58,7 @@ impl Guards {
     }
 
     /// The counter whose holds record the reported steps.
-    fn told_at(&self, guard: &str, line: &Line<'_>, forget: Span) -> (Arc<Plan>, String) {
+    fn notice_counter(&self, guard: &str, line: &Line<'_>, forget: Span) -> (Arc<Plan>, String) {
         let most = tollgate_core::limit::Ladder::MOST_STEPS;
         let limit = format!("{most} at once for {forget}").parse().expect("it is a limit");
         let plan = Plan::new(RULE.into(), vec![limit]).expect("one limit does not clash");

@@ -108,7 +108,7 @@ impl Scheduler {
         let now = self.time.now();
         board.asleep = None;
         self.follow(&mut board, now);
-        if board.asking < self.most_asking
+        if board.asking < self.max_in_flight
             && let Some(job) = board.queues.next(now)
         {
             board.asking += 1;
@@ -122,7 +122,7 @@ impl Scheduler {
         let look = Rest::Sleep(now + LOOK_EVERY);
         // With the most decisions in flight, the next one that ends wakes the driver.
         let calm = board.calm;
-        let rest = if board.asking < self.most_asking { board.queues.rest(now, calm) } else { None };
+        let rest = if board.asking < self.max_in_flight { board.queues.rest(now, calm) } else { None };
         let rest = rest.map_or(look, |rest| rest.min(look));
         if let Rest::Sleep(until) = rest {
             board.asleep = Some(until);

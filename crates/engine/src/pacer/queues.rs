@@ -44,8 +44,8 @@ pub(super) struct Queues {
 /// The bounds of the queues.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
-    pub(super) most_waiting: usize,
-    pub(super) most_per_key: usize,
+    pub(super) max_waiting: usize,
+    pub(super) max_waiting_per_key: usize,
     /// How many of one wait key's lanes may be decided at once.
     pub(super) most_width: usize,
     /// The longest time between two decisions where holds may be released on other nodes.

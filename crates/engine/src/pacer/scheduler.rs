@@ -38,7 +38,7 @@ pub(super) struct Scheduler {
     frees: AtomicU64,
     pub(super) wake: Notify,
     pub(super) meters: PacerMeters,
-    pub(super) most_asking: usize,
+    pub(super) max_in_flight: usize,
     /// The runtime of the driver. If there is none, the driver runs on the runtime of the waiting caller.
     runtime: Option<Handle>,
 }
@@ -70,11 +70,11 @@ pub(super) struct Board {
 /// The result of a new attempt: answered at once, or queued.
 pub(super) enum Arrived<T> {
     Answered(Result<Paced<T>, Unpaced<T>>),
-    Seated(Seated<T>),
+    Queued(Queued<T>),
 }
 
 /// The position of a waiting attempt, and the channel for its result.
-pub(super) struct Seated<T> {
+pub(super) struct Queued<T> {
     pub(super) seat: Seat,
     pub(super) arrived: Instant,
     pub(super) deadline: Option<(Instant, Bound)>,
@@ -89,12 +89,12 @@ impl Scheduler {
         time: PacerTime,
         runtime: Option<Handle>,
     ) -> Self {
-        let most_asking = options.most_asking.max(1);
+        let max_in_flight = options.max_in_flight.max(1);
         // An in-process store answers before a second decision could begin.
-        let most_width = if engine.counters.answer_at_once() { 1 } else { most_asking };
-        let PacerOptions { most_waiting, most_per_key, .. } = options;
+        let most_width = if engine.counters.answer_at_once() { 1 } else { max_in_flight };
+        let PacerOptions { max_waiting, max_waiting_per_key, .. } = options;
         let most_rest = if engine.counters.are_shared() { REST_SHARED } else { REST_ALONE };
-        let queues = Queues::new(Bounds { most_waiting, most_per_key, most_width, most_rest });
+        let queues = Queues::new(Bounds { max_waiting, max_waiting_per_key, most_width, most_rest });
         let board = Board {
             queues,
             ended: false,
@@ -114,7 +114,7 @@ impl Scheduler {
             frees: AtomicU64::new(0),
             wake: Notify::new(),
             meters: PacerMeters::default(),
-            most_asking,
+            max_in_flight,
             runtime,
         }
     }
@@ -229,7 +229,7 @@ impl Scheduler {
             Err(TurnedAway::Ended) => return Arrived::Answered(Err(Unpaced::Ended)),
         };
         meter.waiting.inc();
-        Arrived::Seated(Seated { seat, arrived, deadline: place.deadline, result, meter })
+        Arrived::Queued(Queued { seat, arrived, deadline: place.deadline, result, meter })
     }
 
     /// Queues an attempt, and starts the driver if there is none, unless the caller gives the turns. No caller's code

@@ -43,7 +43,7 @@ impl Pacer {
     ) -> Result<Paced<T>, Unpaced<T>> {
         match self.scheduler.arrive(&ask, see).map_err(Unpaced::Fault)? {
             Arrived::Answered(answer) => answer,
-            Arrived::Seated(seated) => Waiting::new(&self.scheduler, seated).answer().await,
+            Arrived::Queued(seated) => Waiting::new(&self.scheduler, seated).answer().await,
         }
     }
 }

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::answer::{Paced, Unpaced};
-use super::scheduler::{Scheduler, Seated};
+use super::scheduler::{Queued, Scheduler};
 
 /// A wait. If it is dropped before the result, the attempt leaves the queue.
 pub(super) struct Waiting<T> {
     scheduler: Arc<Scheduler>,
-    seated: Seated<T>,
+    seated: Queued<T>,
     answered: bool,
 }
 
@@ -18,7 +18,7 @@ pub(super) struct Waiting<T> {
 const GRACE: Duration = Duration::from_millis(2);
 
 impl<T> Waiting<T> {
-    pub(super) fn new(scheduler: &Arc<Scheduler>, seated: Seated<T>) -> Self {
+    pub(super) fn new(scheduler: &Arc<Scheduler>, seated: Queued<T>) -> Self {
         Self { scheduler: Arc::clone(scheduler), seated, answered: false }
     }
 

@@ -184,7 +184,7 @@ impl Client for H1Client {
         self.manner.close = close;
     }
 
-    fn go_on(&mut self) {
+    fn send_continue(&mut self) {
         self.side.outbox.small.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
     }
 
@@ -219,7 +219,7 @@ fn write_head(out: &mut BytesMut, head: &ResponseHead, added: &[u8], manner: Man
         _ => !captcha::replace(added, name),
     });
     out.extend_from_slice(added);
-    if let Some(length) = head.told_length() {
+    if let Some(length) = head.declared_length() {
         write::number_line(out, b"content-length", length);
     }
     let (encoder, close) = match (head.body, manner.version) {

@@ -130,7 +130,7 @@ impl ResponseHead {
 impl ResponseHead {
     /// The length to forward, in a single line even if the upstream sent several. A status that forbids a
     /// body forwards none.
-    pub(crate) fn told_length(&self) -> Option<u64> {
+    pub(crate) fn declared_length(&self) -> Option<u64> {
         match self.body {
             Body::Length(length) => Some(length),
             Body::None if self.status >= 200 && self.status != 204 => self.length,

@@ -227,7 +227,7 @@ impl Sink for Side {
 
 /// An upstream.
 impl Server for Side {
-    const GIVES_LEAVE: bool = true;
+    const SENDS_CONTINUE: bool = true;
 
     fn poll_response(
         &mut self,

@@ -109,7 +109,7 @@ impl Client for H2Client {
             }
         }
         add_lines(added, headers);
-        if let Some(length) = head.told_length() {
+        if let Some(length) = head.declared_length() {
             headers.insert(CONTENT_LENGTH, length.into());
         }
         let bare = matches!(head.body, Body::None | Body::Length(0));
@@ -119,7 +119,7 @@ impl Client for H2Client {
         }
     }
 
-    fn go_on(&mut self) {
+    fn send_continue(&mut self) {
         let mut response = http::Response::new(());
         *response.status_mut() = StatusCode::CONTINUE;
         let sent = self.respond.send_informational(response);

@@ -102,7 +102,7 @@ impl Sink for H2Upstream {
 }
 
 impl Server for H2Upstream {
-    const GIVES_LEAVE: bool = false;
+    const SENDS_CONTINUE: bool = false;
 
     fn poll_response(
         &mut self,

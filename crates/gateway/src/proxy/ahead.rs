@@ -99,7 +99,7 @@ impl Case<'_> {
             return Err(too_large());
         }
         if self.request.expects {
-            client.go_on();
+            client.send_continue();
         }
         let mut bytes = BytesMut::new();
         let mut trailers = None;
@@ -189,7 +189,7 @@ impl<C: Client> Client for Replaying<'_, C> {
     }
 
     /// The client got its `100 Continue` when the body was read.
-    fn go_on(&mut self) {}
+    fn send_continue(&mut self) {}
 
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.client.poll_gone(cx)

@@ -282,7 +282,7 @@ impl Case<'_> {
                 .shared
                 .admissions
                 .engine
-                .begin_guarded_as(pinned, found, pairs, id, self.given_id())
+                .begin_guarded_as(pinned, found, pairs, id, self.sent_id())
                 .await;
             let mut begun = begun.map_err(|fault| self.fault(fault))?;
             note.decide(&begun.decision);

@@ -154,7 +154,7 @@ impl Case<'_> {
             Seen { answer, decided: logged.then(|| Decided::of(decision)) }
         };
         let (wait, holds) = (Wait::AsRulesSay, Holds::ByTaken);
-        let terms = Terms { wait, holds, correlation: self.given_id(), ..Terms::default() };
+        let terms = Terms { wait, holds, correlation: self.sent_id(), ..Terms::default() };
         let admit = pinned.admit(&attempt, terms, see);
         let queue = policy.lets_wait().then(|| Arc::clone(&policy.name));
         Ok(Asking::Admit(admit, queue))

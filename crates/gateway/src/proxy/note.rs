@@ -123,7 +123,7 @@ impl<'n> Note<'n> {
             decided = decided.map(|decided| decided.origin),
             policy = refused.map(|(policy, _)| &**policy),
             rule = refused.and_then(|(_, rule)| rule.as_deref()),
-            correlation = correlation.given.as_ref().and_then(|id| id.to_str().ok()),
+            correlation = correlation.sent.as_ref().and_then(|id| id.to_str().ok()),
             "request"
         );
     }

@@ -207,7 +207,7 @@ impl Case<'_> {
             trust: self.downstream.origin.trust(&self.local.plan),
             forwarding_header: self.local.plan.forwarding_header.as_ref(),
             captcha: admitted.guarded.as_ref().map(|guarded| guarded.captcha),
-            correlation: self.logged.and_then(|logged| logged.given.as_ref()),
+            correlation: self.logged.and_then(|logged| logged.sent.as_ref()),
         })
     }
 

@@ -158,7 +158,7 @@ impl List {
     }
 
     /// Follows what giving back did to the state: entries went from among the others, or from the front.
-    pub(super) fn given_back(&mut self, state: &State) {
+    pub(super) fn refunded(&mut self, state: &State) {
         if self.kept == Kept::Slots {
             return;
         }

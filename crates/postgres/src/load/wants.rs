@@ -34,7 +34,7 @@ pub(crate) struct Want {
 pub(crate) struct Wants {
     pub(crate) counters: BTreeMap<CounterId, Want>,
     /// The ticket that is given back, and when it was taken.
-    pub(crate) given: Option<(Ticket, Timestamp)>,
+    pub(crate) refund: Option<(Ticket, Timestamp)>,
 }
 
 /// Entries of one limit that are asked for besides: where it stands among its counter's limits, up to when

@@ -56,7 +56,7 @@ impl PostgresStore {
     async fn note_forgotten(&self, rule: String) -> Result<(), StoreError> {
         let own_time = self.database.own_time().map(|now| now.as_micros().cast_signed());
         let note = self.sql(NOTE);
-        self.errand(Haste::FailFast, move |client| {
+        self.query(Haste::FailFast, move |client| {
             Box::pin(async move {
                 let params = vec![(&rule as _, Type::TEXT), (&own_time as _, Type::INT8)];
                 ask(client, None, &[Statement { sql: &note, params }]).await.map(|_| ())
@@ -71,7 +71,7 @@ impl PostgresStore {
         loop {
             let (find, rule) = (self.sql(FIND), rule.map(str::to_owned));
             let found: Vec<(Vec<u8>, bool)> = self
-                .errand(Haste::FailFast, move |client| {
+                .query(Haste::FailFast, move |client| {
                     Box::pin(async move {
                         let params = vec![
                             (&last as _, Type::BYTEA),
@@ -106,7 +106,7 @@ impl PostgresStore {
         loop {
             let (database, sql) = (Arc::clone(&self.database), self.sql(REMOVE));
             let (ids, locks) = (ids.clone(), locks.clone());
-            let removing = self.errand(Haste::FailFast, move |client| {
+            let removing = self.query(Haste::FailFast, move |client| {
                 Box::pin(async move { remove(&database, client, &locks, &ids, &sql).await })
             });
             if !removing.await? {

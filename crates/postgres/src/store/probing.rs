@@ -17,8 +17,8 @@ use crate::fault::damaged;
 use crate::pool::Haste;
 use crate::transaction::{Statement, ask};
 
-/// What an errand does with a connection.
-pub(crate) type Errand<'c, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'c>>;
+/// What a query does with a connection.
+pub(crate) type Query<'c, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'c>>;
 
 const TIME: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 
@@ -37,31 +37,31 @@ impl PostgresStore {
     }
 
     /// Does something with a connection of its own, on the runtime of this store.
-    pub(crate) async fn errand<T: Send + 'static>(
+    pub(crate) async fn query<T: Send + 'static>(
         &self,
         haste: Haste,
-        errand: impl for<'c> FnOnce(&'c Client) -> Errand<'c, T> + Send + 'static,
+        query: impl for<'c> FnOnce(&'c Client) -> Query<'c, T> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.errand_for(self.settings.command_timeout.max(Duration::from_secs(1)), haste, errand).await
+        self.query_within(self.settings.command_timeout.max(Duration::from_secs(1)), haste, query).await
     }
 
-    /// As [`PostgresStore::errand`], for as long as this.
-    pub(crate) async fn errand_for<T: Send + 'static>(
+    /// As [`PostgresStore::query`], for as long as this.
+    pub(crate) async fn query_within<T: Send + 'static>(
         &self,
         patience: Duration,
         haste: Haste,
-        errand: impl for<'c> FnOnce(&'c Client) -> Errand<'c, T> + Send + 'static,
+        query: impl for<'c> FnOnce(&'c Client) -> Query<'c, T> + Send + 'static,
     ) -> Result<T, StoreError> {
         let (database, deadline) = (Arc::clone(&self.database), Instant::now() + patience);
         let timed = async move {
             let running = async {
                 // A probe does not wait behind what waits for the server.
                 let _place = match haste {
-                    Haste::FailFast => Some(database.pool.errands.acquire().await),
+                    Haste::FailFast => Some(database.pool.queries.acquire().await),
                     Haste::Try => None,
                 };
                 let line = database.pool.line(haste).await?;
-                let result = errand(&line.client).await;
+                let result = query(&line.client).await;
                 match &result {
                     Ok(_) => database.pool.give_back(line),
                     Err(error) => database.end(line, error).await,
@@ -82,7 +82,7 @@ impl PostgresStore {
         if let Some(now) = self.database.own_time() {
             return Ok(now);
         }
-        self.errand_for(self.settings.command_timeout, Haste::FailFast, |client| {
+        self.query_within(self.settings.command_timeout, Haste::FailFast, |client| {
             Box::pin(async move {
                 let rows = ask(client, None, &[Statement { sql: TIME, params: Vec::new() }]).await?;
                 let time = rows.iter().flatten().next().and_then(|row| row.try_get(0).ok());
@@ -97,7 +97,7 @@ impl PostgresStore {
     pub(super) async fn ping(&self) -> Result<Vec<Impairment>, StoreError> {
         let sql = self.sql(STANDING);
         let forbidden = self
-            .errand(Haste::Try, move |client| {
+            .query(Haste::Try, move |client| {
                 Box::pin(async move {
                     let rows = ask(client, None, &[Statement { sql: &sql, params: Vec::new() }]).await?;
                     let row = rows.first().and_then(|rows| rows.first());
@@ -148,7 +148,7 @@ impl PostgresStore {
         let put = self.sql("INSERT INTO @.secret (bytes) VALUES ($1) ON CONFLICT DO NOTHING");
         let find = self.sql("SELECT substr(bytes, 1, 33) FROM @.secret");
         let secret = self
-            .errand_for(patience, Haste::FailFast, move |client| {
+            .query_within(patience, Haste::FailFast, move |client| {
                 Box::pin(async move {
                     let own = &own[..];
                     let put = Statement { sql: &put, params: vec![(&own as _, Type::BYTEA)] };

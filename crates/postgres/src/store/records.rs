@@ -103,7 +103,7 @@ impl PostgresStore {
         };
         let own_time = self.own_micros();
         let lock = format!("{}.{}", self.settings.schema, space.name());
-        self.errand_for(PATIENCE, Haste::FailFast, move |client| {
+        self.query_within(PATIENCE, Haste::FailFast, move |client| {
             Box::pin(async move {
                 let shelf = sql.load(client, space, &lock, own_time, &edits).await?;
                 sql.make(client, shelf, &edits).await
@@ -129,7 +129,7 @@ impl PostgresStore {
         let patience = if since.is_some() { POLL_PATIENCE } else { PATIENCE };
         let since = since.map(|since| i64::try_from(since).unwrap_or(i64::MAX));
         let counts = self.counts_records(space);
-        self.errand_for(patience, Haste::FailFast, move |client| {
+        self.query_within(patience, Haste::FailFast, move |client| {
             Box::pin(async move {
                 let (name, most) = (space.name(), MOST_CHANGES as i64);
                 let params: Vec<Param<'_>> = vec![
@@ -164,7 +164,7 @@ impl PostgresStore {
         let Some(known) = self.names.key_hash.stored() else { return Ok(false) };
         let find = self.sql("SELECT substr(bytes, 1, 33) FROM @.secret");
         let found = self
-            .errand_for(POLL_PATIENCE, Haste::FailFast, move |client| {
+            .query_within(POLL_PATIENCE, Haste::FailFast, move |client| {
                 Box::pin(async move {
                     let rows = ask(client, None, &[Statement { sql: &find, params: Vec::new() }]).await?;
                     Ok(rows.iter().flatten().next().and_then(|row| row.try_get::<_, Vec<u8>>(0).ok()))

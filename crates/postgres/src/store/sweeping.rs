@@ -217,7 +217,7 @@ async fn with_line<T>(
     work: impl AsyncFnOnce(&Client) -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {
     let working = async {
-        let _place = database.pool.errands.acquire().await;
+        let _place = database.pool.queries.acquire().await;
         let line = database.pool.line(Haste::FailFast).await?;
         let result = work(&line.client).await;
         match &result {

@@ -3,7 +3,7 @@
 -- ARGV[1] is the request, a flat array: 1 if anything is taken, mode, deadline, time, slack, ticket, id, moment of the
 -- take, number of charges, and then each charge: its length, how its limits are written, how its
 -- numbers are packed, where they begin, whether it is enforced, what it costs, how much of that comes back
--- if it is given back, and its limits, each as a kind and what that kind needs.
+-- if it is refunded, and its limits, each as a kind and what that kind needs.
 -- KEYS holds the main key of each charge, and then the keys of its logs and holds.
 --
 -- The answer is the time and a status: -1 too late, -2 other limits, -3 stale calendar, -4 damaged;

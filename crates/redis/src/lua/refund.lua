@@ -2,7 +2,7 @@
 -- was not forgotten; mode 6 all of it, because the attempt was refused elsewhere; mode 3 only what bears
 -- the ticket's name.
 -- Whether a charge is enforced tells in modes 2 and 4 what becomes of it: 0 nothing, because it was
--- forgotten; 1 it is given back; 2 a ladder also forgets what came before; 3 it stays, and only what it
+-- forgotten; 1 it is refunded; 2 a ladder also forgets what came before; 3 it stays, and only what it
 -- held ends.
 local odd = impossible()
 if odd then
@@ -22,7 +22,7 @@ for i = 1, n do
   end)
 end
 if mode == 2 or mode == 4 then
-  -- Nobody remembers for longer than 32 days whether a ticket was given back.
+  -- Nobody remembers for longer than 32 days whether a ticket was refunded.
   if now - moment > 32 * 86400000000 then
     return { now, 2 }
   end
@@ -31,7 +31,7 @@ if mode == 2 or mode == 4 then
   if age > 0 and now - moment >= age then
     return { now, 2 }
   end
-  -- The last keys mark what was given back, one for each charge. The key before them tells up to when
+  -- The last keys mark what was refunded, one for each charge. The key before them tells up to when
   -- rules were forgotten.
   local marks = #KEYS - n
   local forgotten = mode == 2 and redis.call('HMGET', KEYS[marks], '*', unpack(ARGV, 4))
@@ -73,7 +73,7 @@ local function rest_of(count)
 end
 
 -- Takes the ticket's entry out of a log, or makes it smaller.
-local function give_log(i, r, k, key, period)
+local function refund_log(i, r, k, key, period)
   local gone = 0
   if mode ~= 3 and back == cost then
     local entry = string.format('%.0f %s %.0f', moment, ticket, cost)
@@ -105,7 +105,7 @@ local function give_log(i, r, k, key, period)
 end
 
 -- Credits the slot that was charged.
-local function give_slot(i, r, k, key, slot, period)
+local function refund_slot(i, r, k, key, slot, period)
   local wanted, index = math.floor(moment / slot), 0
   for number, count in walk(i, key, SLOT) do
     if number == wanted then
@@ -126,7 +126,7 @@ end
 
 -- Ends the ticket's hold. It bears the ticket's name unless it was taken under an id, which is told only
 -- where nothing else says what was taken: then all are looked through.
-local function give_hold(i, r, k, key, lease)
+local function refund_hold(i, r, k, key, lease)
   size(i, 'HLEN', key)
   local told = (mode == 3 or mode == 6) and id
   local name, ended = told or ticket, {}
@@ -155,8 +155,8 @@ local function give_hold(i, r, k, key, lease)
 end
 
 -- Takes the ticket's failure out of a ladder, or all up to it. What is older than a failure is
--- remembered by itself can no longer be given back.
-local function give_failures(i, r, k, key, forget, clears)
+-- remembered by itself can no longer be refunded.
+local function refund_failures(i, r, k, key, forget, clears)
   if mode ~= 3 and now >= moment + forget then
     return
   end
@@ -198,7 +198,7 @@ local function give_failures(i, r, k, key, forget, clears)
   end
 end
 
-local function give_count(r, k, same)
+local function refund_count(r, k, same)
   if same then
     r[k], altered = math.max(0, r[k] - back), true
   end
@@ -206,7 +206,7 @@ end
 
 -- A bucket regains what it has not refilled by itself since the take: by how much less a smaller take
 -- would have left by now.
-local function give_tokens(r, k, at)
+local function refund_tokens(r, k, at)
   local numerator, denominator, empty = p[at + 1], p[at + 2], p[at + 3]
   local function left_of(cost)
     return math.max(0, math.min(cost, p[at + 5]) * numerator - math.max(0, now - moment) * denominator)
@@ -230,27 +230,27 @@ local function credit(i, fate)
     if keeps and kind ~= 8 then
       return
     elseif kind == 6 and r[k] > 0 then
-      give_log(i, r, k, KEYS[p[at + 3]], p[at + 2])
+      refund_log(i, r, k, KEYS[p[at + 3]], p[at + 2])
     elseif kind == 8 and r[k] > 0 then
-      give_hold(i, r, k, KEYS[p[at + 3]], p[at + 2])
+      refund_hold(i, r, k, KEYS[p[at + 3]], p[at + 2])
     elseif kind == 9 and r[k] > 0 then
-      give_failures(i, r, k, KEYS[p[at + 3]], p[at + 2], mode ~= 3 and mode ~= 6 and fate == 2)
+      refund_failures(i, r, k, KEYS[p[at + 3]], p[at + 2], mode ~= 3 and mode ~= 6 and fate == 2)
     elseif mode == 3 then
       return
     elseif kind == 1 then
-      give_count(r, k + 1, r[k] ~= 0 and r[k] <= moment and moment < r[k] + p[at + 2])
+      refund_count(r, k + 1, r[k] ~= 0 and r[k] <= moment and moment < r[k] + p[at + 2])
       if mode == 6 and r[k] == moment and r[k + 1] == 0 then
         -- The window was begun by the attempt that was refused.
         r[k] = 0
       end
     elseif kind == 2 and r[k] > 0 then
-      give_tokens(r, k, at)
+      refund_tokens(r, k, at)
     elseif kind == 3 and moment >= p[at + 2] and moment < p[at + 4] then
-      give_count(r, k + 1, r[k] == (moment < p[at + 3] and p[at + 3] or p[at + 4]))
+      refund_count(r, k + 1, r[k] == (moment < p[at + 3] and p[at + 3] or p[at + 4]))
     elseif kind == 4 then
-      give_count(r, k, true)
+      refund_count(r, k, true)
     elseif kind == 7 and r[k] > 0 then
-      give_slot(i, r, k, KEYS[p[at + 4]], p[at + 3], p[at + 2])
+      refund_slot(i, r, k, KEYS[p[at + 4]], p[at + 3], p[at + 2])
     end
   end)
 end

@@ -119,7 +119,7 @@ impl RedisStore {
         let request = Request::new(charges, (0..charges.len()).collect(), &self.names)?;
         let groups = self.fleet.groups(&request.keys[..charges.len()]);
         if groups.len() > 1 {
-            return self.decide_apart(charges, groups, mode, outcome).await;
+            return self.decide_in_groups(charges, groups, mode, outcome).await;
         }
         self.decide_together(request, mode, outcome).await
     }
@@ -148,7 +148,7 @@ impl RedisStore {
     /// conform, each slot takes its part. If another attempt was faster at one of them, the others are rolled
     /// back. So the limits are never exceeded, but an attempt may be refused because of another one that is
     /// then refused itself.
-    async fn decide_apart(
+    async fn decide_in_groups(
         &self,
         charges: &Charges<'_>,
         groups: Vec<Vec<usize>>,

@@ -5,7 +5,7 @@ use tollgate_core::{Plan, StoreError};
 
 use super::{RedisStore, nonsense};
 use crate::name::beside;
-use crate::pool::{Errand, Way};
+use crate::pool::{Invocation, Way};
 use crate::resp::{Reply, write_command};
 use crate::row;
 
@@ -58,7 +58,9 @@ impl RedisStore {
                     [b"SCAN", cursor.as_bytes(), b"MATCH", pattern.as_bytes(), b"COUNT", b"500"];
                 let mut command = Vec::new();
                 write_command(&mut command, &words);
-                let reply = server.run(Way::Straight, Errand::Command(&command), self.patience()).await?;
+                let reply = server
+                    .run(Way::Direct, Invocation::Command(&command), self.background_deadline())
+                    .await?;
                 if let Reply::Error(error) = &reply {
                     return Err(self.refused(error, &[]));
                 }

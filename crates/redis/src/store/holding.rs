@@ -75,7 +75,7 @@ impl RedisStore {
         let mut request = Request::new(&charges, vec![0], &self.names)?;
         // No decision waits for an order about many holds.
         let about_all = matches!(order, HoldsOrder::List | HoldsOrder::Replace(..));
-        let deadline = if about_all || ids.len() > 1 { self.patience() } else { self.deadline() };
+        let deadline = if about_all || ids.len() > 1 { self.background_deadline() } else { self.deadline() };
         let words: Vec<&[u8]> = [word].into_iter().chain(ids).collect();
         let reply =
             self.settle(&self.scripts.holds, &mut request, Ask::to(Mode::Take), &words, deadline).await?;

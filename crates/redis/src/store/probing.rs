@@ -7,7 +7,7 @@ use tollgate_core::store::{Impairment, ImpairmentKind};
 
 use super::{RedisStore, nonsense};
 use crate::inspect::{acl_name, needs, policy_of_info, what_eviction_means};
-use crate::pool::{Errand, Pool, Way};
+use crate::pool::{Invocation, Pool, Way};
 use crate::resp::{Reply, write_command};
 
 /// The reply of a server that runs scripts.
@@ -87,8 +87,8 @@ impl RedisStore {
         let lines = needed.iter().map(String::as_str).chain(ASK_EVICTION);
         let words: Vec<&[u8]> = lines.map(str::as_bytes).collect();
         let keys = [key];
-        let errand = Errand::Script(&self.scripts.probe, [&keys, &[]], &words);
-        let reply = server.run(Way::Straight, errand, self.deadline()).await?;
+        let invocation = Invocation::Script(&self.scripts.probe, [&keys, &[]], &words);
+        let reply = server.run(Way::Direct, invocation, self.deadline()).await?;
         let probed = match &reply {
             // The slot has just moved; the node itself works.
             Reply::Error(error) if error.starts_with("MOVED") || error.starts_with("ASK") => {
@@ -146,7 +146,8 @@ impl RedisStore {
         let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
         let mut command = Vec::new();
         write_command(&mut command, &words);
-        let reply = server.run(Way::Straight, Errand::Command(&command), self.patience()).await?;
+        let reply =
+            server.run(Way::Direct, Invocation::Command(&command), self.background_deadline()).await?;
         Ok(match &reply {
             Reply::List(pair) => pair.get(1).and_then(Reply::text).map(ToOwned::to_owned),
             reply => reply.text().and_then(policy_of_info),

@@ -44,7 +44,7 @@ impl RedisStore {
 
     async fn change_some(&self, space: Namespace, edits: &[Edit]) -> Result<Vec<bool>, StoreError> {
         let keys = self.names.map(space);
-        let ends = self.patience();
+        let ends = self.background_deadline();
         let timing = self.timing(&keys[0], ends);
         let most = space.most_entries() as u64;
         let idle = space.idle_after().map_or(0, |idle| idle.as_millis_ceil());
@@ -101,7 +101,7 @@ impl RedisStore {
 
     async fn ask_changes(&self, space: Namespace, since: Option<u64>) -> Result<ChangesReply, StoreError> {
         let keys = self.names.map(space);
-        let ends = self.patience();
+        let ends = self.background_deadline();
         let since = since.map_or_else(|| "-1".to_owned(), |since| since.to_string());
         let (time, kept) = (self.timing(&keys[0], ends).time.to_string(), MOST_CHANGES.to_string());
         let (most, page) = (MOST_TOGETHER.to_string(), PAGE.to_string());
@@ -125,7 +125,8 @@ impl RedisStore {
         let (keys, most) = ([key.to_owned()], PAGE.to_string());
         loop {
             let words: [&[u8]; 3] = [cursor.as_bytes(), b"200", most.as_bytes()];
-            let reply = self.run(&self.scripts.page, [&keys, &[]], &words, self.patience()).await?;
+            let reply =
+                self.run(&self.scripts.page, [&keys, &[]], &words, self.background_deadline()).await?;
             let [next, found @ ..] = reply.list().unwrap_or_default() else { return Err(nonsense()) };
             for pair in found.chunks(2) {
                 let [name, value] = pair else { return Err(nonsense()) };
@@ -185,7 +186,7 @@ impl RedisStore {
         let reply = self.command(&key, &[b"HGET", key.as_bytes(), SECRET.as_bytes()]).await?;
         if reply.bytes() != Some(&known[..]) {
             // A node that cannot read it keeps using the one it knows.
-            let _ = self.read_secret(self.patience()).await;
+            let _ = self.read_secret(self.background_deadline()).await;
         }
         Ok(reply.bytes().is_none())
     }
@@ -242,6 +243,6 @@ impl Records for RedisStore {
     }
 
     fn secret(&self) -> Answer<'_, [u8; 32]> {
-        Answer::Later(Box::pin(self.read_secret(self.patience())))
+        Answer::Later(Box::pin(self.read_secret(self.background_deadline())))
     }
 }

@@ -104,7 +104,7 @@ impl Writer {
         save_records(&self.memory, &transaction, drained)?;
         // Refund marks are saved last. A mark without its refund costs the client a little; a refund without
         // its mark could be repeated.
-        let horizon = save_given(&self.memory, &transaction, self.horizon, drained)?;
+        let horizon = save_refunded(&self.memory, &transaction, self.horizon, drained)?;
         let forgotten = save_forgotten(&self.memory, &transaction)?;
         if last {
             tables::mark(&transaction, Whole::Yes, horizon)?;
@@ -197,7 +197,7 @@ fn save_records(
     Ok(())
 }
 
-fn save_given(
+fn save_refunded(
     memory: &MemoryStore,
     transaction: &WriteTransaction,
     saved_horizon: Option<Timestamp>,

@@ -8,12 +8,12 @@ mod bench;
 mod changing;
 mod climbing;
 mod differential;
-mod giving;
 mod holding;
 mod model;
 mod on_postgres;
 mod on_redis;
 mod recording;
+mod refunding;
 mod taking;
 mod together;
 
@@ -38,7 +38,7 @@ macro_rules! contract {
                     a_clock_that_goes_back_locks_nobody_out_for_longer_than_the_period,
                     a_clock_that_jumps_forward_frees_everything_that_ages,
                 ],
-                giving: [
+                refunding: [
                     what_was_given_back_can_be_taken_again,
                     a_receipt_is_given_back_once,
                     a_take_without_an_answer_is_undone_where_its_ticket_is_kept,

@@ -136,9 +136,9 @@ impl Reloader {
         for setting in needing_a_restart(&self.started, &config) {
             tracing::warn!(component = "config", setting, "this setting has changed and needs a restart");
         }
-        super::warn_of_doubts(&config);
+        super::log_config_warnings(&config);
         // Tags are part of the store, which stays the one of the start.
-        super::warn_of_pieces(&self.started.store, &config.policies);
+        super::warn_slot_spread(&self.started.store, &config.policies);
         self.in_force.keys.replace(access_keys(&config));
         *self.drain.lock() = config.drain;
         self.in_force.replace(config, &mut self.policies.lock());

@@ -67,10 +67,10 @@ impl Queues {
     ) -> Result<Place, TurnedAway> {
         let lane = self.lanes.get(&path.lane);
         let before = lane.map_or(0, Lane::len);
-        if self.waiting >= self.bounds.most_waiting {
+        if self.waiting >= self.bounds.max_waiting {
             return Err(TurnedAway::Full { waiting: self.waiting });
         }
-        if before >= self.bounds.most_per_key {
+        if before >= self.bounds.max_waiting_per_key {
             return Err(TurnedAway::Full { waiting: before });
         }
         let stand = lane.map(|lane| lane.stand);

@@ -76,9 +76,9 @@ impl Queues {
                 .filter(|(deadline, _)| *deadline + TICK < at)
                 .map(|(_, bound)| bound.clone())
         };
-        let told_before = std::mem::replace(&mut waiter.noted, true);
+        let noted_before = std::mem::replace(&mut waiter.noted, true);
         match bound {
-            None if told_before => Settled::WaitsOn,
+            None if noted_before => Settled::WaitsOn,
             None => Settled::Waits,
             Some(bound) => match self.take_out(seat) {
                 Some(waiter) => Settled::TooLate { waiter, wait: blocked.wait(), bound },

@@ -63,7 +63,7 @@ fn event() -> impl Strategy<Value = Event> {
 
 impl Scene {
     fn new(most_width: usize) -> Self {
-        let bounds = Bounds { most_waiting: 30, most_per_key: 10, most_width, most_rest: REST };
+        let bounds = Bounds { max_waiting: 30, max_waiting_per_key: 10, most_width, most_rest: REST };
         let now = Instant::now();
         Self { queues: Queues::new(bounds), now, ids: Ids::new(), seats: Vec::new(), jobs: Vec::new() }
     }

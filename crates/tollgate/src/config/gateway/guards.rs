@@ -35,7 +35,7 @@ pub(super) fn mean(
     if written.cross_site == Some(true) {
         guard.cross_site = CrossSite::Allowed;
     }
-    check_apart(&guard, path, findings);
+    check_statuses_differ(&guard, path, findings);
     delay(written, &mut guard, path, findings);
     guard.fields = fields?;
     Some(guard)
@@ -91,7 +91,7 @@ fn check(fields: &Aliases, policy: &Policy, path: &Path, findings: &mut Findings
 }
 
 /// Reports a status that is both a success and neutral.
-fn check_apart(guard: &GuardSettings, path: &Path, findings: &mut Findings<'_>) {
+fn check_statuses_differ(guard: &GuardSettings, path: &Path, findings: &mut Findings<'_>) {
     let Some(neutral) = &guard.neutral else { return };
     let both = |status: &u16| guard.success.statuses.contains(*status) && neutral.contains(*status);
     if let Some(status) = (100..=599).find(both) {
