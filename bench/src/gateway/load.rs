@@ -10,7 +10,7 @@ use std::time::Duration;
 const PACED: usize = 4000;
 
 /// Sixty-four connections, each with one request on its way, for so long: so many that a proxy which
-/// answers by itself hardly ever waits for the load. Answers how many went through in a second.
+/// answers by itself hardly ever waits for the load. Returns how many went through in a second.
 pub fn wrk(url: &str, time: Duration) -> f64 {
     let duration = format!("{}s", time.as_secs());
     let arguments = ["-c", "1", "wrk", "-t", "1", "-c", "64", "-d", &duration, url];

@@ -110,7 +110,7 @@ http {{ access_log off; keepalive_requests 1000000000; {http} }}\n"
     Running::start(command, port, directory)
 }
 
-/// Builds the program as packages do. Answers where it is.
+/// Builds the program as packages do. Returns where it is.
 pub fn build() -> String {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
     let built = Command::new("cargo").args(["build", "--profile", "dist", "-p", "tollgate"]).current_dir(root).status();

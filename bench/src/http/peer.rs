@@ -46,7 +46,7 @@ fn start_peer(program: &str) -> Running {
     Running::start(command, port, scratch("peer"))
 }
 
-/// Installs the peer beside the benchmark, built as the program is. Answers where it is.
+/// Installs the peer beside the benchmark, built as the program is. Returns where it is.
 fn install() -> String {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/target/peers");
     let program = format!("{root}/bin/{PEER}");

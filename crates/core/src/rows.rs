@@ -177,7 +177,7 @@ impl Decision<'_> {
         readings.iter().any(|reading| reading.when > When::Now)
     }
 
-    /// Adds the rows that were counted for the charge at `index` to what it shows. Answers whether they deny
+    /// Adds the rows that were counted for the charge at `index` to what it shows. Returns whether they deny
     /// the attempt.
     pub fn add_rows(&mut self, index: usize, rows: u64) -> bool {
         let mut readings = self.outcome.of(&self.charges, index).to_vec();

@@ -108,8 +108,8 @@ async fn what_is_wrong_is_said_and_nothing_is_counted() {
     let table = [
         ("/api/v1/guards/dor/begin", json!({ "fields": good }), 404, "did you mean `door`?"),
         ("/api/v1/guards/dor/unlock", json!({ "fields": good }), 404, "did you mean `door`?"),
-        ("/api/v1/guards/door/begin", json!({}), 400, "needs the fields `user`, `ip` too"),
-        ("/api/v1/guards/door/begin", json!({ "fields": { "user": "a" } }), 400, "needs the fields `ip` too"),
+        ("/api/v1/guards/door/begin", json!({}), 400, "also needs: `user`, `ip`"),
+        ("/api/v1/guards/door/begin", json!({ "fields": { "user": "a" } }), 400, "also needs: `ip`"),
         (
             "/api/v1/guards/door/begin",
             json!({ "fields": { "user": "a", "ip": "192.0.2.1", "usr": 1 } }),

@@ -344,7 +344,7 @@ impl std::fmt::Display for FinishFault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Forged => f.write_str("this is not a ticket of this server"),
-            Self::Receipt => f.write_str("that is a receipt, and no ticket of a guard: give it back instead"),
+            Self::Receipt => f.write_str("that is a receipt, and no ticket of a guard: refund it instead"),
             Self::Store(error) => error.fmt(f),
         }
     }

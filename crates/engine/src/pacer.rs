@@ -48,10 +48,10 @@ use crate::live_config::Snapshot;
 use crate::meter::PacerMeters;
 use crate::taken::Taken;
 
-/// Lets attempts wait until they may pass: first come, first served.
+/// Lets attempts wait until they may pass, by priority and then in order of arrival.
 ///
-/// All clones are one pacer. It works while attempts wait, in the tokio runtime of the first waiting caller
-/// or in the given one, whose timer must be enabled.
+/// Clones share one queue. While attempts wait, the pacer runs a task in the tokio runtime that it was given,
+/// or else in that of the first waiting caller. That runtime must have its timer enabled.
 #[derive(Clone)]
 pub struct Pacer {
     scheduler: Arc<Scheduler>,
@@ -64,7 +64,8 @@ pub struct PacerOptions {
     pub max_waiting: usize,
     /// How many attempts may wait for the same keys.
     pub max_waiting_per_key: usize,
-    /// How many decisions may be in flight at once, if the store does not answer at once.
+    /// How many calls to the store may be in flight together. It matters only for a store that does not
+    /// answer immediately.
     pub max_in_flight: usize,
 }
 
@@ -80,8 +81,8 @@ impl Pacer {
         Self::over(Scheduler::new(engine, options, PacerTime::Runtime, None))
     }
 
-    /// A pacer on the engine's own clock, which the caller moves. It needs no runtime and never sleeps: the
-    /// caller gives the turns. For an engine whose store answers at once.
+    /// A pacer for a simulation. The caller advances the clock and gives the turns, so the pacer needs no
+    /// runtime and never sleeps. The engine's store must answer immediately.
     pub fn on_clock(engine: Arc<Engine>, options: PacerOptions, clock: Arc<dyn Clock>) -> (Self, Turns) {
         let pacer = Self::over(Scheduler::new(engine, options, PacerTime::moved(clock), None));
         let turns = Turns::new(&pacer.scheduler);
@@ -137,7 +138,7 @@ impl Pacer {
     }
 
     /// Rejects every waiting attempt, and every later one that would have to wait. Nothing is taken for them.
-    /// For a process that ends, and would otherwise cut their connections.
+    /// Call it at shutdown, so that waiting callers get an answer before their connections are closed.
     pub fn end(&self) {
         self.scheduler.end();
     }

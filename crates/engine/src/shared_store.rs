@@ -1,5 +1,5 @@
-//! Deciding over a store that several nodes share, and that may be down: calls it while it answers, caches
-//! its denials, and does what each rule's `on_outage` says when it cannot be used.
+//! Decisions on a shared store. The engine calls the store while it is available, and caches its denials.
+//! During an outage, each rule's `on_outage` decides.
 
 use std::sync::Arc;
 
@@ -40,7 +40,8 @@ pub enum Health {
     Degraded(Reason),
 }
 
-/// What an engine has besides a shared store.
+/// The engine's own state for a shared store: the fallback counters, the circuit breaker, cached denials,
+/// retries and metrics.
 pub(crate) struct SharedStore {
     pub(crate) fallback: Arc<dyn Store>,
     pub(crate) gate: Arc<BreakerGate>,
@@ -102,8 +103,8 @@ impl Counters {
         self.measured(shared, pass, call).await
     }
 
-    /// Calls the store for something that may take long because of its size. A timeout of such a call does
-    /// not count as an outage.
+    /// Calls the store for an order whose size may make it slow. A timeout of such a call does not count as
+    /// an outage.
     async fn ask_slow<T>(&self, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
         let Some(shared) = &self.shared else { return call.await };
         let pass = shared.gate.pass().ok_or_else(not_asked)?;
@@ -214,7 +215,7 @@ impl Counters {
         reason: Reason,
         aim: Aim,
     ) -> Result<(), Fault> {
-        let local = pinned.local.as_ref().expect("there is one wherever there is a fallback");
+        let local = pinned.local.as_ref().expect("a snapshot has local policies whenever the store is shared");
         let ticket = decision.charges.ticket;
         let policy = local.find(attempt.policy).map_err(Fault::Mistake)?;
         decision.open(policy, ticket, attempt.cost, attempt.id);
@@ -243,7 +244,7 @@ impl Counters {
         Ok(())
     }
 
-    /// The store of a home.
+    /// The store in which these charges were taken: the shared one, or the fallback of this process.
     pub(crate) fn own_store(&self, home: Home) -> &dyn Store {
         match (&self.shared, home) {
             (Some(shared), Home::Local) => &*shared.fallback,
@@ -286,7 +287,7 @@ impl Counters {
         !self.is_remote(home) && self.own_store(home).answers_at_once()
     }
 
-    /// Executes an order on holds in their home.
+    /// Executes an order on holds in the store where they were taken.
     pub(crate) async fn order_at(
         &self,
         home: Home,
@@ -314,7 +315,7 @@ impl Counters {
         }
     }
 
-    /// Records that these charges may have been freed, except those that were kept.
+    /// Records that these charges, except the kept ones, may have made room at their keys.
     pub(crate) fn freed(&self, charges: &Charges<'_>) {
         if let Some(shared) = &self.shared {
             shared.freed(charges);
@@ -327,7 +328,8 @@ impl Counters {
         self.shared.as_ref().is_none_or(|shared| shared.gate.pass().is_some())
     }
 
-    /// Logs an error that concerns one attempt and not the store.
+    /// Logs a fault that does not open the circuit breaker: the store is full, or the data of one key is
+    /// damaged.
     fn log_partial_fault(&self, error: &StoreError, reason: Reason, shared: &SharedStore) {
         if matches!(error, StoreError::Full { .. } | StoreError::Damaged { .. })
             && let Some(held_back) = self.log.admit(shared.gate.now())
@@ -345,8 +347,8 @@ impl SharedStore {
         self.condition.note(answer);
     }
 
-    /// Caches a denial, or records what an attempt took. A taken hold makes its id known, and attempts with
-    /// that id pass that were denied before.
+    /// Caches a denial, or records what an attempt took. After a hold is taken, attempts with its id pass, so
+    /// cached denials of that key are dropped.
     fn learn(&self, trace: &Trace, decision: &Decision<'_>) {
         if !decision.outcome.allowed {
             self.denied.remember(trace, decision, self.gate.now());

@@ -282,7 +282,7 @@ impl<'e, C: Client, S: Server> Exchange<'e, C, S> {
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Failure>> {
         if !self.upload.is_over() && self.poll_upload(cx).is_err() {
-            // The response already says what the upstream thinks of the request.
+            // The upstream has already answered, so a failed upload does not matter any more.
             self.upload.abandon();
         }
         let mut taker = Taker { client: &mut *self.client, held, last };

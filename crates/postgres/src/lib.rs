@@ -1,7 +1,7 @@
 //! Counters that several nodes share on PostgreSQL.
 //!
-//! The database stores, this process settles: a transaction locks the counters of an attempt in one order
-//! and loads them, `Charges::settle` decides, and the same transaction writes what changed.
+//! PostgreSQL stores the counters; this process decides. A transaction locks the counters of an attempt in a
+//! fixed order and loads them, `Charges::settle` decides, and the same transaction writes what changed.
 
 mod arguments;
 mod codec;

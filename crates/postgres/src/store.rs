@@ -1,4 +1,4 @@
-//! The store: what the engine asks becomes work for a transaction.
+//! The store: turns each call of the engine into work for a transaction.
 
 mod forgetting;
 mod probing;
@@ -34,13 +34,13 @@ pub struct PostgresStore {
 }
 
 impl PostgresStore {
-    /// A store on this server. It connects when it has to; as long as the server cannot be reached, its
-    /// answers are that it cannot be used.
+    /// A store on this server. It connects when it is first needed. While the server is unreachable, every
+    /// call fails with [`StoreError::Unavailable`] or [`StoreError::TimedOut`].
     ///
     /// # Errors
     ///
-    /// If the settings cannot be followed, or the tables of a server that answers cannot be used: they are
-    /// newer than this program, or it may not make them.
+    /// If the settings are invalid. If the server answers, also if its tables are newer than this program, or
+    /// if the user may not create them.
     pub async fn start(settings: Settings) -> Result<Self, String> {
         if !Settings::is_schema_name(&settings.schema) {
             return Err(format!(
@@ -69,15 +69,15 @@ impl PostgresStore {
         Ok(Self { settings, database, lanes: Arc::new(lanes), names, handle, counted })
     }
 
-    /// The same store by another clock than the server's. For tests.
+    /// Uses this clock instead of the server's. For tests.
     #[must_use]
     pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
         self.database.set_clock(clock);
         self
     }
 
-    /// Removes all rows that say no more than none, as it is done by itself every sweep interval. Answers
-    /// how many counters were removed. It must be called on the runtime that the store was started on.
+    /// Removes all idle rows, which equal a fresh key, and returns how many counters it removed. The store
+    /// also does this by itself at every sweep interval. Call it on the runtime that started the store.
     ///
     /// # Errors
     ///
@@ -90,12 +90,12 @@ impl PostgresStore {
         Instant::now() + self.settings.command_timeout
     }
 
-    /// Until when to wait for what no decision waits for.
+    /// The deadline of a call that no decision waits for: `command_timeout`, but at least a second.
     pub(crate) fn background_deadline(&self) -> Instant {
         Instant::now() + self.settings.command_timeout.max(Duration::from_secs(1))
     }
 
-    /// Learns what secret keys are hashed with, unless that is known or there are none.
+    /// Reads the secret for hashing secret keys, if a plan has such keys and the secret is not loaded yet.
     async fn know_secret(&self, mut plans: impl Iterator<Item = &Plan>) -> Result<(), StoreError> {
         if plans.any(Plan::is_secret) && !self.names.key_hash.is_ready() {
             self.read_secret_for(self.settings.command_timeout).await?;
@@ -144,7 +144,7 @@ impl PostgresStore {
         self.know_secret(std::iter::once(&**counter.plan)).await?;
         let name = self.names.counter(counter.plan, counter.key)?;
         let order = Order::new(order);
-        // No decision waits for an order about all, or about many.
+        // No decision waits for an order on all holds or on several, so it gets the longer deadline.
         let deadline = if order.is_about_all() || order.ids().len() > 1 {
             self.background_deadline()
         } else {

@@ -125,7 +125,7 @@ async fn run(client: &Client, statements: &[Statement<'_>]) -> Vec<Result<Vec<Ro
     join_all(statements.iter().map(|statement| client.query_typed(statement.sql, &statement.params))).await
 }
 
-/// Sends text. Answers the first column of its rows, or the error and how many of its statements were done.
+/// Sends text. Returns the first column of its rows, or the error and how many of its statements were done.
 async fn read_lines(client: &Client, text: &str) -> Result<Vec<String>, (tokio_postgres::Error, usize)> {
     let (mut lines, mut done) = (Vec::new(), 0);
     let sent = client.simple_query_raw(text).await.map_err(|error| (error, 0))?;

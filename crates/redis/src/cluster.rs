@@ -36,7 +36,7 @@ pub(crate) struct Cluster {
     refreshing: AtomicBool,
 }
 
-/// The location of a key, according to a node.
+/// A redirection by a Redis node.
 enum Redirect {
     Moved(Address),
     Asked(Address),
@@ -97,7 +97,7 @@ impl Cluster {
         self.owners.read().iter().filter(|owner| owner.is_none()).count()
     }
 
-    /// A key that this node owns, among the names for the numbers from 0.
+    /// The first of `name(0)`, `name(1)` and so on whose slot this Redis node owns.
     pub(crate) fn key_at(&self, node: &Arc<Pool>, name: impl Fn(usize) -> String) -> Option<String> {
         let is_there = |key: &String| self.owner_of(key).is_some_and(|owner| Arc::ptr_eq(&owner, node));
         (0..SLOTS).map(name).find(is_there)
@@ -132,7 +132,7 @@ impl Cluster {
             }
             target.wait_until_up(deadline).await;
         }
-        // The cluster as a whole works, so this counts as a missing reply and not as an outage.
+        // The cluster as a whole works, so this is a time-out, not an outage.
         Err(Failure::TimedOut)
     }
 
@@ -195,7 +195,7 @@ impl Cluster {
         }
     }
 
-    /// The host of a node. A node that does not know its own host is at the seeds' host.
+    /// The host of a node. For a node that does not report its host, the host of the first seed.
     fn host(&self, host: &str) -> String {
         match (host, self.seeds.first()) {
             ("" | "?", Some(Address::Tcp { host, .. })) => host.clone(),
@@ -235,7 +235,7 @@ impl Cluster {
             let cluster = Arc::clone(self);
             self.runtime.spawn(async move {
                 cluster.refresh().await;
-                // So that a broken cluster is not asked all the time.
+                // Limits refreshes while the cluster is broken.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 cluster.refreshing.store(false, Ordering::Release);
             });

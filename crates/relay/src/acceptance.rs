@@ -217,7 +217,7 @@ impl Acceptance {
         refusal
     }
 
-    /// Gives the message up. Answers when its charge is refunded, unless the store is slow.
+    /// Gives the message up. Returns when its charge is refunded, unless the store is slow.
     pub async fn abandon(mut self) {
         self.incoming = None;
         self.refund().await;

@@ -86,7 +86,7 @@ impl Accounts {
         own.sort_by(|one, two| (one.priority, &one.id).cmp(&(two.priority, &two.id)));
     }
 
-    /// Removes an account. Answers whether there was one.
+    /// Removes an account. Returns whether there was one.
     pub fn remove(&self, tenant: &str, id: &str) -> bool {
         self.resume(tenant, id);
         let mut all = self.all.write();
@@ -117,7 +117,7 @@ impl Accounts {
         pause
     }
 
-    /// Ends the pause of an account. Answers whether it was paused.
+    /// Ends the pause of an account. Returns whether it was paused.
     pub fn resume(&self, tenant: &str, id: &str) -> bool {
         self.paused.write().remove(&(tenant.to_owned(), id.to_owned())).is_some()
     }
@@ -128,7 +128,7 @@ impl Accounts {
         self.held.write().insert((tenant.to_owned(), id.to_owned()))
     }
 
-    /// Ends what [`Accounts::hold`] began. Answers whether it was paused.
+    /// Ends what [`Accounts::hold`] began. Returns whether it was paused.
     pub fn release(&self, tenant: &str, id: &str) -> bool {
         self.held.write().remove(&(tenant.to_owned(), id.to_owned()))
     }

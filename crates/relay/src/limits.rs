@@ -221,7 +221,7 @@ impl Taken {
         Self { recipients, charges: tollgate_engine::Taken::default() }
     }
 
-    /// Answers when what was taken survives a crash, as far as its store promises that.
+    /// Returns when what was taken survives a crash, as far as its store promises that.
     pub async fn durable(&self) -> Result<(), StoreError> {
         self.charges.durable().await
     }

@@ -1,7 +1,8 @@
 //! The durable queue: what it acknowledges survives a crash.
 //!
-//! Envelopes, items, attempts and small texts are rows of one database; large texts are files beside it. One thread
-//! writes, and commits together what waits together. A text that is a file is durable before the row that names it.
+//! Envelopes, items, attempts and small texts are rows of one database; large texts are files beside it. One
+//! thread writes, and commits all waiting writes in one transaction. A text in a file is synced to disk
+//! before the row that refers to it is committed.
 
 mod codec;
 mod delays;
@@ -54,7 +55,7 @@ pub struct QueueOptions {
     pub max_messages: u64,
     /// How many bytes of the disk stay free.
     pub min_free: u64,
-    /// How long a message waits until its sender is told so, if it asked for that.
+    /// After how long the relay sends a delay report to a sender that asked for one.
     pub delay_report: Span,
     /// For how long finished messages can be looked at.
     pub history: Span,
@@ -74,7 +75,7 @@ pub struct Queue {
 /// Joins the writer, so that nothing is written after the queue is gone.
 struct WriterThread(Mutex<Option<thread::JoinHandle<()>>>);
 
-/// Why the queue did not do something. What was to be written may not be on disk.
+/// Why a call to the queue failed. The write may or may not be on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueError {
     /// What the system said.
@@ -147,7 +148,8 @@ impl Queue {
         self.len() == 0
     }
 
-    /// Records that an attempt begins. Once this answers, a crash leaves the item marked.
+    /// Records that an attempt begins. After this returns, recovery reports the item as a possible duplicate
+    /// if the process crashes.
     pub async fn begin_attempt(&self, key: ItemKey, attempt: OpenAttempt) -> Result<(), QueueError> {
         self.write(move |tables, _| tables.open_attempt(key, &attempt)).await
     }
@@ -157,7 +159,8 @@ impl Queue {
         self.write(move |tables, _| tables.cancel_attempt(key)).await
     }
 
-    /// Records the result of an attempt, or of a decision not to try. Answers the item if recipients still wait.
+    /// Records the result of an attempt, or of a decision not to try. Returns the item if recipients still
+    /// wait.
     pub async fn finish_attempt(
         &self,
         key: ItemKey,
@@ -171,19 +174,19 @@ impl Queue {
         self.write(move |tables, _| tables.tell(message, event)).await
     }
 
-    /// Cancels all recipients of a message that still wait. Answers whether there was such a message.
+    /// Cancels all recipients of a message that still wait. Returns whether there was such a message.
     pub async fn cancel(&self, message: MessageId) -> Result<bool, QueueError> {
         let now = self.shared.clock.now();
         self.write(move |tables, shared| tables.cancel(message, now, &shared.reporting())).await
     }
 
-    /// Makes the items of a message that wait due now. Answers them.
+    /// Makes the waiting items of a message due now, and returns them.
     pub async fn retry(&self, message: MessageId) -> Result<Vec<Waiting>, QueueError> {
         let now = self.shared.clock.now();
         self.write(move |tables, _| tables.retry(message, now)).await
     }
 
-    /// Does something in the next transaction. Once this answers, it is durable.
+    /// Runs `act` in the next transaction. Its changes are durable when this returns.
     async fn write<T: Send + 'static>(
         &self,
         act: impl FnOnce(&mut Tables<'_>, &QueueState) -> Result<T, redb::Error> + Send + 'static,
@@ -210,7 +213,7 @@ impl Queue {
         if let Some(database) = &*self.shared.database.read() {
             return Ok(database.begin_read()?);
         }
-        // Only the writer opens the database, and there may be nothing else to write.
+        // Only the writer reopens a failed database, and only when it gets a write. So send it an empty one.
         let nothing: Write = Box::new(|_| Ok(Box::new(|_| {})));
         let _ = self.writes.try_send(nothing);
         Err(QueueError { reason: "the queue's disk failed".to_owned() })

@@ -187,7 +187,7 @@ impl Relay {
     }
 
     /// Puts other settings in force: connections that come from now on use those of the server, and accounts that
-    /// changed are used at once. Accounts that were added at run time stay. Answers the settings that have changed and
+    /// changed are used at once. Accounts that were added at run time stay. Returns the settings that have changed and
     /// stay as they were until the next start.
     pub fn reload(&self, new: RelaySettings) -> Vec<&'static str> {
         let mut current = self.settings.lock();

@@ -185,7 +185,7 @@ impl Sender {
         self.changed.notify_one();
     }
 
-    /// Tries the items of a message now. Answers how many there are.
+    /// Tries the items of a message now. Returns how many there are.
     pub async fn retry(&self, message: MessageId) -> Result<usize, QueueError> {
         let due = self.parts.queue.retry(message).await?;
         let now = self.now();
@@ -199,7 +199,7 @@ impl Sender {
         Ok(due.len())
     }
 
-    /// Cancels what waits of a message. Answers whether there was something.
+    /// Cancels what waits of a message. Returns whether there was something.
     pub async fn cancel(&self, message: MessageId) -> Result<bool, QueueError> {
         let items = self.parts.queue.show(message)?.map(|shown| shown.items).unwrap_or_default();
         let cancelled = self.parts.queue.cancel(message).await?;
@@ -220,7 +220,7 @@ impl Sender {
         self.nudge();
     }
 
-    /// Pauses what a scope covers, until [`Sender::release`]. What is in flight goes on. Answers whether it was not
+    /// Pauses what a scope covers, until [`Sender::release`]. What is in flight goes on. Returns whether it was not
     /// paused before. Pauses are of this process: they end with it.
     pub fn hold(&self, scope: Scope) -> bool {
         let new = self.lanes.lock().hold(scope.clone(), self.now());
@@ -230,7 +230,7 @@ impl Sender {
         new
     }
 
-    /// Resumes what [`Sender::hold`] paused. Answers whether it was paused.
+    /// Resumes what [`Sender::hold`] paused. Returns whether it was paused.
     pub fn release(&self, scope: &Scope) -> bool {
         let known = self.lanes.lock().release(scope, self.now());
         if known {
@@ -241,7 +241,7 @@ impl Sender {
     }
 
     /// Pauses an account until [`Sender::release_account`]: other accounts of the tenant are used, or mail waits.
-    /// Answers whether it was not paused before.
+    /// Returns whether it was not paused before.
     pub fn hold_account(&self, tenant: &str, account: &str) -> bool {
         let new = self.parts.accounts.hold(tenant, account);
         if new {
@@ -250,7 +250,7 @@ impl Sender {
         new
     }
 
-    /// Uses an account again, whether an operator paused it or its login failed. Answers whether it was paused.
+    /// Uses an account again, whether an operator paused it or its login failed. Returns whether it was paused.
     pub fn release_account(&self, tenant: &str, account: &str) -> bool {
         let held = self.parts.accounts.release(tenant, account);
         let failed = self.parts.accounts.resume(tenant, account);

@@ -14,7 +14,7 @@ use tollgate_relay::queue::EventKind;
 
 const PLAIN: &str = "250-script.example\r\n250 PIPELINING\r\n";
 
-/// Sends a message that the next hop cannot take. Answers the texts that the next hop got: the report, if there is one.
+/// Sends a message that the next hop cannot take. Returns the texts that the next hop got: the report, if there is one.
 async fn reports(server: &Scripted, envelope: Envelope, text: &[u8]) -> Vec<String> {
     let stand = Stand::start(Limited::default(), vec![account("main", server.port, 0)]).await;
     let id = envelope.id.0;

@@ -86,7 +86,7 @@ impl Player {
         }
     }
 
-    /// Answers whether the text has ended.
+    /// Returns whether the text has ended.
     fn receive(&mut self) -> bool {
         let receiver = self.receiving.as_mut().unwrap();
         let progress = receiver.push(self.lines.unread(), &mut Vec::new());

@@ -1,8 +1,8 @@
 //! Counters in memory that are saved to a file.
 //!
 //! Decisions are made in memory, exactly as [`MemoryStore`] makes them. A writer thread saves the changes, at
-//! intervals or before a call returns, and the store reads them back at the start. Absent on purpose:
-//! logging. Events are reported to the caller that opened the store.
+//! intervals or before a call returns, and the store reads them back at the start. This module does not log;
+//! it reports events to the caller that opened the store.
 
 mod board;
 mod codec;
@@ -141,7 +141,7 @@ impl FileStore {
         self.board.stats()
     }
 
-    /// Random bytes that last as long as the file, for signatures that refer to it.
+    /// A random secret stored in the file, for signing receipts.
     pub fn secret(&self) -> [u8; 32] {
         self.memory.secret()
     }
@@ -187,7 +187,7 @@ impl Store for FileStore {
         match self.sync {
             // A take is answered when it is saved.
             Syncing::Always => Answer::ready(Ok(())),
-            // Asks for a saving only if none has begun since the take.
+            // Requests a flush unless one has begun since the take.
             Syncing::Interval => Answer::Later(Box::pin(self.board.request_since(mark))),
         }
     }
@@ -260,7 +260,7 @@ impl Drop for FileStore {
     fn drop(&mut self) {
         self.board.stop();
         if let Some(writer) = self.writer.take() {
-            // A writer that panicked reports nothing more.
+            // If the writer panicked, there is nothing left to report.
             let _ = writer.join();
         }
     }

@@ -65,7 +65,7 @@ pub fn run(
     descriptors::raise(&config);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ended = runtime.block_on(serve(config, source, bytes, out));
-    // Does not wait for what still runs after a second signal.
+    // After a second signal, tasks may still be running; the process does not wait for them.
     runtime.shutdown_background();
     ended
 }

@@ -132,8 +132,8 @@ impl<'r> Facts<'r> {
         Ok(asked)
     }
 
-    /// As [`Facts::ask`], with other fields beside those of the policy. Of these, a name without a source is
-    /// left out too. The result is large, so it is built in place.
+    /// As [`Facts::ask`], with other fields beside those of the policy. An extra field without a source is
+    /// skipped. The result is large, so it is built in place.
     pub fn ask_beside(
         &self,
         policy: &'r Policy,
@@ -152,8 +152,8 @@ impl<'r> Facts<'r> {
         Ok(asked)
     }
 
-    /// Refuses a request that a service may treat as one with another method, because a header, the query, or the body
-    /// if the door has read it, names one.
+    /// Refuses a request with a method override in a header, in the query, or in a body that was read. A
+    /// service could treat it as another method.
     pub fn check_method(&self) -> Result<(), BadFact> {
         method_override::check(self).map_err(|wrong| wrong.of(Source::Method))
     }
@@ -332,7 +332,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_at_hand_is_what_its_source_says() {
+    fn common_fields_match_their_sources() {
         let facts = Facts {
             route: "shop",
             client: IpAddr::from([192, 0, 2, 7]),

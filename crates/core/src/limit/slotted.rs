@@ -30,7 +30,7 @@ impl Slotted {
     /// The most slots of a window; the grammar refuses more.
     pub const MOST_SLOTS: u64 = 10_000;
 
-    /// The most in any interval.
+    /// The limit's number: the most that any interval of length `period` admits.
     pub fn max(&self) -> u64 {
         self.max
     }
@@ -49,7 +49,7 @@ impl Slotted {
         at.as_micros() / self.slot.as_micros()
     }
 
-    /// From when on a slot no longer counts.
+    /// When a slot stops counting.
     fn freed_at(&self, index: u64) -> Timestamp {
         Timestamp::from_micros((index + 1) * self.slot.as_micros()) + self.period
     }
@@ -78,8 +78,8 @@ impl Kind for Slotted {
         Span::from_micros(self.period.as_micros() + self.slot.as_micros())
     }
 
-    /// Drops the slots that no longer count. What lies in the future (the clock went back) falls
-    /// into the present slot.
+    /// Drops the slots that no longer count. If the clock went back, takes in future slots move to the
+    /// present slot.
     fn freshen(&self, state: &mut State, draft: &Draft<'_>) {
         let State::Slots(slots) = state else { return *state = State::Fresh };
         let present = self.index(draft.now);
@@ -176,7 +176,7 @@ impl Slots {
             Some((newest, count)) if *newest == index => *count += cost,
             _ => {
                 if self.counts.len() == self.counts.capacity() {
-                    // By a quarter, as logs grow.
+                    // Grow by a quarter, as the exact log does.
                     self.counts.reserve_exact((self.counts.len() / 4).max(1));
                 }
                 self.counts.push_back((index, cost));

@@ -75,7 +75,7 @@ async fn begin_attempt(app: Arc<App>, ask: Ask) -> Answered {
     let missing = pinned.policies.missing_fields(guard, &fields);
     if !missing.is_empty() {
         let (name, missing) = (&guard.name, missing.join("`, `"));
-        return Err(Problem::bad_request(format!("guard `{name}` needs the fields `{missing}` too")));
+        return Err(Problem::bad_request(format!("guard `{name}` also needs: `{missing}`")));
     }
     let begun = app.engine.begin_guarded_as(&pinned, guard, &fields, None, ask.correlation.text()).await?;
     Ok(if begun.allowed() { allowed(guard, &begun) } else { refused(&app, &ask, guard, &begun) })

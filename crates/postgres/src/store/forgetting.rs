@@ -116,7 +116,7 @@ impl PostgresStore {
     }
 }
 
-/// Removes rows of counters. Answers whether there are more.
+/// Removes rows of counters. Returns whether there are more.
 async fn remove(
     database: &Database,
     client: &Client,

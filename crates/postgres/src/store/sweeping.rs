@@ -1,4 +1,4 @@
-//! Removing rows that say no more than none, a few at a time, so that no decision waits for long.
+//! Removing rows that equal a fresh key, a few at a time, so that no decision waits for long.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -108,7 +108,7 @@ impl Sweeper {
         Ok(with_line(database, claiming).await?.iter().flatten().next().is_some())
     }
 
-    /// Looks at all rows once. Answers how many counters were removed. Counters that cannot be removed now
+    /// Looks at all rows once. Returns how many counters were removed. Counters that cannot be removed now
     /// keep no other from it.
     pub(super) async fn sweep(&self, database: &Database) -> Result<u64, StoreError> {
         let (mut last, mut removed, mut failed) = (Vec::new(), 0, None);
@@ -135,7 +135,7 @@ impl Sweeper {
         failed.map_or(Ok(removed), Err)
     }
 
-    /// Looks at the next rows. Answers the last of them, if there may be more, and those that are idle.
+    /// Looks at the next rows. Returns the last of them, if there may be more, and those that are idle.
     async fn find(
         &self,
         database: &Database,
@@ -197,7 +197,7 @@ impl Sweeper {
         Ok((removed.cast_unsigned(), more))
     }
 
-    /// Removes marks of refunds that nobody needs any more. Answers how many.
+    /// Removes marks of refunds that nobody needs any more. Returns how many.
     async fn sweep_marks(&self, database: &Database) -> Result<i64, StoreError> {
         let (slack, matters, now) = (micros(MARK_SLACK), micros(FORGOTTEN_MATTERS), own_micros(database));
         let spent: Vec<Param<'_>> = vec![(&slack, Type::INT8), (&SLICE, Type::INT8), (&now, Type::INT8)];

@@ -49,7 +49,7 @@ impl TextChecker {
         Ok(())
     }
 
-    /// The text is complete. Answers what its last line lacks.
+    /// The text is complete. Returns what its last line lacks.
     pub(super) fn finish(&self) -> Result<&'static [u8], DataFault> {
         match self.last {
             b'\r' => Err(DataFault::BareLineEnd),

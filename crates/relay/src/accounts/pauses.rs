@@ -84,7 +84,7 @@ impl fmt::Display for Pausable {
 }
 
 impl AccountRegistry {
-    /// Pauses something on all nodes. What is in flight goes on. Answers whether it was not paused before.
+    /// Pauses something on all nodes. What is in flight goes on. Returns whether it was not paused before.
     pub async fn pause(&self, what: &Pausable) -> Result<bool, AccountFault> {
         if let Pausable::Account { tenant, id } = what
             && self.view(tenant, id).is_none()
@@ -97,7 +97,7 @@ impl AccountRegistry {
         Ok(new)
     }
 
-    /// Resumes something on all nodes; an account also after a failed login, on this node. Answers whether it was
+    /// Resumes something on all nodes; an account also after a failed login, on this node. Returns whether it was
     /// paused.
     pub async fn resume(&self, what: &Pausable) -> Result<bool, AccountFault> {
         self.engine.accounts.refresh().await?;

@@ -33,7 +33,7 @@ pub(super) enum NoReply {
 }
 
 impl Gathering {
-    /// Takes complete lines out of a buffer. Answers the reply when its last line is there.
+    /// Takes complete lines out of a buffer. Returns the reply when its last line is there.
     pub(super) fn feed(&mut self, buffer: &mut Vec<u8>) -> Result<Option<Reply>, NoReply> {
         let mut done = 0;
         let mut complete = None;
@@ -56,7 +56,7 @@ impl Gathering {
         Ok(complete)
     }
 
-    /// Takes one line. Answers whether it is the last one.
+    /// Takes one line. Returns whether it is the last one.
     fn take_line(&mut self, line: &[u8]) -> Result<bool, NoReply> {
         let (code, rest) = line.split_at_checked(3).ok_or(NoReply::Malformed)?;
         if !code.iter().all(u8::is_ascii_digit) || !(b'2'..=b'5').contains(&code[0]) {

@@ -160,7 +160,7 @@ impl Connection {
         }
     }
 
-    /// RSET. Answers whether the next transaction begins with a clean state.
+    /// RSET. Returns whether the next transaction begins with a clean state.
     async fn reset(&mut self, times: &Timeouts) -> bool {
         self.command("RSET", times.command).await.is_ok_and(|reply| reply.is_ok())
     }

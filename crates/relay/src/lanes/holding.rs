@@ -46,14 +46,14 @@ impl Scope {
 }
 
 impl Lanes {
-    /// Pauses what a scope covers. What is in flight goes on. Answers whether it was not paused before.
+    /// Pauses what a scope covers. What is in flight goes on. Returns whether it was not paused before.
     pub fn hold(&mut self, scope: Scope, now: Timestamp) -> bool {
         let new = self.held.0.insert(scope);
         self.apply_holds(now);
         new
     }
 
-    /// Resumes what a scope covers, unless another one covers it, too. Answers whether it was paused.
+    /// Resumes what a scope covers, unless another one covers it, too. Returns whether it was paused.
     pub fn release(&mut self, scope: &Scope, now: Timestamp) -> bool {
         let known = self.held.0.remove(scope);
         self.apply_holds(now);

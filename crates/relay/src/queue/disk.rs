@@ -18,7 +18,7 @@ pub trait Disk: Send + Sync + fmt::Debug + 'static {
     /// How long the database's file is.
     fn database_len(&self) -> io::Result<u64>;
 
-    /// Moves a damaged database and all texts out of the way. Answers where they are.
+    /// Moves a damaged database and all texts out of the way. Returns where they are.
     fn set_aside(&self) -> io::Result<PathBuf>;
 
     /// Creates a draft: a text that is gone after a crash unless it is kept.

@@ -145,7 +145,7 @@ fn is_damaged(error: &DatabaseError) -> bool {
     }
 }
 
-/// Answers whether the database is new.
+/// Returns whether the database is new.
 fn check_format(transaction: &redb::WriteTransaction) -> Result<bool, OpenError> {
     let tables: Vec<_> = transaction.list_tables().map_err(redb::Error::from)?.collect();
     if !tables.is_empty() && !tables.iter().any(|table| table.name() == META.name()) {

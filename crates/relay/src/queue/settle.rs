@@ -24,7 +24,7 @@ pub(super) struct Reporting<'a> {
 pub(super) type Report = (Envelope, Vec<u8>);
 
 impl Tables<'_> {
-    /// Notes the result of an attempt. Answers the item if recipients still wait.
+    /// Notes the result of an attempt. Returns the item if recipients still wait.
     pub(super) fn finish(
         &mut self,
         key: ItemKey,
@@ -65,7 +65,7 @@ impl Tables<'_> {
         Ok(None)
     }
 
-    /// Cancels all recipients that wait. Answers whether there was a message that waits.
+    /// Cancels all recipients that wait. Returns whether there was a message that waits.
     pub(super) fn cancel(
         &mut self,
         id: MessageId,
@@ -88,7 +88,7 @@ impl Tables<'_> {
         Ok(true)
     }
 
-    /// Makes all items that wait due now. Answers them.
+    /// Makes all items that wait due now. Returns them.
     pub(super) fn retry(&mut self, id: MessageId, now: Timestamp) -> Result<Vec<Waiting>, redb::Error> {
         let Some(kept) = self.message(id)?.filter(|kept| kept.finished.is_none()) else {
             return Ok(Vec::new());

@@ -186,7 +186,7 @@ async fn finish(engine: &Arc<Engine>, ticket: String, ending: Ending) {
     });
 }
 
-/// Answers whether there is nothing left to tell.
+/// Returns whether there is nothing left to tell.
 async fn try_to_finish(engine: &Engine, ticket: &str, ending: Ending) -> bool {
     let pinned = Guard::into_inner(engine.pin());
     !matches!(engine.guards.finish(&pinned, ticket, ending).await, Err(FinishFault::Store(_)))

@@ -14,7 +14,7 @@ const MOST_V1: usize = 107;
 /// The longest header of version 2 that is read, after its first 16 bytes.
 const MOST_V2: usize = 4_096;
 
-/// Reads a header. Answers the client's address; `None` if the proxy speaks for itself, as health checks do.
+/// Reads a header. Returns the client's address; `None` if the proxy speaks for itself, as health checks do.
 pub(super) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<IpAddr>> {
     let malformed = || io::Error::new(io::ErrorKind::InvalidData, "a trusted proxy sent no PROXY header");
     // No header is shorter.

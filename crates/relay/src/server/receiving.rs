@@ -23,7 +23,7 @@ struct Arrival {
     receiver: DataReceiver,
 }
 
-/// Asks whether the message may come, and receives it. Answers how the session goes on.
+/// Asks whether the message may come, and receives it. Returns how the session goes on.
 pub(super) async fn admit(connection: &mut Connection<'_>) -> Result<Step, Over> {
     let submission = submission(connection).ok_or(Over::Gone)?;
     let size = connection.session.transaction().and_then(|transaction| transaction.size());
@@ -82,7 +82,7 @@ impl Arrival {
         }
     }
 
-    /// The text has come. Answers the reply to it.
+    /// The text has come. Returns the reply to it.
     async fn conclude(self, session: &Session) -> Reply {
         let finished = match (self.refused, self.acceptance) {
             (Some(refusal), _) => Err(refusal),

@@ -93,7 +93,7 @@ impl Wire {
         self.read(TEXT, deadline).await
     }
 
-    /// Answers when the client has gone. What it sends meanwhile is kept, up to a bound.
+    /// Returns when the client has gone. What it sends meanwhile is kept, up to a bound.
     pub(super) async fn hung_up(&mut self) {
         while self.lines.unread().len() < COMMANDS {
             let never = Instant::now() + FAR;

@@ -29,7 +29,7 @@ pub enum BadPath {
 /// The longest address.
 const MOST_BYTES: usize = 320;
 
-/// Reads a path. Answers the address, `None` for `<>`, and what follows it.
+/// Reads a path. Returns the address, `None` for `<>`, and what follows it.
 pub(super) fn read_path(text: &str) -> Result<(Option<Address>, &str), BadPath> {
     let inner = text.trim_start_matches(' ').strip_prefix('<').ok_or(BadPath::Syntax)?;
     let end = end_of_path(inner).ok_or(BadPath::Syntax)?;

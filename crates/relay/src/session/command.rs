@@ -190,7 +190,7 @@ fn parameters(rest: &str) -> impl Iterator<Item = (String, Option<&str>)> {
     })
 }
 
-/// Puts a value into its place. Answers whether that was free.
+/// Puts a value into its place. Returns whether that was free.
 fn put<T>(place: &mut Option<T>, value: Option<T>) -> bool {
     std::mem::replace(place, value).is_none()
 }

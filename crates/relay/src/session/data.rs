@@ -93,7 +93,7 @@ impl DataReceiver {
         self.size
     }
 
-    /// Reads one byte that may change the state. Answers how many bytes it used: none if the byte is to be read
+    /// Reads one byte that may change the state. Returns how many bytes it used: none if the byte is to be read
     /// again in the new state.
     fn step(&mut self, byte: u8, out: &mut Vec<u8>) -> usize {
         match (self.state, byte) {

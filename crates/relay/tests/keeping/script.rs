@@ -149,7 +149,7 @@ struct Talk {
 }
 
 impl Talk {
-    /// Talks to a client. Answers the stream when TLS is to start.
+    /// Talks to a client. Returns the stream when TLS is to start.
     async fn serve<S: AsyncRead + AsyncWrite + Unpin>(&self, stream: S, greet: bool) -> Option<S> {
         let mut stream = BufReader::new(stream);
         if greet && !self.act(&mut stream, "GREETING", Some("220 script.example\r\n")).await {
@@ -191,7 +191,7 @@ impl Talk {
         }
     }
 
-    /// Does what the script says. Answers whether the connection goes on.
+    /// Does what the script says. Returns whether the connection goes on.
     async fn act<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         stream: &mut BufReader<S>,
