@@ -215,7 +215,8 @@ impl Counters {
         reason: Reason,
         aim: Aim,
     ) -> Result<(), Fault> {
-        let local = pinned.local.as_ref().expect("a snapshot has local policies whenever the store is shared");
+        let local =
+            pinned.local.as_ref().expect("a snapshot has local policies whenever the store is shared");
         let ticket = decision.charges.ticket;
         let policy = local.find(attempt.policy).map_err(Fault::Mistake)?;
         decision.open(policy, ticket, attempt.cost, attempt.id);
