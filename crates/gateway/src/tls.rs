@@ -2,35 +2,14 @@
 
 use std::sync::Arc;
 
-use rustls::crypto::ring;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ServerConfig};
-use tollgate_remote::Trust;
+use tollgate_remote::{Trust, listener};
 
 use crate::settings::{Protocol, TlsSettings, UpstreamTls};
 
 /// The TLS configuration of a listener. The error text says what is wrong.
 pub(crate) fn server(tls: &TlsSettings, http2: bool) -> Result<Arc<ServerConfig>, String> {
-    let certificates = CertificateDer::pem_slice_iter(&tls.certificates)
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(|error| format!("the certificates cannot be read: {error}"))?;
-    if certificates.is_empty() {
-        return Err("there is no certificate".to_owned());
-    }
-    let key = PrivateKeyDer::from_pem_slice(&tls.key)
-        .map_err(|error| format!("the key cannot be read: {error}"))?;
-    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?
-        .with_no_client_auth()
-        .with_single_cert(certificates, key)
-        .map_err(|error| match error {
-            rustls::Error::InconsistentKeys(_) => {
-                "the key is not the one that the certificate was made for".to_owned()
-            }
-            error => format!("the certificate and the key cannot be used: {error}"),
-        })?;
+    let mut config = listener(&tls.certificates, &tls.key)?;
     if http2 {
         config.alpn_protocols.push(b"h2".to_vec());
     }

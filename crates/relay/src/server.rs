@@ -22,7 +22,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Notify, Semaphore, watch};
 use tollgate_engine::PacedLog;
 
-pub use settings::{Settings, Timeouts, tls};
+pub use settings::{Settings, Timeouts};
 pub use users::{BadUsers, PasswordHash, User, Users};
 pub use wire::Io;
 

@@ -1,5 +1,5 @@
-//! What clients of servers have in common: the secrets of their settings, the hashes of secret keys, and the
-//! verification of certificates. Absent on purpose: connections and protocols.
+//! What connections to other programs have in common: the secrets of their settings, the hashes of secret keys,
+//! and TLS for clients and listeners. Absent on purpose: connections and protocols.
 
 mod key_hash;
 mod tls;
@@ -7,7 +7,7 @@ mod tls;
 use std::fmt;
 
 pub use key_hash::KeyHash;
-pub use tls::{Tls, Trust, accept_any_server};
+pub use tls::{Tls, Trust, accept_any_server, listener};
 
 /// A password or another secret. It is never printed.
 #[derive(Clone, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Verifies the certificates of servers.
+//! TLS: clients that verify servers, and listeners with a certificate.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -6,8 +6,8 @@ use std::sync::Arc;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme};
 use rustls_platform_verifier::BuilderVerifierExt;
 
 /// TLS settings.
@@ -78,6 +78,29 @@ impl Trust<'_> {
         }
         Ok(builder.with_root_certificates(roots).with_no_client_auth())
     }
+}
+
+/// The configuration of a listener with a certificate and its key, both as PEM. The error text says what is wrong.
+pub fn listener(certificates: &[u8], key: &[u8]) -> Result<ServerConfig, String> {
+    let certificates = CertificateDer::pem_slice_iter(certificates)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| format!("the certificates cannot be read: {error}"))?;
+    if certificates.is_empty() {
+        return Err("there is no certificate".to_owned());
+    }
+    let key =
+        PrivateKeyDer::from_pem_slice(key).map_err(|error| format!("the key cannot be read: {error}"))?;
+    ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?
+        .with_no_client_auth()
+        .with_single_cert(certificates, key)
+        .map_err(|error| match error {
+            rustls::Error::InconsistentKeys(_) => {
+                "the key is not the one that the certificate was made for".to_owned()
+            }
+            error => format!("the certificate and the key cannot be used: {error}"),
+        })
 }
 
 /// The same configuration, but for every server.

@@ -5,9 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::ServerConfig;
-use rustls::crypto::ring;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tollgate_core::Net;
 
 use super::users::Users;
@@ -102,23 +99,4 @@ impl Settings {
     pub(super) fn trusts(&self, peer: IpAddr) -> bool {
         self.proxies.iter().any(|net| net.contains(peer))
     }
-}
-
-/// TLS with a certificate and its key, both as PEM. An error says in words what is wrong with them.
-pub fn tls(certificates: &[u8], key: &[u8]) -> Result<Arc<ServerConfig>, String> {
-    let certificates = CertificateDer::pem_slice_iter(certificates)
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(|error| format!("the certificates cannot be read: {error}"))?;
-    if certificates.is_empty() {
-        return Err("there is no certificate".to_owned());
-    }
-    let key =
-        PrivateKeyDer::from_pem_slice(key).map_err(|error| format!("the key cannot be read: {error}"))?;
-    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?
-        .with_no_client_auth()
-        .with_single_cert(certificates, key)
-        .map_err(|error| format!("the certificate and the key cannot be used: {error}"))?;
-    Ok(Arc::new(config))
 }

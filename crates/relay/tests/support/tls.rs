@@ -18,7 +18,7 @@ pub(crate) fn certificate() -> String {
 
 pub(crate) fn server() -> Arc<ServerConfig> {
     let key = CERTIFIED.signing_key.serialize_pem();
-    tollgate_relay::server::tls(certificate().as_bytes(), key.as_bytes()).unwrap()
+    Arc::new(tollgate_remote::listener(certificate().as_bytes(), key.as_bytes()).unwrap())
 }
 
 /// Begins TLS as a client.

@@ -86,8 +86,8 @@ pub(super) fn tls(
     let certificate =
         pem(&tls.certificate, "-----BEGIN CERTIFICATE-----", &path.key("certificate"), findings);
     let key = pem(&tls.key, "PRIVATE KEY-----", &path.key("key"), findings);
-    match tollgate_relay::server::tls(&certificate?, &key?) {
-        Ok(config) => Some(config),
+    match tollgate_remote::listener(&certificate?, &key?) {
+        Ok(config) => Some(Arc::new(config)),
         Err(reason) => {
             let [certificate, key] = [&tls.certificate, &tls.key].map(|file| file.escape_debug());
             findings.value(&path, format!("certificate `{certificate}` and key `{key}`: {reason}"));
