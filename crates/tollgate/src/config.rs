@@ -67,7 +67,7 @@ pub use keys::{ApiKey, KeyTenant, Role, TokenHash};
 pub use listen::Listen;
 pub use log::{Level, LogConfig, LogFormat};
 pub use postfix::PostfixConfig;
-pub use problem::{ConfigError, Problem};
+pub use problem::{ConfigError, ConfigProblem};
 pub use relay::{RelayConfig, RelayListener};
 pub use slot_spread::SlotSpread;
 pub use store::{StoreConfig, Sync};

@@ -30,7 +30,7 @@ pub enum DataFault {
 
 /// How far a piece was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
+pub struct PieceRead {
     /// How many bytes of the piece belong to the text. Those after them are commands.
     pub consumed: usize,
     /// Whether the text has ended.
@@ -61,7 +61,7 @@ impl DataReceiver {
 
     /// Reads a piece, and appends to `out` what the text says: without the dots that were added for the
     /// transport, and without the end. Appends nothing once something is wrong.
-    pub fn push(&mut self, piece: &[u8], out: &mut Vec<u8>) -> Progress {
+    pub fn push(&mut self, piece: &[u8], out: &mut Vec<u8>) -> PieceRead {
         let mut at = 0;
         while at < piece.len() && self.state != TextState::Ended {
             if self.state == TextState::Text {
@@ -75,7 +75,7 @@ impl DataReceiver {
             at += self.step(piece[at], out);
         }
         self.eight_bit |= !piece[..at].is_ascii();
-        Progress { consumed: at, ended: self.state == TextState::Ended }
+        PieceRead { consumed: at, ended: self.state == TextState::Ended }
     }
 
     /// The first fault of the text, if one was found so far.

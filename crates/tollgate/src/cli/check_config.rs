@@ -13,7 +13,7 @@ use super::WRONG;
 use crate::command::OutputFormat;
 use crate::config::explain::{self, LimitInWords, LoginInWords, RuleInWords};
 use crate::config::memory::{self, MemoryNeed};
-use crate::config::{self, Config, ConfigError, Place, Problem, StoreConfig, Sync, Warning};
+use crate::config::{self, Config, ConfigError, Place, ConfigProblem, StoreConfig, Sync, Warning};
 use crate::printable::{self, plain};
 use tollgate_core::{Clears, Guard, Stance};
 use tollgate_gateway::settings::{RouteSettings, Settings};
@@ -421,7 +421,7 @@ fn problems_as_json(error: &ConfigError) -> Value {
     json!({ "ok": false, "problems": problems, "more": error.problems.more() })
 }
 
-fn problem_as_json(problem: &Problem) -> Value {
+fn problem_as_json(problem: &ConfigProblem) -> Value {
     let place = match &problem.place {
         Place::Source { source } => json!({ "source": &**source }),
         Place::At { source, line, column } => {

@@ -13,7 +13,7 @@ use anyhow::bail;
 use clap::Args;
 use tollgate_core::Span;
 
-use self::attempts::{Attempts, Source};
+use self::attempts::{Attempts, FieldValues};
 use self::load::{Bound, Load};
 use super::{OutputFormat, Session, duration, plain};
 use crate::client::wire::Configuration;
@@ -28,7 +28,7 @@ pub struct Bench {
     policy: Option<String>,
     /// A field of the attempts: `name=value`, or `name=@N` for N distinct random values
     #[arg(long = "field", value_name = "NAME=VALUE", value_parser = attempts::source)]
-    fields: Vec<(String, Source)>,
+    fields: Vec<(String, FieldValues)>,
     /// How many connections to use
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=4096))]
     connections: u16,

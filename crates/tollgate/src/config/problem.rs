@@ -14,12 +14,12 @@ use crate::printable::{plain, plain_in_place};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     /// What is wrong; never empty.
-    pub problems: Problems<Problem>,
+    pub problems: Problems<ConfigProblem>,
 }
 
 /// One error.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct ConfigProblem {
     /// Its position.
     pub place: Place,
     /// The path of the setting, such as `rules.domain.limits[1]`; empty for the whole configuration.
@@ -33,18 +33,18 @@ pub struct Problem {
 /// The errors found so far in one tree.
 pub(super) struct Findings<'t> {
     tree: &'t Node,
-    problems: Problems<Problem>,
+    problems: Problems<ConfigProblem>,
     warnings: Problems<Warning>,
 }
 
 impl ConfigError {
     /// The error for a whole file.
     pub(crate) fn of_source(source: &str, message: String) -> Self {
-        Problem::new(Place::Source { source: Arc::from(source) }, String::new(), message).into()
+        ConfigProblem::new(Place::Source { source: Arc::from(source) }, String::new(), message).into()
     }
 }
 
-impl Problem {
+impl ConfigProblem {
     pub(super) fn new(place: Place, path: String, message: String) -> Self {
         let message = if place.is_yaml() { in_words_of_yaml(&message) } else { message };
         Self { place, path, message, pointer: None }
@@ -58,12 +58,12 @@ impl<'t> Findings<'t> {
 
     /// Reports an error in the value at `path`.
     pub(super) fn value(&mut self, path: &Path, message: impl Into<String>) {
-        self.report(|tree| Problem::new(tree.place_at(path).clone(), path.to_string(), message.into()));
+        self.report(|tree| ConfigProblem::new(tree.place_at(path).clone(), path.to_string(), message.into()));
     }
 
     /// Reports an error in the last key of `path`.
     pub(super) fn key(&mut self, path: &Path, message: impl Into<String>) {
-        self.report(|tree| Problem::new(tree.key_place_at(path).clone(), path.to_string(), message.into()));
+        self.report(|tree| ConfigProblem::new(tree.key_place_at(path).clone(), path.to_string(), message.into()));
     }
 
     /// Reports a syntax error in a text.
@@ -71,9 +71,9 @@ impl<'t> Findings<'t> {
         self.report(|tree| {
             let column = error.text[..error.at].chars().count();
             let place = tree.place_at(path).clone();
-            Problem {
+            ConfigProblem {
                 pointer: Some((error.text, column)),
-                ..Problem::new(place, path.to_string(), error.problem)
+                ..ConfigProblem::new(place, path.to_string(), error.problem)
             }
         });
     }
@@ -98,7 +98,7 @@ impl<'t> Findings<'t> {
     }
 
     /// Finding a position takes time in proportion to the tree, so only listed errors get one.
-    fn report(&mut self, problem: impl FnOnce(&Node) -> Problem) {
+    fn report(&mut self, problem: impl FnOnce(&Node) -> ConfigProblem) {
         self.problems.add(|| problem(self.tree));
     }
 
@@ -161,13 +161,13 @@ impl From<SyntaxError> for ConfigError {
 
 impl From<Vec<SyntaxError>> for ConfigError {
     fn from(errors: Vec<SyntaxError>) -> Self {
-        let problem = |error: SyntaxError| Problem::new(error.place, String::new(), error.message);
+        let problem = |error: SyntaxError| ConfigProblem::new(error.place, String::new(), error.message);
         Self { problems: errors.into_iter().map(problem).collect() }
     }
 }
 
-impl From<Problem> for ConfigError {
-    fn from(problem: Problem) -> Self {
+impl From<ConfigProblem> for ConfigError {
+    fn from(problem: ConfigProblem) -> Self {
         Self { problems: [problem].into_iter().collect() }
     }
 }
@@ -178,7 +178,7 @@ impl fmt::Display for ConfigError {
     }
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for ConfigProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", plain(&self.place.to_string()))?;
         if !self.path.is_empty() {

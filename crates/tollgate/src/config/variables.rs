@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tollgate_core::policy::nearest;
 
 use super::ELSEWHERE;
-use super::problem::{ConfigError, Problem, hint, shown};
+use super::problem::{ConfigError, ConfigProblem, hint, shown};
 use super::tree::{Entry, Node, Path, Place, Problems, Value, yaml};
 
 const PREFIX: &str = "TOLLGATE__";
@@ -29,7 +29,7 @@ pub(super) fn apply(tree: &mut Node, environment: &HashMap<String, String>) -> R
         let place = Place::Variable { name: name.as_str().into() };
         if let Some(other) = earlier.insert(name.to_lowercase(), name) {
             let message = format!("this is the same setting as {other}: keep one of them");
-            problems.add(|| Problem::new(place, String::new(), message));
+            problems.add(|| ConfigProblem::new(place, String::new(), message));
             continue;
         }
         match yaml::read_variable(text, &Arc::from(name.as_str()), ELSEWHERE) {
@@ -37,7 +37,7 @@ pub(super) fn apply(tree: &mut Node, environment: &HashMap<String, String>) -> R
             Ok(node) => {
                 let segments: Vec<&str> = name[PREFIX.len()..].split("__").collect();
                 if let Err((path, message)) = put(tree, &segments, node) {
-                    problems.add(|| Problem::new(place, path.to_string(), message));
+                    problems.add(|| ConfigProblem::new(place, path.to_string(), message));
                 }
             }
         }

@@ -6,21 +6,21 @@ use std::fs;
 use super::{files, root};
 
 /// Names that stand several times in a crate: the crate, why, and the names.
-const SHARED: [(&str, &str, &[&str]); 6] = [
+const SHARED: [(&str, &str, &[&str]); 5] = [
     (
         "relay",
         "the client and the server of SMTP each have their own side of one thing",
-        &["Connection", "Login", "Progress", "Reply", "Timeouts"],
+        &["Connection", "Login", "Reply", "Timeouts"],
     ),
     (
         "tollgate",
-        "`client/wire.rs` has what the API sends, and the command of that name has its arguments",
+        "`client/` has what the API sends, and the command of that name has its arguments",
         &["Accounts", "Ban", "Bans", "Changes", "Consumers", "Holds", "Policies", "Routes", "Top"],
     ),
     (
         "tollgate",
         "`client/wire.rs` has what the API sends, and `config/` has what a file says",
-        &["Problem", "Route", "Rule"],
+        &["Route", "Rule"],
     ),
     (
         "tollgate",
@@ -28,7 +28,6 @@ const SHARED: [(&str, &str, &[&str]); 6] = [
         &["Clients", "Listen", "LogFormat", "RelayListener", "Role"],
     ),
     ("tollgate", "each command with subcommands lists them", &["Action"]),
-    ("tollgate", "the server and the load generator each have their own", &["Shared", "Source"]),
 ];
 
 /// The name of the type that a line declares outside of any block.

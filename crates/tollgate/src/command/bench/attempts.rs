@@ -10,7 +10,7 @@ use crate::command::check;
 
 /// The source of a field's values.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Source {
+pub(super) enum FieldValues {
     /// Always the same value.
     Fixed(String),
     /// One of this many values.
@@ -21,7 +21,7 @@ pub(super) enum Source {
 #[derive(Clone, Debug)]
 pub(super) struct Attempts {
     policy: String,
-    fields: Vec<(String, FieldKind, Source)>,
+    fields: Vec<(String, FieldKind, FieldValues)>,
     batch: u8,
     /// Makes the values of two runs differ.
     seed: u64,
@@ -34,19 +34,19 @@ pub(super) struct Dice(u64);
 const MOST_VALUES: u32 = 1 << 24;
 
 /// Parses a value of `--field`.
-pub(super) fn source(text: &str) -> Result<(String, Source), String> {
+pub(super) fn source(text: &str) -> Result<(String, FieldValues), String> {
     let (name, value) = check::field(text)?;
-    let Some(count) = value.strip_prefix('@') else { return Ok((name, Source::Fixed(value))) };
+    let Some(count) = value.strip_prefix('@') else { return Ok((name, FieldValues::Fixed(value))) };
     match count.replace('_', "").parse() {
-        Ok(count @ 1..=MOST_VALUES) => Ok((name, Source::AnyOf(count))),
+        Ok(count @ 1..=MOST_VALUES) => Ok((name, FieldValues::AnyOf(count))),
         _ => Err(format!("after @ comes how many values there are, 1 to {MOST_VALUES}")),
     }
 }
 
 impl Attempts {
-    pub(super) fn new(policy: &str, fields: &[(String, Source)], batch: u8) -> Self {
+    pub(super) fn new(policy: &str, fields: &[(String, FieldValues)], batch: u8) -> Self {
         let kind =
-            |(name, source): &(String, Source)| (name.clone(), FieldKind::of_name(name), source.clone());
+            |(name, source): &(String, FieldValues)| (name.clone(), FieldKind::of_name(name), source.clone());
         Self {
             policy: policy.to_owned(),
             fields: fields.iter().map(kind).collect(),
@@ -80,8 +80,8 @@ impl Attempts {
         let mut fields = Map::new();
         for (name, kind, source) in &self.fields {
             let value = match source {
-                Source::Fixed(value) => value.clone(),
-                Source::AnyOf(count) => self.value(*kind, dice.below(*count)),
+                FieldValues::Fixed(value) => value.clone(),
+                FieldValues::AnyOf(count) => self.value(*kind, dice.below(*count)),
             };
             fields.insert(name.clone(), Value::from(value));
         }
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_batch_carries_that_many_attempts() {
-        let fields = [("ip".to_owned(), Source::AnyOf(5)), ("user".to_owned(), Source::Fixed("ada".into()))];
+        let fields = [("ip".to_owned(), FieldValues::AnyOf(5)), ("user".to_owned(), FieldValues::Fixed("ada".into()))];
         let body = Attempts::new("login", &fields, 3).body(&mut Dice::new(1));
         let body: Value = serde_json::from_str(&body).unwrap();
         let attempts = body["attempts"].as_array().unwrap();

@@ -14,7 +14,7 @@ use super::attempts::Attempts;
 use super::connection::Dialler;
 use super::progress::Progress;
 use super::report::Report;
-use super::worker::{Shared, Tally, Worker};
+use super::worker::{LoadState, Tally, Worker};
 use crate::client::Client;
 
 /// The load to run.
@@ -51,7 +51,7 @@ impl Load {
             Bound::Time(_) => u64::MAX,
             Bound::Requests(requests) => requests,
         };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(LoadState {
             dialler: Dialler::new(&self.client)?,
             attempts: self.attempts,
             timeout: self.client.timeout(),

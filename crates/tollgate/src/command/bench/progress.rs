@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, interval};
 
 use super::load::Bound;
-use super::worker::Shared;
+use super::worker::LoadState;
 use crate::command::words;
 
 /// A bar that fills while the load runs.
@@ -21,7 +21,7 @@ pub(super) struct Progress {
 const REDRAWN: Duration = Duration::from_millis(200);
 
 impl Progress {
-    pub(super) fn start(bound: Bound, shared: Arc<Shared>) -> Self {
+    pub(super) fn start(bound: Bound, shared: Arc<LoadState>) -> Self {
         let length = match bound {
             Bound::Time(time) => u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
             Bound::Requests(requests) => requests,
@@ -40,7 +40,7 @@ impl Progress {
     }
 }
 
-async fn fill(bar: ProgressBar, bound: Bound, shared: Arc<Shared>) {
+async fn fill(bar: ProgressBar, bound: Bound, shared: Arc<LoadState>) {
     let start = Instant::now();
     let mut redrawn = interval(REDRAWN);
     loop {

@@ -12,7 +12,7 @@ use super::attempts::{Attempts, Dice};
 use super::connection::{Connection, Dialler, Reply};
 
 /// What all workers share.
-pub(super) struct Shared {
+pub(super) struct LoadState {
     pub(super) attempts: Attempts,
     pub(super) dialler: Dialler,
     pub(super) timeout: Duration,
@@ -38,7 +38,7 @@ pub(super) struct Tally {
 
 /// Sends one request after the other.
 pub(super) struct Worker {
-    shared: Arc<Shared>,
+    shared: Arc<LoadState>,
     dice: Dice,
     pub(super) tally: Tally,
 }
@@ -47,7 +47,7 @@ pub(super) struct Worker {
 const REST: Duration = Duration::from_millis(100);
 
 impl Worker {
-    pub(super) fn new(shared: Arc<Shared>, number: u64) -> Self {
+    pub(super) fn new(shared: Arc<LoadState>, number: u64) -> Self {
         Self { shared, dice: Dice::new(number.wrapping_mul(0x1000_0000_0000)), tally: Tally::default() }
     }
 
