@@ -3,12 +3,14 @@
 //! The ordinary tests run a fixed number of inputs through each (`tests/inputs.rs`); `fuzz/` runs them under libFuzzer.
 
 mod differential;
+mod forwarding;
 mod http1;
 mod logs;
 mod mail;
 mod policy;
 mod text;
 
+pub use forwarding::forwarding;
 pub use http1::{http_request, http_response};
 pub use logs::log_lines;
 pub use mail::{smtp_data, smtp_session};
@@ -19,9 +21,10 @@ pub use text::{configuration, limit_grammar, login_body, normal_forms, receipt, 
 pub type Target = fn(&[u8]);
 
 /// Every target, by the name of its corpus.
-pub const ALL: [(&str, Target); 12] = [
+pub const ALL: [(&str, Target); 13] = [
     ("http_request", http_request),
     ("http_response", http_response),
+    ("forwarding", forwarding),
     ("normal_forms", normal_forms),
     ("limit_grammar", limit_grammar),
     ("configuration", configuration),

@@ -1,17 +1,19 @@
 //! Texts that clients, operators and servers write.
 
+use std::sync::LazyLock;
+
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Method};
 use tollgate::config::{Format, load_str};
 use tollgate_core::grammar;
-use tollgate_core::key::FieldKind;
-use tollgate_core::{Net, Ticket, Timestamp};
+use tollgate_core::key::{FieldKind, MOST_FIELD_BYTES};
+use tollgate_core::{Net, Rule, Ticket, Timestamp};
 use tollgate_engine::receipt::{Kind, Seal};
 use tollgate_web::facts::{Body, BodyKind};
 use tollgate_web::path;
 
-/// A normal form is its own normal form: routing and forwarding agree.
+/// A normal form is its own normal form, and so is the key of a value.
 pub fn normal_forms(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     if let Ok(normal) = path::normal(text) {
@@ -23,10 +25,28 @@ pub fn normal_forms(bytes: &[u8]) {
     if let Ok(net) = Net::parse(text) {
         assert_eq!(Net::parse(&net.to_string()).as_ref(), Ok(&net), "{text:?}");
     }
-    for kind in [FieldKind::of_name("sender"), FieldKind::of_name("domain"), FieldKind::of_name("ip")] {
-        let _ = kind.check(text);
+    for rule in RULES.iter() {
+        let Some(key) = rule.key_of(text) else { continue };
+        let shown = format!("{text:?} has the key {key:?} by {:?}", rule.by);
+        for field in rule.by.iter().filter(|_| rule.by.len() == 1) {
+            assert_eq!(field.kind.check(text), Ok(()), "{shown}");
+        }
+        // A value near the bound can have a longer key, which is not a value.
+        if key.len() <= MOST_FIELD_BYTES {
+            assert_eq!(rule.key_of(&key).as_ref(), Some(&key), "{shown}");
+        }
     }
 }
+
+/// Rules by each kind of field that has a normal form.
+static RULES: LazyLock<[Rule; 6]> = LazyLock::new(|| {
+    let rule = |by: &[&str]| Rule::new("rule", by, Vec::new()).expect("a correct rule");
+    let mut nets = rule(&["ip"]);
+    nets.by[0].kind = FieldKind::Ip { v4: 24, v6: 48 };
+    let mut hosts = rule(&["ip"]);
+    hosts.by[0].kind = FieldKind::Ip { v4: 32, v6: 128 };
+    [rule(&["sender"]), rule(&["domain"]), rule(&["ip"]), nets, hosts, rule(&["sender", "ip"])]
+});
 
 /// A limit that is read and printed is the same limit.
 pub fn limit_grammar(bytes: &[u8]) {

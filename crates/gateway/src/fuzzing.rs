@@ -1,5 +1,7 @@
 //! Opens the parsers of HTTP/1 to fuzzing: bytes in, what the gateway reads out.
 
+pub mod routing;
+
 use bytes::BytesMut;
 use http::{HeaderMap, Method};
 
@@ -35,12 +37,14 @@ pub enum Ends {
     Close,
 }
 
+/// The bounds of a request's head.
+const MOST: Most = Most { bytes: 64 * 1024, lines: 100 };
+
 /// The request at the start of these bytes; `None` if it is refused or incomplete.
 pub fn read_request(bytes: &[u8]) -> Option<Message> {
     let mut inbox = BytesMut::from(bytes);
     let (mut scanned, mut head) = (0, RequestHead::default());
-    let most = Most { bytes: 64 * 1024, lines: 100 };
-    if !request::take(&mut inbox, &mut scanned, most, &mut head).ok()? {
+    if !request::take(&mut inbox, &mut scanned, MOST, &mut head).ok()? {
         return None;
     }
     let (body, trailers) = read_body(head.body, &mut inbox)?;
