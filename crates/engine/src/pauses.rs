@@ -250,7 +250,17 @@ impl Replica for Pauses {
                     pauses.here.remove(name);
                     pauses.recorded.insert(name.clone(), Pause { scope, until });
                 }
-                None => drop(pauses.recorded.remove(name)),
+                None => {
+                    pauses.recorded.remove(name);
+                    if value.is_some() {
+                        let record = &**name;
+                        tracing::warn!(
+                            component = "engine",
+                            record,
+                            "the record of a pause cannot be read and is ignored"
+                        );
+                    }
+                }
             }
         }
         let lasting = pauses.recorded.len();

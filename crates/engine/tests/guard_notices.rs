@@ -8,9 +8,10 @@ use futures_lite::future::block_on;
 use support::cluster::{Centre, Mode};
 use support::{START, Stand, policies, rule};
 use tollgate_core::store::Refunded;
-use tollgate_core::versioned_map::Namespace;
-use tollgate_core::{Guard, OnExceed, Policies, Rule, Span};
+use tollgate_core::versioned_map::{Edit, Namespace};
+use tollgate_core::{Guard, OnExceed, Policies, Receipt, ReceiptLine, Rule, Span, Ticket};
 use tollgate_engine::guard::{Ending, Notice};
+use tollgate_engine::receipt::{Kind, Seal};
 use tollgate_engine::{Engine, Finished};
 
 const LADDER: &str = "ladder 4 +2s then 6 +5s captcha then 11 lock 15m notify forget 15m";
@@ -195,6 +196,57 @@ fn locks_survive_a_restart_and_go_when_they_end() {
     block_on(again.tend());
     let third = support::start(by_user(SHORT), &stand.store);
     assert_eq!(locks(&third), []);
+}
+
+#[test]
+fn a_record_of_another_version_or_secret_is_left_out_and_the_others_are_listed() {
+    let stand = Stand::new(by_user(SHORT));
+    for user in ["ada", "ada", "bob", "bob"] {
+        fail(&stand.engine, &[("user", user)]);
+    }
+    let line = ReceiptLine { rule: "account".into(), key: "eve".into(), cost: 2 };
+    let lock = Receipt { ticket: Ticket(1), at: START, taken: vec![line] };
+    let own = Seal::new(stand.store.secret());
+    let sealed = own.seal(Kind::Lock, &lock);
+    let version = |version: u8| {
+        let mut bytes = data_encoding::BASE64URL_NOPAD.decode(sealed.as_bytes()).unwrap();
+        bytes[0] = version;
+        data_encoding::BASE64URL_NOPAD.encode(&bytes)
+    };
+    let until = (START + Span::from_secs(900)).as_micros();
+    let unreadable = [
+        format!("{until}\n{}", version(3)),
+        format!("{until}\n{}", version(17)),
+        format!("{until}\n{}", Seal::new([9; 32]).seal(Kind::Lock, &lock)),
+        format!("{until}\n{}", own.seal(Kind::Pause, &lock)),
+        until.to_string(),
+    ];
+    // By their names these records come before and after the ones that can be read.
+    let edits = unreadable.iter().enumerate().flat_map(|(number, value)| {
+        ["!", "~"].map(|mark| Edit::put(format!("door/account/{mark}{number}"), value.clone()))
+    });
+    let edits: Vec<Edit> = edits.collect();
+    block_on(tollgate_core::Records::change(&*stand.store, Namespace::Locks, &edits)).unwrap();
+    let again = support::start(by_user(SHORT), &stand.store);
+    let sorted = |mut keys: Vec<String>| {
+        keys.sort();
+        keys
+    };
+    assert_eq!(sorted(locks(&again).into_iter().map(|(key, _)| key).collect()), ["ada", "bob"]);
+    let (mut keys, mut after) = (Vec::new(), None::<String>);
+    loop {
+        let pinned = again.pin();
+        let guard = pinned.policies.guard("door").unwrap();
+        let page = block_on(again.guards.locks(&pinned, guard, after.as_deref(), 1)).unwrap();
+        keys.extend(page.0.into_iter().map(|lock| lock.key));
+        after = page.1;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(sorted(keys), ["ada", "bob"], "page by page");
+    assert_eq!(unlock(&again, &ADA), ["account ada"]);
+    assert!(begin(&again, &[("user", "eve")]).is_some(), "nobody has locked eve");
 }
 
 #[test]

@@ -9,8 +9,10 @@ use std::time::Duration;
 use support::pacing::{SlowStore, Track, ask, begin, in_virtual_time, waiting};
 use support::{policies, rule};
 use tokio::time::{Instant, sleep, sleep_until};
-use tollgate_core::{Attempt, Mistake, OnExceed, Policies, Span};
+use tollgate_core::versioned_map::{Edit, Namespace};
+use tollgate_core::{Attempt, Mistake, OnExceed, Policies, Receipt, ReceiptLine, Records, Span, Ticket};
 use tollgate_engine::pacer::{Bound, PauseFault, Paused, Permit, Scope, Unpaced};
+use tollgate_engine::receipt::{Kind, Seal};
 use tollgate_engine::{Ask, PacerOptions};
 
 fn telegram() -> Policies {
@@ -319,5 +321,38 @@ fn nobody_reads_a_secret_key_in_what_is_recorded_and_every_node_follows_it() {
         assert_eq!(here.pacer.resume_policy("telegram").await, Ok(1));
         let left = store.recorded().await;
         assert!(left.iter().all(|(name, _)| name == &records[0].0) || left.is_empty(), "{left:?}");
+    });
+}
+
+#[test]
+fn a_record_of_another_version_or_secret_pauses_nothing_and_the_others_do() {
+    in_virtual_time(async {
+        let store = SlowStore::new(Duration::from_millis(1));
+        let secret = Records::secret(&*store).await.unwrap();
+        let until = Records::changes(&*store, Namespace::Pauses, None).await.unwrap().now + SEVEN;
+        let line = ReceiptLine { rule: "chat".into(), key: "a".into(), cost: 0 };
+        let pause = Receipt { ticket: Ticket(1), at: until, taken: vec![line] };
+        let sealed = Seal::new(secret).seal(Kind::Pause, &pause);
+        let version = |version: u8| {
+            let mut bytes = data_encoding::BASE64URL_NOPAD.decode(sealed.as_bytes()).unwrap();
+            bytes[0] = version;
+            data_encoding::BASE64URL_NOPAD.encode(&bytes)
+        };
+        let until = until.as_micros();
+        let records = [
+            format!("{until}\nsealed\n{}", version(4)),
+            format!("{until}\nsealed\n{}", version(17)),
+            format!("{until}\nsealed\n{}", Seal::new([9; 32]).seal(Kind::Pause, &pause)),
+            format!("{until}\nsealed\n{}", Seal::new(secret).seal(Kind::Lock, &pause)),
+            format!("{until}\nchat\na"),
+            format!("{until}\nkey\nchat\nb"),
+        ];
+        let edits =
+            records.iter().enumerate().map(|(number, record)| Edit::put(number.to_string(), record.clone()));
+        let edits: Vec<Edit> = edits.collect();
+        Records::change(&*store, Namespace::Pauses, &edits).await.unwrap();
+        let track = Track::shared(telegram(), &store, PacerOptions::default()).await;
+        assert!(track.acquire("telegram", &A).await.unwrap().waited < Span::from_secs(1));
+        assert!(track.acquire("telegram", &B).await.unwrap().waited > Span::from_secs(6));
     });
 }

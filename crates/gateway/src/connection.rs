@@ -1,5 +1,6 @@
 //! A client's connection, which carries one request after the other.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -41,16 +42,19 @@ impl Downstream {
         let mut last = self.last_host.borrow_mut();
         let written = authority.unwrap_or_default();
         if last.0 != written {
-            let normal = match authority {
-                Some(authority) => normal_host(str::from_utf8(authority).map_err(|_| BadHost)?)?,
-                None => "".into(),
-            };
+            let normal = normal_authority(authority)?;
             *last = (written.to_vec(), normal.into());
         } else if authority == Some(b"") {
             return Err(BadHost);
         }
         Ok(Rc::clone(&last.1))
     }
+}
+
+/// The host of an authority in its normal form; empty if a request of HTTP/1.0 has none.
+pub(crate) fn normal_authority(authority: Option<&[u8]>) -> Result<Cow<'_, str>, BadHost> {
+    let Some(authority) = authority else { return Ok("".into()) };
+    normal_host(str::from_utf8(authority).map_err(|_| BadHost)?)
 }
 
 /// A connection without a request for this long frees its buffers.

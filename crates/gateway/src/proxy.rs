@@ -77,7 +77,7 @@ pub(crate) async fn pass<C: Client>(
     let logged = note::is_logged(downstream, &local).then(|| correlation_of(request).settled());
     let mut note = Note::new(downstream, request, logged.as_ref());
     let (path, query) = split_target(&request.target);
-    let found = read(path).and_then(|path| {
+    let found = normal_path(path).and_then(|path| {
         let host = downstream.host(request.host.as_deref())?;
         let found = local.plan.table.find(&host, &path, &request.method, request);
         Ok((path, host, found))
@@ -134,7 +134,7 @@ pub(crate) async fn pass<C: Client>(
 }
 
 /// The path in its normal form, by which it is routed, limited and forwarded.
-fn read(path: &[u8]) -> Result<Cow<'_, str>, Problem> {
+pub(crate) fn normal_path(path: &[u8]) -> Result<Cow<'_, str>, Problem> {
     let path = str::from_utf8(path).map_err(|_| Problem::bad_request("the path is not ASCII"))?;
     Ok(path::normal(path)?)
 }

@@ -164,6 +164,8 @@ const BODIES: &[(&str, &str)] = &[
     ("LF alone after the data", "3\r\nabc\n0\r\n\r\n"),
     ("more data than said", "3\r\nabcd\r\n0\r\n\r\n"),
     ("CR alone after the size", "3\rabc\r\n0\r\n\r\n"),
+    ("CR between the size and an extension", "3\r;a\r\nabc\r\n0\r\n\r\n"),
+    ("a form feed between the size and an extension", "3\x0c;a\r\nabc\r\n0\r\n\r\n"),
     ("LF alone in an extension", "3;a\nb\r\nabc\r\n0\r\n\r\n"),
     ("a malformed trailer", "3\r\nabc\r\n0\r\nbad trailer\r\n\r\n"),
     ("a malformed trailer, and an end", "3\r\nabc\r\n0\r\nbad trailer\r\n\r\n\r\n"),

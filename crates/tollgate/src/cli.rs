@@ -18,7 +18,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use crate::command::{OutputFormat, Remote, pages, plain};
 use check_config::Strictness;
 
-pub(crate) use check_config::store_in_words;
+pub(crate) use check_config::{explained, store_in_words};
 
 /// A rate limiter for everything a team runs.
 #[derive(Clone, Debug, Parser)]

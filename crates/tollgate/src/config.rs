@@ -57,7 +57,7 @@ use tollgate_core::{Policies, Roster, Span};
 use tollgate_engine::decision_token::DenialForm;
 use tollgate_gateway::settings::Settings;
 use tollgate_postgres::Settings as PostgresSettings;
-use tollgate_tree as tree;
+pub(crate) use tollgate_tree as tree;
 use tollgate_web::Answers;
 
 pub use clients::Clients;
@@ -230,7 +230,7 @@ pub fn load_str(
     load_tree(read_tree(text, format, source)?, &environment.collect())
 }
 
-fn read_tree(text: &str, format: Format, source: &str) -> Result<Node, ConfigError> {
+pub(crate) fn read_tree(text: &str, format: Format, source: &str) -> Result<Node, ConfigError> {
     let source: Arc<str> = Arc::from(source);
     let mut tree = match format {
         Format::Yaml => tree::yaml::read(text, &source, ELSEWHERE)?,

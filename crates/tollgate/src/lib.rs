@@ -4,5 +4,7 @@ pub mod cli;
 pub mod client;
 pub mod command;
 pub mod config;
+#[doc(hidden)]
+pub mod fuzzing;
 mod printable;
 pub mod serve;

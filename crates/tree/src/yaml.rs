@@ -6,7 +6,10 @@ use std::sync::Arc;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::budget::BudgetBreach;
-use serde_saphyr::{Location, MessageFormatter, Options, Spanned, UserMessageFormatter};
+use serde_saphyr::granit_parser::ErrorKind;
+use serde_saphyr::{
+    ExternalMessageSource, Location, MessageFormatter, Options, Spanned, UserMessageFormatter,
+};
 
 use crate::{Entry, Node, Place, SyntaxError, Value};
 
@@ -99,18 +102,16 @@ fn message(mut error: &serde_saphyr::Error, remedy: &str) -> String {
         | E::AliasReplayStackDepthExceeded { .. } => {
             return "the aliases expand to too much text: write it out where it is needed".to_owned();
         }
+        E::ExternalMessage { source, .. } => {
+            if let ExternalMessageSource::Parser(error) = &**source
+                && let Some(message) = syntax(error.kind(), remedy)
+            {
+                return message;
+            }
+        }
         _ => {}
     }
     let message = UserMessageFormatter.format_message(error);
-    if message.contains("recursion limit") {
-        return beyond(&BudgetBreach::Depth { depth: MOST_DEPTH + 1 }, remedy);
-    }
-    if message.contains("tabs disallowed") {
-        return "a tab: indent with spaces".to_owned();
-    }
-    if message.contains("simple key expected") {
-        return "there is no `:` here: write `key: value`, or indent the line below its key".to_owned();
-    }
     let plain = |c: char| c.is_ascii_lowercase() || matches!(c, '_' | '.' | '-');
     if let E::DuplicateMappingKey { key, .. } = error
         && !key.as_ref().is_some_and(|key| key.chars().all(plain))
@@ -120,6 +121,18 @@ fn message(mut error: &serde_saphyr::Error, remedy: &str) -> String {
     }
     // The parser may quote the input: keep it on one line.
     message.chars().map(|c| if c.is_control() { ' ' } else { c }).take(300).collect()
+}
+
+/// The message for a common syntax error, if the parser's own is not clear enough.
+fn syntax(kind: &ErrorKind, remedy: &str) -> Option<String> {
+    Some(match kind {
+        ErrorKind::RecursionLimitExceeded => beyond(&BudgetBreach::Depth { depth: MOST_DEPTH + 1 }, remedy),
+        ErrorKind::TabNotAllowed | ErrorKind::TabInBlockIndentation => "a tab: indent with spaces".to_owned(),
+        ErrorKind::SimpleKeyExpected => {
+            "there is no `:` here: write `key: value`, or indent the line below its key".to_owned()
+        }
+        _ => return None,
+    })
 }
 
 /// The error for an indentation between the levels of the lines above it, which is not valid YAML.
@@ -266,6 +279,23 @@ impl<'de> Visitor<'de> for AnyValue {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn refusal(text: &str) -> String {
+        read(text, &"t.yaml".into(), "less").expect_err("it is not valid").message
+    }
+
+    #[test]
+    fn common_syntax_errors_say_how_to_correct_them() {
+        let tab = "not valid YAML: a tab: indent with spaces";
+        assert_eq!(refusal("rules:\n\ta: 1\n"), tab);
+        assert_eq!(refusal("?\n\ta\n"), tab);
+        let colon = "there is no `:` here: write `key: value`, or indent the line below its key";
+        assert_eq!(refusal("a: 1\nb\nc: 2\n"), format!("not valid YAML: {colon}"));
+        let deep = "not valid YAML: it is nested more than 32 levels deep: no setting is";
+        // The parser itself refuses this before its budget does.
+        assert_eq!(refusal(&"[".repeat(100_000)), deep);
+        assert_eq!(refusal(&format!("{}1{}", "[".repeat(33), "]".repeat(33))), deep);
+    }
 
     /// Two million values take an unoptimised build half a minute, so only the message is tested.
     #[test]

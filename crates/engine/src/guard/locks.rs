@@ -141,7 +141,8 @@ impl Guards {
             Err(Fault::Mistake(Mistake::NoRuleApplies { .. })) => {}
             Err(fault) => return Err(fault),
         }
-        for (_, locked) in self.recorded_locks(&guard.name, None, MOST) {
+        let recorded = self.locks.page(&lock_name(&guard.name, "", ""), None, MOST);
+        for locked in recorded.iter().filter_map(|(_, value)| self.read_lock(value)) {
             let Some(rule) = policy.rules.iter().find(|rule| *rule.name == *locked.rule) else { continue };
             let known = |(own, key): &(&Rule, String)| *own.name == *rule.name && *key == locked.key;
             if rule.is_about(&locked.key, fields) && !counters.iter().any(known) {
@@ -159,7 +160,7 @@ impl Guards {
     }
 
     /// Up to `most` locks of a guard, after the record `after`, and the name of the last record if more
-    /// follow. Recorded locks that have ended are left out, so there may be fewer.
+    /// follow. Recorded locks that have ended or cannot be read are left out, so there may be fewer.
     pub async fn locks(
         &self,
         pinned: &Snapshot,
@@ -169,13 +170,14 @@ impl Guards {
     ) -> Result<(Vec<Lock>, Option<String>), StoreError> {
         let start = lock_name(&guard.name, "", "");
         let after = after.map(|after| format!("{start}{after}"));
-        let mut recorded = self.recorded_locks(&guard.name, after.as_deref(), most.saturating_add(1));
+        let mut recorded = self.locks.page(&start, after.as_deref(), most.saturating_add(1));
         let follows = recorded.len() > most;
         recorded.truncate(most);
         let last = recorded.last().filter(|_| follows);
         let more = last.and_then(|(name, _)| name.strip_prefix(&start)).map(str::to_owned);
         let mut locks = Vec::new();
-        for (name, locked) in recorded {
+        for (name, value) in recorded {
+            let Some(locked) = self.read_lock(&value) else { continue };
             let Some(rule) = pinned.policies.rule(&locked.rule) else { continue };
             let plan = rule.plan_at(&locked.key);
             let outcome = self.counters.look(plan, &locked.key).await?;
@@ -241,16 +243,12 @@ impl Guards {
         self.records.change(&self.locks, &edits).await.map(drop).map_err(Fault::Store)
     }
 
-    /// The locks of a guard that are recorded and can be read, by name.
-    fn recorded_locks(&self, guard: &str, after: Option<&str>, most: usize) -> Vec<(String, Recorded)> {
-        let read = |(name, value): (String, Vec<u8>)| {
-            let sealed = std::str::from_utf8(&value).ok()?.split_once('\n')?.1;
-            let Ok((Kind::Lock, receipt, Home::Store)) = self.seals.open(sealed) else { return None };
-            let ReceiptLine { rule, key, .. } = receipt.taken.into_iter().next()?;
-            Some((name, Recorded { rule, key, since: receipt.at }))
-        };
-        let page = self.locks.page(&lock_name(guard, "", ""), after, most);
-        page.into_iter().filter_map(read).collect()
+    /// The lock in a record; `None` if another version or a node with another secret wrote it, or it is damaged.
+    fn read_lock(&self, value: &[u8]) -> Option<Recorded> {
+        let sealed = std::str::from_utf8(value).ok()?.split_once('\n')?.1;
+        let Ok((Kind::Lock, receipt, Home::Store)) = self.seals.open(sealed) else { return None };
+        let ReceiptLine { rule, key, .. } = receipt.taken.into_iter().next()?;
+        Some(Recorded { rule, key, since: receipt.at })
     }
 }
 

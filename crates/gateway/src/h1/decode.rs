@@ -142,7 +142,8 @@ fn chunk_size(inbox: &mut BytesMut) -> Result<Option<u64>, WrongBody> {
     if digits == 0 || digits > 15 {
         return Err("the size of a chunk is not a number");
     }
-    let extension = line[digits..].trim_ascii_start();
+    let spaces = line[digits..].iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
+    let extension = &line[digits + spaces..];
     let printable = |byte: &u8| matches!(byte, b'\t' | b' '..=b'~' | 0x80..);
     if !(extension.is_empty() && line.len() == digits || extension.first() == Some(&b';'))
         || !extension.iter().all(printable)

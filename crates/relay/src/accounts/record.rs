@@ -190,5 +190,9 @@ mod tests {
         assert_eq!(own.account("acme", "main", Some(&Seal::new([8; 32]))), None, "another key");
         assert_eq!(own.account("acme", "other", Some(&key)), None, "moved to another account");
         assert_eq!(own.account("acme", "main", None), None);
+        let login = own.login.clone().unwrap();
+        // The first bytes of a sealed text are its version.
+        let earlier = SealedLogin { password: format!("AA{}", &login.password[2..]), ..login };
+        assert_eq!(recorded(Some(earlier)).account("acme", "main", Some(&key)), None, "another version");
     }
 }

@@ -44,13 +44,11 @@ pub(super) fn run(
         Ok(config) => config,
         Err(error) => return refuse(&error, format, out, err),
     };
-    let rules: Vec<RuleInWords> =
-        config.policies.rules().iter().map(|rule| explain::rule(rule, &config.policies)).collect();
     match format {
-        OutputFormat::Json => print_json(&as_json(&config, &rules), out)?,
+        OutputFormat::Json => print_json(&explained(&config), out)?,
         OutputFormat::Words => {
             let mut text = Vec::new();
-            print_words(&config, &rules, &mut text)?;
+            print_words(&config, &rules_in_words(&config), &mut text)?;
             for line in String::from_utf8_lossy(&text).lines() {
                 writeln!(out, "{}", plain(line))?;
             }
@@ -63,6 +61,15 @@ pub(super) fn run(
         return Ok(ExitCode::from(WRONG));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What a configuration limits, as JSON.
+pub(crate) fn explained(config: &Config) -> Value {
+    as_json(config, &rules_in_words(config))
+}
+
+fn rules_in_words(config: &Config) -> Vec<RuleInWords> {
+    config.policies.rules().iter().map(|rule| explain::rule(rule, &config.policies)).collect()
 }
 
 /// Reports the errors of an invalid configuration.

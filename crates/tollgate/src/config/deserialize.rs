@@ -91,7 +91,8 @@ impl de::Error for Mistake {
     }
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        // Serde's names of plain types are for programmers.
+        // Serde's names of plain types are for programmers. Serde says what it expected only as text, so the texts
+        // are compared, and a test fails if one of them changes.
         let expected = match expected.to_string().as_str() {
             "a boolean" => "`true` or `false`".to_owned(),
             "a string" => "a text".to_owned(),
@@ -339,4 +340,29 @@ impl<'de> MapAccess<'de> for Entries<'_> {
 
 fn entry_after<'n>(entries: &'n [Entry], entry: &Entry) -> Option<&'n Entry> {
     entries.iter().skip_while(|above| !std::ptr::eq(*above, entry)).nth(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Debug;
+
+    use super::*;
+    use crate::config::tree::Place;
+
+    fn refusal<T: DeserializeOwned + Debug>(value: Value) -> String {
+        let node = Node { value, place: Place::Source { source: "t".into() } };
+        let read = T::deserialize(Reader { node: &node, path: Path::default() });
+        read.expect_err("it is of another type").message
+    }
+
+    #[test]
+    fn expected_types_are_named_in_the_words_of_a_configuration() {
+        let text = || Value::Text("x".to_owned());
+        assert_eq!(refusal::<bool>(text()), "expected `true` or `false`, found `x`");
+        assert_eq!(refusal::<String>(Value::List(Vec::new())), "expected a text, found a list");
+        assert_eq!(refusal::<Vec<String>>(text()), "expected a list, found `x`");
+        let number = "expected a whole number from 0 to 18446744073709551615, found";
+        assert_eq!(refusal::<u64>(text()), format!("{number} `x`"));
+        assert_eq!(refusal::<u64>(Value::Integer(-1)), format!("{number} `-1`"));
+    }
 }
