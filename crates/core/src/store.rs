@@ -135,8 +135,8 @@ pub enum StoreError {
         /// The server's message.
         reason: String,
     },
-    /// Other callers kept one of the keys busy for too long. Nobody is at fault; nothing was done, and the
-    /// store works.
+    /// Other callers kept one of the keys busy for too long, or its limits or the store's clock kept changing.
+    /// Nobody is at fault; nothing was done, and the store works.
     Busy,
     /// The server's access rules forbid a command that this call needs. The operator's fault; nothing was
     /// done. Calls without the command still work.

@@ -201,3 +201,20 @@ fn growing_counters_say_and_keep_what_the_general_script_does() {
     let ways = compare_many("quick", &plans);
     assert!(ways.short > 100 && ways.general > 100, "both ways are taken: {ways:?}");
 }
+
+#[test]
+fn a_call_that_the_server_refuses_every_time_is_busy_and_no_outage() {
+    let stage = Stage::new("busy");
+    let plan = plan("rule", &["5/min"]);
+    let mut charges = Charges::new(Ticket(1), 1, None);
+    charges.push(&plan, "k", true);
+    for refusal in [TOO_LATE, OTHER_LIMITS] {
+        let script = Script::of(&[&format!("return {{ 1, {refusal} }}")]);
+        let mut request = Request::new(&charges, vec![0], &stage.store.names).unwrap();
+        let deadline = stage.store.deadline();
+        let settled = stage.store.settle(&script, &mut request, Ask::to(Mode::Take), &[], deadline);
+        let error = runtime().block_on(settled).unwrap_err();
+        assert_eq!(error, StoreError::Busy, "{refusal}");
+        assert!(!error.is_outage() && !error.is_uncertain(), "nothing was done, and the store works");
+    }
+}
