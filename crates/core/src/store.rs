@@ -32,7 +32,8 @@ pub trait Store: Send + Sync {
     fn peek<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()>;
 
     /// Refunds or finishes charges that were taken at `taken_at`, by the fate of each. They may be a part of
-    /// the ticket's charges: each rule is refunded once.
+    /// the ticket's charges: each rule is refunded once. Without charges, because none of the rules exists any
+    /// more, there is nothing to refund, and the result is [`Refunded::TooOld`].
     fn refund<'a>(&'a self, charges: &'a Charges<'_>, taken_at: Timestamp) -> Answer<'a, Refunded>;
 
     /// Lists or changes the holds of one key.

@@ -47,6 +47,7 @@ macro_rules! contract {
                     tickets_of_one_moment_are_told_apart,
                     parts_of_a_ticket_are_given_back_once_each,
                 ],
+                    without_charges_there_is_nothing_to_refund,
                 holding: [
                     a_hold_is_listed_until_it_is_released,
                     an_id_that_is_held_charges_nothing_anywhere,
