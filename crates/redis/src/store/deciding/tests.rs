@@ -218,3 +218,28 @@ fn a_call_that_the_server_refuses_every_time_is_busy_and_no_outage() {
         assert!(!error.is_outage() && !error.is_uncertain(), "nothing was done, and the store works");
     }
 }
+
+#[test]
+fn a_script_refuses_a_kind_of_limit_that_it_does_not_know() {
+    let stage = Stage::new("kind");
+    let plan = plan("rule", &["5 at once"]);
+    let mut charges = Charges::new(Ticket(1), 1, None);
+    charges.push(&plan, "k", true);
+    let request = Request::new(&charges, vec![0], &stage.store.names).unwrap();
+    let deadline = stage.store.deadline();
+    for mode in [Mode::Peek, Mode::Take] {
+        let mut body = request.body(Ask::to(mode), stage.store.timing(&request.keys[0], deadline));
+        // Its kind, its number, no lease, and the index of its key.
+        let limit = body.windows(4).position(|numbers| numbers == [8, 5, 0, 2]).unwrap();
+        body[limit] = 10;
+        runtime().block_on(async {
+            let (script, keys) = (&stage.store.scripts.full, [&request.keys[..], &[]]);
+            let error = stage.store.run(script, keys, &[&body], deadline).await.unwrap_err().to_string();
+            assert!(error.contains("there is no limit of kind 10"), "{error}");
+            for key in &request.keys {
+                let kept = stage.store.command(key, &[b"EXISTS", key.as_bytes()]).await.unwrap();
+                assert_eq!(kept.number(), Some(0), "{key}");
+            }
+        });
+    }
+}
