@@ -102,7 +102,7 @@ impl MemoryStore {
             clock,
             spent: Mutex::new(Spent::new(saving)),
             records: RecordMaps::new(),
-            secrets: Secrets::new(seeds),
+            secrets: Secrets::new(seeds, &secret),
             secret,
             max_keys,
         }
