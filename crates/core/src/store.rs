@@ -32,7 +32,8 @@ pub trait Store: Send + Sync {
     fn peek<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()>;
 
     /// Refunds or finishes charges that were taken at `taken_at`, by the fate of each. They may be a part of
-    /// the ticket's charges: each rule is refunded once.
+    /// the ticket's charges: each rule is refunded once. Without charges, because none of the rules exists any
+    /// more, there is nothing to refund, and the result is [`Refunded::TooOld`].
     fn refund<'a>(&'a self, charges: &'a Charges<'_>, taken_at: Timestamp) -> Answer<'a, Refunded>;
 
     /// Lists or changes the holds of one key.
@@ -135,8 +136,8 @@ pub enum StoreError {
         /// The server's message.
         reason: String,
     },
-    /// Other callers kept one of the keys busy for too long. Nobody is at fault; nothing was done, and the
-    /// store works.
+    /// Other callers kept one of the keys busy for too long, or its limits or the store's clock kept changing.
+    /// Nobody is at fault; nothing was done, and the store works.
     Busy,
     /// The server's access rules forbid a command that this call needs. The operator's fault; nothing was
     /// done. Calls without the command still work.

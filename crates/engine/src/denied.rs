@@ -4,9 +4,14 @@
 //! A denial is cached until its retry time, for at most one second. It answers an attempt with the same
 //! charges and the same cost. It also answers a greater cost, if the readings tell when that would pass. The
 //! cache never denies what the store would admit: the time counts from before the store was called, and
-//! whatever may free units on this node invalidates the denials it affects. The retry time is never too
-//! short: units taken on this node at the keys of a denial invalidate it too. Changes made by other nodes
-//! show within the one second. The cache stores only a keyed hash of the keys.
+//! whatever may free units on this node invalidates the denials it affects. The waits of the rules that denied
+//! an attempt are never too short: units taken on this node at their keys invalidate the denial too.
+//!
+//! The cached answer may differ from the store's in three ways, for at most one second. Units that other
+//! attempts take at a rule that did not deny the cached one do not show, neither in its reading nor in the retry
+//! time; otherwise every admission at a rule that all clients share would empty the cache. `remaining` of a rule
+//! that denied is not raised while its units come back, and a `reset` that has passed stays as it was. Changes
+//! made by other nodes do not show either. The cache stores only a keyed hash of the keys.
 
 use std::hash::Hasher;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -13,45 +13,25 @@ use std::task::Poll;
 
 use futures_lite::future::{block_on, poll_once};
 use support::{START, decide, policies, rule};
-use tollgate_core::store::Answer;
-use tollgate_core::versioned_map::{Changes, Edit, Namespace};
 use tollgate_core::{Author, Clock, Records, Stance, Store};
 use tollgate_engine::{Engine, ListFault, Parts, Wish};
+use tollgate_store::faulty::{Call, FaultyStore, Meeting};
 use tollgate_store::{ManualClock, MemoryStore};
 
-/// Records that are saved when a test says so.
-struct SlowDisk {
-    inner: MemoryStore,
-    entered: AtomicU64,
-    saved: Arc<AtomicU64>,
-}
-
-impl SlowDisk {
-    /// Is ready once this many changes are saved.
-    fn when_saved<'a, T: Send + Unpin + 'a>(&self, number: u64, done: Answer<'a, T>) -> Answer<'a, T> {
-        let saved = Arc::clone(&self.saved);
-        Answer::Later(Box::pin(async move {
-            let is_saved = || saved.load(Ordering::SeqCst) >= number;
-            poll_fn(|_| if is_saved() { Poll::Ready(()) } else { Poll::Pending }).await;
-            done.await
-        }))
-    }
-}
-
-impl Records for SlowDisk {
-    fn change<'a>(&'a self, space: Namespace, edits: &'a [Edit]) -> Answer<'a, Vec<bool>> {
-        let done = self.inner.change(space, edits);
-        self.when_saved(self.entered.fetch_add(1, Ordering::SeqCst) + 1, done)
-    }
-
-    fn changes(&self, space: Namespace, since: Option<u64>) -> Answer<'_, Changes> {
-        let done = self.inner.changes(space, since);
-        self.when_saved(self.entered.load(Ordering::SeqCst), done)
-    }
-
-    fn secret(&self) -> Answer<'_, [u8; 32]> {
-        Records::secret(&self.inner)
-    }
+/// Records that are saved when a test says so: a call is answered once all changes up to it are saved.
+fn slow_disk(clock: Arc<dyn Clock>, saved: Arc<AtomicU64>) -> Arc<dyn Records> {
+    let entered = AtomicU64::new(0);
+    let inner = Arc::new(MemoryStore::new(clock, 1_000));
+    Arc::new(FaultyStore::with_records(inner, move |call| {
+        let number = match call {
+            Call::Change(_) => entered.fetch_add(1, Ordering::SeqCst) + 1,
+            Call::Changes(_) => entered.load(Ordering::SeqCst),
+            _ => return Meeting::Pass,
+        };
+        let saved = Arc::clone(&saved);
+        let is_saved = move || saved.load(Ordering::SeqCst) >= number;
+        Meeting::answered_after(poll_fn(move |_| if is_saved() { Poll::Ready(()) } else { Poll::Pending }))
+    }))
 }
 
 struct Stand {
@@ -63,10 +43,9 @@ impl Stand {
     fn new() -> Self {
         let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(START));
         let saved = Arc::new(AtomicU64::new(0));
-        let inner = MemoryStore::new(Arc::clone(&clock), 1_000);
         let parts = Parts {
-            store: Arc::new(MemoryStore::new(clock, 1_000)) as Arc<dyn Store>,
-            records: Arc::new(SlowDisk { inner, entered: AtomicU64::new(0), saved: Arc::clone(&saved) }),
+            store: Arc::new(MemoryStore::new(Arc::clone(&clock), 1_000)) as Arc<dyn Store>,
+            records: slow_disk(clock, Arc::clone(&saved)),
             fallback: None,
         };
         let rules = policies(vec![rule::rejecting("ip", &["ip"], &["1000/hour"])], &[("api", &["ip"])]);

@@ -4,12 +4,14 @@
 
 mod support;
 
+use std::collections::HashMap;
+
 use futures_lite::future::{block_on, poll_once};
 use proptest::prelude::*;
 use support::cluster::{Centre, Mode, Node};
 use support::{policies, rule};
 use tollgate_core::store::{Counter, Forget, HoldsOrder};
-use tollgate_core::{Attempt, Decision, Policies, Span, When};
+use tollgate_core::{Attempt, Decision, Policies, Rule, Span, Timestamp, When};
 use tollgate_engine::engine::RefundPart;
 
 const KEY: &str = "192.0.2.1";
@@ -174,6 +176,23 @@ fn what_another_node_frees_is_seen_within_a_second() {
 }
 
 #[test]
+fn what_other_clients_take_from_a_shared_rule_shows_within_a_second() {
+    let rules = vec![rule::rejecting("ip", &["ip"], &["1/10s"]), rule::rejecting("site", &[], &["3/min"])];
+    let node = Centre::new().node(policies(rules, &[("api", &["ip", "site"])]));
+    let left = |node: &Node| ask(node, 1, None, |decision| decision.outcome.readings[1].remaining);
+    assert!(asked(&node, 1).0);
+    assert_eq!(asked(&node, 1), (false, secs(10), true));
+    for client in ["192.0.2.2", "192.0.2.3"] {
+        assert!(node.decide("api", &[("ip", client)]).0);
+    }
+    assert_eq!(asked(&node, 1), (false, secs(10), false), "the rule that denied it is as it was");
+    assert_eq!(left(&node), 2, "the other rule has the reading of a moment ago");
+    node.advance(Span::from_secs(1));
+    assert_eq!(asked(&node, 1), (false, secs(59), true), "by now both rules deny it");
+    assert_eq!(left(&node), 0);
+}
+
+#[test]
 fn it_holds_from_before_the_store_was_asked_and_its_times_run_from_after() {
     let node = node(&["1/10s"]);
     assert!(asked(&node, 1).0);
@@ -191,9 +210,19 @@ fn it_holds_from_before_the_store_was_asked_and_its_times_run_from_after() {
     assert_eq!(asked(&node, 1), (false, secs(9), true));
 }
 
+/// An attempt by one of two clients.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    client: &'static str,
+    cost: u64,
+    id: Option<&'static str>,
+    /// The field that a rule counts.
+    parts: &'static str,
+}
+
 #[derive(Clone, Debug)]
 enum Event {
-    Attempt { cost: u64, id: Option<&'static str> },
+    Attempt(Asked),
     Wait(u64),
     Give,
     Release(&'static str),
@@ -204,8 +233,12 @@ enum Event {
 fn event() -> impl Strategy<Value = Event> {
     let id = prop::sample::select(vec!["a", "b", "c"]);
     let limit = prop::sample::select(vec!["3/2s", "5/2s", "2/2s"]);
+    let client = prop_oneof![4 => Just(KEY), 1 => Just("192.0.2.2")];
+    let parts = prop::sample::select(vec!["0", "1", "2", "3", "4", "9"]);
+    let asked = (client, 0..5_u64, prop::option::of(id.clone()), parts);
+    let asked = asked.prop_map(|(client, cost, id, parts)| Asked { client, cost, id, parts });
     prop_oneof![
-        12 => (0..5_u64, prop::option::of(id.clone())).prop_map(|(cost, id)| Event::Attempt { cost, id }),
+        12 => asked.prop_map(Event::Attempt),
         5 => prop_oneof![0..3_u64, 0..400_000_u64, 0..2_000_000_u64].prop_map(Event::Wait),
         1 => Just(Event::Give),
         1 => id.prop_map(Event::Release),
@@ -231,39 +264,80 @@ fn limits() -> impl Strategy<Value = Vec<&'static str>> {
     })
 }
 
-/// Decides, and compares the result with what the store itself says at that moment.
-fn compare(node: &Node, cost: u64, id: Option<&str>) -> (When, bool, Option<String>) {
+/// The rules of a policy: by client; one for all clients; and one by client that counts a field.
+fn rules() -> impl Strategy<Value = Policies> {
+    let several = (limits(), prop::option::of(limits()), prop::option::of(limits()));
+    several.prop_map(|(ip, site, parts)| {
+        let mut rules = vec![rule::rejecting("ip", &["ip"], &ip)];
+        rules.extend(site.map(|limits| rule::rejecting("site", &[], &limits)));
+        rules.extend(parts.map(|limits| Rule {
+            count: Some("parts".into()),
+            ..rule::rejecting("parts", &["ip"], &limits)
+        }));
+        let names: Vec<String> = rules.iter().map(|rule| rule.name.to_string()).collect();
+        policies(rules, &[("api", &names.iter().map(String::as_str).collect::<Vec<_>>())])
+    })
+}
+
+/// The cost of the latest denial by the store, for attempts that are alike but for their cost.
+type DeniedCosts = HashMap<(&'static str, Option<&'static str>, Option<&'static str>), u64>;
+
+/// Decides, and compares the result with what the store itself says at that moment. Returns the store's retry
+/// time.
+fn compare(node: &Node, costs: &mut DeniedCosts, asked: Asked) -> (When, bool, Option<String>) {
     let pinned = node.engine.pin();
-    let attempt = Attempt { policy: "api", fields: &FIELDS, cost, id };
+    let mut fields = vec![("ip", asked.client), ("parts", asked.parts)];
+    fields.truncate(if pinned.policies.rule("parts").is_some() { 2 } else { 1 });
+    let attempt = Attempt { policy: "api", fields: &fields, cost: asked.cost, id: asked.id };
     let truth = block_on(node.engine.peek(&pinned, &attempt)).unwrap();
+    let before = node.calls();
     let decision = block_on(node.engine.decide(&pinned, &attempt)).unwrap();
     assert_eq!(decision.allowed(), truth.allowed());
-    assert_eq!((decision.retry, decision.verdict), (truth.retry, truth.verdict));
     assert_eq!(decision.outcome.now, truth.outcome.now);
-    if !decision.allowed() {
-        let whens = |decision: &Decision<'_>| {
-            decision.outcome.readings.iter().map(|reading| reading.when).collect::<Vec<_>>()
-        };
-        assert_eq!(whens(&decision), whens(&truth));
+    let alike = (asked.client, asked.id, fields.get(1).map(|(_, parts)| *parts));
+    if !decision.allowed() && node.calls() > before {
+        assert_eq!(decision.outcome.readings, truth.outcome.readings);
+        costs.insert(alike, asked.cost);
+    }
+    let same_cost = costs.get(&alike) == Some(&asked.cost);
+    let mut same_waits = true;
+    for (line, true_line) in decision.lines().zip(truth.lines()).filter(|_| !decision.allowed()) {
+        for (reading, truth) in line.readings.iter().zip(true_line.readings) {
+            same_waits &= reading.when == truth.when;
+            if !(line.exceeded() && same_cost) {
+                // Other attempts may have taken from a rule that did not deny the cached one.
+                assert!(reading.when <= truth.when, "{reading:?} is {truth:?}");
+                continue;
+            }
+            assert_eq!((reading.when, reading.capacity), (truth.when, truth.capacity), "{line:?}");
+            assert!(reading.remaining <= truth.remaining, "{reading:?} is {truth:?}");
+            let over = |at: Option<Timestamp>| at.is_none_or(|at| at <= decision.outcome.now);
+            let both_over = over(reading.reset) && over(truth.reset);
+            assert!(reading.reset == truth.reset || both_over, "{reading:?} is {truth:?}");
+        }
+    }
+    assert!(same_waits || decision.lines().count() > 1, "a rule alone denied it, with its own wait");
+    if same_waits {
+        assert_eq!((decision.retry, decision.verdict), (truth.retry, truth.verdict));
     }
     for reading in &decision.outcome.readings {
         assert!(reading.remaining <= reading.capacity);
     }
-    (decision.retry, decision.allowed(), node.engine.receipt(&decision))
+    (truth.retry, decision.allowed(), node.engine.receipt(&decision))
 }
 
 proptest! {
     #[test]
     fn it_never_denies_what_the_store_would_admit_and_its_times_are_true(
-        limits in limits(), events in prop::collection::vec(event(), 1..80),
+        policies in rules(), events in prop::collection::vec(event(), 1..80),
     ) {
-        let node = node(&limits);
-        let mut receipts = Vec::new();
+        let node = Centre::new().node(policies);
+        let (mut receipts, mut costs) = (Vec::new(), DeniedCosts::new());
         for event in events {
             let pinned = node.engine.pin();
             let counter = Counter { plan: pinned.policies.rule("ip").unwrap().plan_at(KEY), key: KEY };
             match event {
-                Event::Attempt { cost, id } => receipts.extend(compare(&node, cost, id).2),
+                Event::Attempt(asked) => receipts.extend(compare(&node, &mut costs, asked).2),
                 Event::Wait(micros) => node.advance(Span::from_micros(micros)),
                 Event::Give => {
                     if let Some(receipt) = receipts.pop() {
@@ -277,12 +351,13 @@ proptest! {
                 }
             }
         }
-        let (retry, allowed, _) = compare(&node, 2, Some("last"));
+        let last = Asked { client: KEY, cost: 2, id: Some("last"), parts: "2" };
+        let (retry, allowed, _) = compare(&node, &mut costs, last);
         if let (When::After(span), false) = (retry, allowed) {
             node.advance(Span::from_micros(span.as_micros() - 1));
-            prop_assert!(!compare(&node, 2, Some("last")).1, "a microsecond too early");
+            prop_assert!(!compare(&node, &mut costs, last).1, "a microsecond too early");
             node.advance(Span::from_micros(1));
-            prop_assert!(compare(&node, 2, Some("last")).1, "waited out");
+            prop_assert!(compare(&node, &mut costs, last).1, "waited out");
         }
     }
 }

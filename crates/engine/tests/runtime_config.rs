@@ -9,12 +9,12 @@ use std::sync::Arc;
 use futures_lite::future::{block_on, poll_once};
 use support::{Stand, decide, policies, rule, start};
 use tollgate_core::key::{FieldKind, Kinds};
-use tollgate_core::store::Answer;
-use tollgate_core::versioned_map::{Changes, Edit, Namespace};
+use tollgate_core::versioned_map::{Edit, Namespace};
 use tollgate_core::{Attempt, Policies, Records, Roster, Span};
 use tollgate_engine::runtime_config::{BadSpec, PolicyDraft, PolicySpec};
 use tollgate_engine::{ChangeFault, Engine, Parts};
 use tollgate_store::MemoryStore;
+use tollgate_store::faulty::{Call, FaultyStore, Meeting};
 
 fn draft(name: &str, limits: &[&str]) -> PolicyDraft {
     let limits = limits.iter().map(|limit| limit.parse().unwrap()).collect();
@@ -347,32 +347,15 @@ fn what_no_policy_can_say_is_refused() {
     assert!(PolicySpec::new(alone("deny")).is_ok());
 }
 
-/// Records that are written, but whose write is never confirmed.
-struct Mute(Arc<MemoryStore>);
-
-fn never<'a, T: 'a>() -> Answer<'a, T> {
-    Answer::Later(Box::pin(std::future::pending()))
-}
-
-impl Records for Mute {
-    fn change<'a>(&'a self, space: Namespace, edits: &'a [Edit]) -> Answer<'a, Vec<bool>> {
-        drop(self.0.change(space, edits));
-        never()
-    }
-
-    fn changes(&self, space: Namespace, since: Option<u64>) -> Answer<'_, Changes> {
-        self.0.changes(space, since)
-    }
-
-    fn secret(&self) -> Answer<'_, [u8; 32]> {
-        Answer::ready(Ok(self.0.secret()))
-    }
-}
-
 #[test]
 fn what_was_written_down_holds_even_if_nobody_waited_for_it() {
     let stand = Stand::new(base());
-    let records = Arc::new(Mute(Arc::clone(&stand.store)));
+    // Records are written, but no write is confirmed.
+    let records = FaultyStore::with_records(Arc::clone(&stand.store), |call| match call {
+        Call::Change(_) => Meeting::answered_after(std::future::pending()),
+        _ => Meeting::Pass,
+    });
+    let records = Arc::new(records);
     let parts = Parts { store: Arc::clone(&stand.store) as _, records, fallback: None };
     let engine = block_on(Engine::start(base(), parts)).unwrap();
     let left = |change: &mut dyn FnMut() -> bool| {

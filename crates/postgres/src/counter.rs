@@ -150,20 +150,19 @@ impl Counter {
         };
         for (place, limit) in plan.limits().iter().enumerate() {
             let (used, mark, log) = (header.used[place], header.marks[place], header.logs[place]);
-            let kept = Kept::of(limit);
-            let mut list = kept.is_listed().then(|| List::new(limit, log.unwrap_or(0), mark));
-            let state = match (kept, &mut list) {
-                (Kept::Numbers, _) => read_numbers(limit, used, mark)?,
-                (Kept::Holds, _) => self.read_holds(header, used)?,
-                (Kept::Log | Kept::Slots | Kept::Failures, Some(list)) => match used {
-                    Some(used) if keeps(limit) => list.read(&self.loaded.lists[place], natural(used)?)?,
-                    _ => State::Fresh,
-                },
-                (Kept::Log | Kept::Slots | Kept::Failures, None) => State::Fresh,
+            let (state, list) = match Kept::of(limit) {
+                Kept::Numbers => (read_numbers(limit, used, mark)?, None),
+                Kept::Holds => (self.read_holds(header, used)?, None),
+                Kept::Log | Kept::Slots | Kept::Failures => {
+                    let mut list = List::new(limit, log.ok_or(Garbled)?, mark);
+                    let state = match used {
+                        Some(used) if keeps(limit) => list.read(&self.loaded.lists[place], natural(used)?)?,
+                        // Nothing counts, or the entries were not loaded because no plan keeps the limit.
+                        Some(_) | None => State::Fresh,
+                    };
+                    (state, Some(list))
+                }
             };
-            if list.is_some() && log.is_none() {
-                return Err(Garbled);
-            }
             self.states.push(state);
             self.lists.push(list);
         }

@@ -31,6 +31,19 @@ pub(crate) fn width(limit: &Limit) -> usize {
     }
 }
 
+/// Whether a script also returns the wait of a limit, because its numbers do not tell it.
+pub(crate) fn has_reported_wait(limit: &Limit) -> bool {
+    match limit {
+        Limit::Sliding(_) | Limit::Slotted(_) | Limit::InFlight(_) => true,
+        Limit::Window(_)
+        | Limit::Calendar(_)
+        | Limit::Bucket(_)
+        | Limit::Ladder(_)
+        | Limit::Total(_)
+        | Limit::PerAttempt(_) => false,
+    }
+}
+
 /// The text before the numbers.
 pub(crate) fn heading(plan: &Plan) -> String {
     let mut heading = String::with_capacity(48);
@@ -67,8 +80,19 @@ fn plausible(plan: &Plan, numbers: &[u64]) -> bool {
     plan.limits().iter().all(|limit| {
         let own = &numbers[start..start + width(limit)];
         start += own.len();
-        let Some(limit) = limit.slotted() else { return true };
-        own[1..3].iter().all(|slot| *slot <= MAX_EXACT / limit.slot().as_micros())
+        match limit {
+            Limit::Slotted(limit) => {
+                own[1..3].iter().all(|slot| *slot <= MAX_EXACT / limit.slot().as_micros())
+            }
+            Limit::Window(_)
+            | Limit::Calendar(_)
+            | Limit::Sliding(_)
+            | Limit::Bucket(_)
+            | Limit::InFlight(_)
+            | Limit::Ladder(_)
+            | Limit::Total(_)
+            | Limit::PerAttempt(_) => true,
+        }
     })
 }
 
@@ -92,11 +116,12 @@ pub(crate) fn adopt(plan: &Plan, kept: &[u8], now: Timestamp) -> Option<Adoption
                 continue;
             }
             numbers.copy_from_slice(&row[range]);
-            if let (Some(_), [full_at, rest]) = (limit.bucket(), &mut *numbers)
-                && *full_at > 0
-                && let State::Level(level) = limit.adopt(other, level(*full_at, *rest), now)
-            {
-                (*full_at, *rest) = (level.full_at.as_micros(), level.rest);
+            match limit.adopt(other, state(other, &numbers), now) {
+                State::Tally(tally) => numbers = vec![tally.edge.as_micros(), tally.count],
+                State::Level(level) => numbers = vec![level.full_at.as_micros(), level.rest],
+                State::Total(total) => numbers = vec![total],
+                // Nothing is counted, or the numbers sum up what lies beside, which the script converts.
+                State::Fresh | State::Log(_) | State::Slots(_) | State::Holds(_) | State::Failures(_) => {}
             }
             // A limit that is equal keeps its state.
             if let Some(leased) = other.in_flight()

@@ -30,9 +30,12 @@ fn counter(heading: &str, numbers: &[u64]) -> Vec<u8> {
 fn is_damaged_until_deleted(node: &Node, limits: &str, rule: &str, damaged: &str) {
     let (plan, other) = (plan(rule, limits), plan("other", "10/min"));
     let before = dump(shared(), damaged);
-    for ask in
-        [Ask::one(&plan, "k"), Ask::one(&plan, "k").and(&other, "o"), Ask::one(&other, "o").and(&plan, "k")]
-    {
+    for ask in [
+        Ask::one(&plan, "k"),
+        Ask::one(&plan, "k").and(&other, "o"),
+        Ask::one(&other, "o").and(&plan, "k"),
+        Ask::one(&other, "o").observing(&plan, "k"),
+    ] {
         let answer = node.take(&ask);
         let Err(StoreError::Damaged { key, .. }) = &answer else { panic!("{limits}: {answer:?}") };
         assert!(damaged.starts_with(key.as_str()), "{limits}: {key} is not {damaged}");
@@ -94,10 +97,10 @@ fn numbers_that_nobody_can_have_counted_are_left_alone() {
     let odd = [1 << 53, u64::MAX, u64::MAX / 3, f64::NAN.to_bits()];
     for ((number, limits), width) in KINDS.iter().enumerate().zip(widths) {
         for (piece, value) in odd.into_iter().enumerate() {
-            for place in 0..width {
-                let rule = format!("r{number}-{piece}-{place}");
+            for (place, others) in (0..width).flat_map(|place| [(place, 0), (place, 1)]) {
+                let rule = format!("r{number}-{piece}-{place}-{others}");
                 let key = format!("numbers:{{{rule}:k}}");
-                let mut numbers = vec![1; width];
+                let mut numbers = vec![others; width];
                 numbers[place] = value;
                 let heading =
                     plan(&rule, limits).written().map(|(_, text)| text.to_owned()).collect::<Vec<_>>();

@@ -12,8 +12,8 @@ use keeping::stand::{Limited, account, admissions, policies};
 use keeping::{clock, envelope, open, patient_options, submit, text_of};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
-use tollgate_core::versioned_map::{Changes, Edit, Namespace};
-use tollgate_core::{Answer, Clock, Limit, Records, Store};
+use tollgate_core::versioned_map::{Edit, Namespace};
+use tollgate_core::{Clock, Limit, Records, Store};
 use tollgate_engine::{Engine, Parts};
 use tollgate_relay::accounts::{
     AccountDraft, AccountFault, AccountRegistry, Accounts, Existing, OnLimit, Put, Secret, SecretKey, Source,
@@ -24,6 +24,7 @@ use tollgate_relay::limits::Limits;
 use tollgate_relay::meters::RelayMeters;
 use tollgate_relay::queue::Queue;
 use tollgate_relay::sender::{Sender, SenderParts};
+use tollgate_store::faulty::{Call, FaultyStore, Meeting};
 use tollgate_store::{ManualClock, MemoryStore};
 use tollgate_testbed::PATIENCE;
 
@@ -96,32 +97,16 @@ impl Node {
     }
 }
 
-/// Records that another node changes first: just before an account is written, it writes its own.
-struct Racing {
-    inner: Arc<MemoryStore>,
-    /// What the other node writes, once.
-    other: Mutex<Vec<Edit>>,
-}
-
-impl Records for Racing {
-    fn change<'a>(&'a self, space: Namespace, edits: &'a [Edit]) -> Answer<'a, Vec<bool>> {
-        let other = match space {
-            Namespace::Accounts => std::mem::take(&mut *self.other.lock()),
-            _ => Vec::new(),
-        };
-        Answer::Later(Box::pin(async move {
-            self.inner.change(space, &other).await?;
-            self.inner.change(space, edits).await
-        }))
-    }
-
-    fn changes(&self, space: Namespace, since: Option<u64>) -> Answer<'_, Changes> {
-        self.inner.changes(space, since)
-    }
-
-    fn secret(&self) -> Answer<'_, [u8; 32]> {
-        Records::secret(&*self.inner)
-    }
+/// Records that another node changes first: just before an account is written, it writes its own edits, once.
+fn racing(store: &Arc<MemoryStore>, other: &Arc<Mutex<Vec<Edit>>>) -> Arc<dyn Records> {
+    let (inner, other) = (Arc::clone(store), Arc::clone(other));
+    Arc::new(FaultyStore::with_records(Arc::clone(store), move |call| match call {
+        Call::Change(space @ Namespace::Accounts) => {
+            let (inner, edits) = (Arc::clone(&inner), std::mem::take(&mut *other.lock()));
+            Meeting::after(async move { drop(inner.change(space, &edits).await.unwrap()) })
+        }
+        _ => Meeting::Pass,
+    }))
 }
 
 fn shared() -> (Arc<ManualClock>, Arc<MemoryStore>) {
@@ -265,10 +250,9 @@ async fn of_two_nodes_that_make_the_same_account_the_limits_of_the_first_hold() 
             }
             _ => Edit::remove(&*first.0),
         };
-        let racing = Racing { inner: Arc::clone(&store), other: Mutex::default() };
-        let racing = Arc::new(racing);
-        let two = Node::over(&clock, &store, Arc::clone(&racing) as Arc<dyn Records>, None).await;
-        *racing.other.lock() = vec![other];
+        let others = Arc::default();
+        let two = Node::over(&clock, &store, racing(&store, &others), None).await;
+        *others.lock() = vec![other];
         let lost = two.registry.put(with("9/min sliding", 2), existing).await.unwrap_err();
         let left = two.sender.limits().of_account("acme", "main");
         match existing {

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use tollgate_core::store::{
     Answer, Counter, Forget, HoldsOrder, HoldsReport, Impairment, Refunded, SaveMark,
 };
-use tollgate_core::{Charges, Outcome, Store, StoreError, Ticket, Timestamp};
+use tollgate_core::versioned_map::{Changes, Edit, Namespace};
+use tollgate_core::{Charges, Outcome, Records, Store, StoreError, Ticket, Timestamp};
 
 /// A store whose calls go through [`Faults`].
 pub struct FaultyStore<F>(pub F);
@@ -30,9 +31,15 @@ pub trait Faults: Send + Sync {
     }
 }
 
-/// A call to the store.
+/// Faults of a store that has records too.
+pub trait RecordFaults: Faults {
+    /// The records that calls are passed on to.
+    fn records(&self) -> &dyn Records;
+}
+
+/// A call to the store or its records.
 #[derive(Clone, Copy, Debug)]
-#[expect(missing_docs, reason = "each is a method of `Store`")]
+#[expect(missing_docs, reason = "each is a method of `Store` or `Records`")]
 pub enum Call<'c> {
     Now,
     Take,
@@ -43,6 +50,9 @@ pub enum Call<'c> {
     Retract(Ticket),
     Durable(SaveMark),
     Probe,
+    Change(Namespace),
+    Changes(Namespace),
+    Secret,
 }
 
 /// Something to wait for.
@@ -95,6 +105,11 @@ impl<'a> Meeting<'a> {
     pub fn after(wait: impl Future<Output = ()> + Send + 'a) -> Self {
         Self::Around(Box::pin(wait), Box::pin(std::future::ready(())))
     }
+
+    /// It is passed on, and answered after a wait.
+    pub fn answered_after(wait: impl Future<Output = ()> + Send + 'a) -> Self {
+        Self::Around(Box::pin(std::future::ready(())), Box::pin(wait))
+    }
 }
 
 impl Meeting<'static> {
@@ -130,6 +145,47 @@ impl<F: Fn(Call<'_>) -> Meeting<'static> + Send + Sync> Faults for Hook<F> {
 
     fn meet(&self, call: Call<'_>) -> Meeting<'_> {
         (self.meet)(call).shortened()
+    }
+}
+
+/// As [`Hook`], over a store that has records too.
+pub struct RecordHook<S, F> {
+    inner: Arc<S>,
+    meet: F,
+}
+
+impl<S, F> FaultyStore<RecordHook<S, F>>
+where
+    S: Store + Records,
+    F: Fn(Call<'_>) -> Meeting<'static> + Send + Sync,
+{
+    /// A store over another one and its records, to which this happens.
+    pub fn with_records(inner: Arc<S>, meet: F) -> Self {
+        Self(RecordHook { inner, meet })
+    }
+}
+
+impl<S: Store + Records, F: Fn(Call<'_>) -> Meeting<'static> + Send + Sync> Faults for RecordHook<S, F> {
+    fn store(&self) -> &dyn Store {
+        &*self.inner
+    }
+
+    fn meet(&self, call: Call<'_>) -> Meeting<'_> {
+        (self.meet)(call).shortened()
+    }
+}
+
+impl<S: Store + Records, F: Fn(Call<'_>) -> Meeting<'static> + Send + Sync> RecordFaults
+    for RecordHook<S, F>
+{
+    fn records(&self) -> &dyn Records {
+        &*self.inner
+    }
+}
+
+impl<F: RecordFaults> RecordFaults for Arc<F> {
+    fn records(&self) -> &dyn Records {
+        (**self).records()
     }
 }
 
@@ -204,5 +260,19 @@ impl<F: Faults> Store for FaultyStore<F> {
 
     fn probe(&self) -> Answer<'_, Vec<Impairment>> {
         self.pass(Call::Probe, |store| store.probe())
+    }
+}
+
+impl<F: RecordFaults> Records for FaultyStore<F> {
+    fn change<'a>(&'a self, space: Namespace, edits: &'a [Edit]) -> Answer<'a, Vec<bool>> {
+        self.0.meet(Call::Change(space)).pass(move || self.0.records().change(space, edits))
+    }
+
+    fn changes(&self, space: Namespace, since: Option<u64>) -> Answer<'_, Changes> {
+        self.0.meet(Call::Changes(space)).pass(move || self.0.records().changes(space, since))
+    }
+
+    fn secret(&self) -> Answer<'_, [u8; 32]> {
+        self.0.meet(Call::Secret).pass(|| self.0.records().secret())
     }
 }

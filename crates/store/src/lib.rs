@@ -4,6 +4,7 @@
 //! Absent on purpose: policies, verdicts, and all handling of outages.
 
 pub mod clock;
+#[cfg(feature = "testing")]
 pub mod faulty;
 pub mod file;
 pub mod memory;

@@ -102,7 +102,7 @@ impl MemoryStore {
             clock,
             spent: Mutex::new(Spent::new(saving)),
             records: RecordMaps::new(),
-            secrets: Secrets::new(seeds),
+            secrets: Secrets::new(seeds, &secret),
             secret,
             max_keys,
         }
@@ -272,7 +272,8 @@ impl MemoryStore {
         charges: &Charges<'_>,
         taken_at: Timestamp,
     ) -> Result<Refunded, StoreError> {
-        if charges.ages_out().is_some_and(|span| taken_at + span <= self.clock.now()) {
+        let aged_out = charges.ages_out().is_some_and(|span| taken_at + span <= self.clock.now());
+        if charges.is_empty() || aged_out {
             return Ok(Refunded::TooOld);
         }
         let mut left = Charges::new(charges.ticket, charges.cost, None);

@@ -1,10 +1,13 @@
-//! Rules with secret keys, in a file: their counts survive any number of restarts.
+//! Rules with secret keys, in a file: their counts survive any number of restarts, and the file has only
+//! their HMACs.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use std::path::Path;
 use std::sync::Arc;
 
+use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+use ring::hmac::{self, HMAC_SHA256};
 use tollgate_core::store::{Answer, Store};
 use tollgate_core::{Charges, Outcome, Plan, Span, Ticket, Timestamp};
 use tollgate_store::file::{FileOptions, OpenReport, Syncing};
@@ -52,4 +55,20 @@ fn a_rule_with_secret_keys_counts_on_after_any_number_of_restarts() {
         assert_eq!(take(&store, &plan, &format!("other {round}")), 99);
         store.flush().unwrap();
     }
+}
+
+#[test]
+fn a_file_knows_a_secret_key_only_by_its_hmac() {
+    const STATES: TableDefinition<&[u8; 16], &[u8]> = TableDefinition::new("states");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state.redb");
+    let (store, _) = open(&path);
+    take(&store, &plan(), "ada");
+    let secret = store.secret();
+    drop(store);
+    let database = Database::open(&path).unwrap();
+    let states = database.begin_read().unwrap().open_table(STATES).unwrap();
+    let keys: Vec<[u8; 16]> = states.iter().unwrap().map(|row| *row.unwrap().0.value()).collect();
+    let tag = hmac::sign(&hmac::Key::new(HMAC_SHA256, &secret), b"tollgate key\0account\0ada");
+    assert_eq!(keys.concat(), tag.as_ref()[..16]);
 }

@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tollgate_core::Span;
-use tollgate_core::store::Answer;
-use tollgate_core::versioned_map::{Changes, Edit, Namespace};
+use tollgate_core::versioned_map::Namespace;
 use tollgate_engine::pacer::{Permit, Unpaced};
 use tollgate_engine::{Ask, Fallback, Pacer, PacerOptions};
-use tollgate_store::faulty::{Call, Faults, FaultyStore, Meeting};
+use tollgate_store::faulty::{Call, Faults, FaultyStore, Meeting, RecordFaults};
 
 use super::*;
 
@@ -76,7 +75,7 @@ impl Track {
         let fallback =
             Fallback { store: local, clock: RuntimeClock::new(), probe_every: Span::from_secs(10) };
         let shared = Arc::new(FaultyStore(Arc::clone(store)));
-        let parts = Parts { store: shared, records: store.clone(), fallback: Some(fallback) };
+        let parts = Parts { store: shared.clone(), records: shared, fallback: Some(fallback) };
         Self::over(policies, parts, options).await
     }
 
@@ -142,16 +141,6 @@ impl SlowStore {
         let entries = self.memory.changes(Namespace::Pauses, None).await.unwrap().entries;
         entries.into_iter().map(|(name, value)| (name, value.unwrap())).collect()
     }
-
-    fn later<'a, T: Send + Unpin + 'a>(
-        &'a self,
-        call: impl FnOnce() -> Answer<'a, T> + Send + 'a,
-    ) -> Answer<'a, T> {
-        Answer::Later(Box::pin(async move {
-            tokio::time::sleep(self.latency).await;
-            call().await
-        }))
-    }
 }
 
 impl Faults for SlowStore {
@@ -160,8 +149,10 @@ impl Faults for SlowStore {
     }
 
     fn meet(&self, call: Call<'_>) -> Meeting<'_> {
-        if !matches!(call, Call::Take) {
-            return Meeting::after(tokio::time::sleep(self.latency));
+        match call {
+            Call::Take => {}
+            Call::Secret => return Meeting::Pass,
+            _ => return Meeting::after(tokio::time::sleep(self.latency)),
         }
         self.takes.fetch_add(1, Ordering::Relaxed);
         let before = async {
@@ -177,16 +168,8 @@ impl Faults for SlowStore {
     }
 }
 
-impl Records for SlowStore {
-    fn change<'a>(&'a self, space: Namespace, edits: &'a [Edit]) -> Answer<'a, Vec<bool>> {
-        self.later(move || self.memory.change(space, edits))
-    }
-
-    fn changes(&self, space: Namespace, since: Option<u64>) -> Answer<'_, Changes> {
-        self.later(move || self.memory.changes(space, since))
-    }
-
-    fn secret(&self) -> Answer<'_, [u8; 32]> {
-        Records::secret(&self.memory)
+impl RecordFaults for SlowStore {
+    fn records(&self) -> &dyn Records {
+        &self.memory
     }
 }

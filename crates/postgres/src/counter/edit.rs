@@ -79,7 +79,7 @@ impl Counter {
                     (list_edit.used.map(column), list_edit.born)
                 }
                 (None, Kept::Holds) => (weight.map(column), 0),
-                (None, _) => numbers(state),
+                (None, Kept::Numbers | Kept::Log | Kept::Slots | Kept::Failures) => numbers(state),
             };
             moved |= self.has_moved(row.used.len(), (used, mark), limit, state);
             row.used.push(used);

@@ -73,21 +73,24 @@ impl List {
         let newest = rows.newest().ok_or(Garbled)?;
         self.latest = Some(newest.at);
         self.known = rows.rows.clone();
-        if self.kept == Kept::Slots {
-            return self.read_slots(rows, others);
+        match self.kept {
+            Kept::Slots => self.read_slots(rows, others),
+            Kept::Log => {
+                let entries = self.place(rows, others, newest);
+                Ok(State::Log(Box::new(entries.collect())))
+            }
+            Kept::Failures => {
+                let entries = self.place(rows, others, newest);
+                let failures = entries.map(|it| Failure { at: it.at, ticket: it.ticket, count: it.cost });
+                Ok(State::Failures(Box::new(failures.collect())))
+            }
+            // They have no entries.
+            Kept::Numbers | Kept::Holds => Err(Garbled),
         }
-        self.place(rows, others, newest);
-        let entries = self.places.iter().map(|(_, entry)| *entry);
-        Ok(if self.kept == Kept::Failures {
-            let failures = entries.map(|it| Failure { at: it.at, ticket: it.ticket, count: it.cost });
-            State::Failures(Box::new(failures.collect()))
-        } else {
-            State::Log(Box::new(entries.collect()))
-        })
     }
 
-    /// Puts the rows in order, with entries that stand for those that were not read.
-    fn place(&mut self, rows: &Rows, others: u64, newest: Entry) {
+    /// Puts the rows in order, with entries that stand for those that were not read. Returns all of them.
+    fn place(&mut self, rows: &Rows, others: u64, newest: Entry) -> impl Iterator<Item = Entry> {
         let stand_in = |at, cost| Entry { at, ticket: Ticket(0), cost };
         if let Some(aged) = rows.aged {
             self.places.push_back((Place::Before(aged.first_live), stand_in(aged.at, aged.sum)));
@@ -117,6 +120,7 @@ impl List {
             }
             self.places.push_back((Place::Row(*seq), *entry));
         }
+        self.places.iter().map(|(_, entry)| *entry)
     }
 
     fn read_slots(&mut self, rows: &Rows, others: u64) -> Result<State, Garbled> {

@@ -19,9 +19,11 @@ local function look(i, at, r, k, cost)
       return (number + 1) * slot + period
     end, cost)
     at, k = at + 5, k + 4
-  else
+  elseif kind == 8 then
     when, altered = hold(i, r, k, KEYS[p[at + 3]], max, p[at + 2], p[starts[i] + 4], cost)
     at, k = at + 4, k + 3
+  else
+    error('there is no limit of kind ' .. tostring(kind))
   end
   if surveying then
     whens[#whens + 1] = when

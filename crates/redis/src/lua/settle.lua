@@ -32,7 +32,7 @@ if stale then
   end
   return { now, -3 }
 end
-if changed or not allowed or mode == 0 or ops then
+if changed or not conform or mode == 0 or ops then
   local i = impossible()
   if i then
     return { now, -4, i, 'garbage' }

@@ -81,11 +81,13 @@ local function idle_of(i)
     elseif kind == 9 then
       ends = r[k] > 0 and r[k + 1] + p[at + 2] or 0
       at, k = at + 6, k + 2
-    else
+    elseif kind == 8 then
       if r[k] > 0 then
         ends = p[at + 2] > 0 and r[k + 2] + p[at + 2] or math.huge
       end
       at, k = at + 4, k + 3
+    else
+      error('there is no limit of kind ' .. tostring(kind))
     end
     if ends > idle then
       idle = ends

@@ -17,7 +17,7 @@ local function weigh(i, cost)
         r[k] = now
       end
       if now >= edge + p[at + 2] then
-        if edge ~= 0 then
+        if edge ~= 0 or count ~= 0 then
           change = true
         end
         count, move = 0, true
@@ -43,7 +43,7 @@ local function weigh(i, cost)
         if full - now > p[at + 4] or backlog > empty then
           backlog, change, move = empty, true, true
         end
-      elseif full ~= 0 then
+      elseif full ~= 0 or rest ~= 0 then
         change, move = true, true
       end
       if cost > 0 then
@@ -115,7 +115,7 @@ local function weigh(i, cost)
   return conforms
 end
 
-local allowed, conforming, changed, stale, quick = true, { nil, nil, nil, nil, nil, nil, nil, nil }, false, false, mode ~= 0
+local allowed, conform, conforming, changed, stale, quick = true, true, { nil, nil, nil, nil, nil, nil, nil, nil }, false, false, mode ~= 0
 for i = 1, n do
   local cost = p[starts[i] + 5]
   local conforms = weigh(i, cost)
@@ -124,6 +124,7 @@ for i = 1, n do
     break
   end
   conforming[i], changed = conforms, changed or dirty[i]
+  conform = conform and conforms
   allowed = allowed and (conforms or p[starts[i] + 4] == 0)
   quick = quick and cost > 0 and conforms and not moved[i] and not adopted[i]
 end

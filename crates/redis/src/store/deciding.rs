@@ -7,7 +7,7 @@ use tollgate_core::{Charge, Charges, Limit, Outcome, Reading, Span, StoreError, 
 use super::{Head, RedisStore, head, nonsense, plans};
 use crate::request::{Ask, Mode, Request, packed};
 use crate::resp::Reply;
-use crate::row::{self, Adoption, width};
+use crate::row::{self, Adoption, has_reported_wait, width};
 use crate::script::Script;
 
 /// How often a call is repeated because limits changed or a clock jumped.
@@ -81,7 +81,8 @@ impl RedisStore {
                 _ => return Ok(reply),
             }
         }
-        Err(StoreError::Unavailable { reason: "its clock or its limits keep changing".into() })
+        // Every try was refused before it changed anything.
+        Err(StoreError::Busy)
     }
 
     /// Takes from a single bucket. `None` if the general script is needed.
@@ -288,9 +289,10 @@ fn read_outcome(request: &Request<'_, '_>, head: &Head<'_>, outcome: &mut Outcom
         for limit in charge.plan.limits() {
             let numbers = &row[start..start + width(limit)];
             start += numbers.len();
-            let reported = match width(limit) {
-                3.. => Some(waits.next().and_then(Reply::number).map(when).ok_or_else(nonsense)?),
-                _ => None,
+            let reported = if has_reported_wait(limit) {
+                Some(waits.next().and_then(Reply::number).map(when).ok_or_else(nonsense)?)
+            } else {
+                None
             };
             outcome.readings.push(row::reading(limit, numbers, reported, taken, &draft));
         }

@@ -34,6 +34,8 @@ pub struct Node {
 #[derive(Clone)]
 pub struct Ask<'a> {
     pub charges: Vec<(&'a Arc<Plan>, &'a str)>,
+    /// Charges that are observed and not enforced.
+    pub observed: Vec<(&'a Arc<Plan>, &'a str)>,
     pub cost: u64,
     pub id: Option<&'a str>,
     pub ticket: Ticket,
@@ -154,11 +156,16 @@ impl<'a> Ask<'a> {
     pub fn one(plan: &'a Arc<Plan>, key: &'a str) -> Self {
         static TICKETS: AtomicU64 = AtomicU64::new(1);
         let ticket = Ticket(TICKETS.fetch_add(1, Ordering::Relaxed));
-        Self { charges: vec![(plan, key)], cost: 1, id: None, ticket }
+        Self { charges: vec![(plan, key)], observed: Vec::new(), cost: 1, id: None, ticket }
     }
 
     pub fn and(mut self, plan: &'a Arc<Plan>, key: &'a str) -> Self {
         self.charges.push((plan, key));
+        self
+    }
+
+    pub fn observing(mut self, plan: &'a Arc<Plan>, key: &'a str) -> Self {
+        self.observed.push((plan, key));
         self
     }
 
@@ -174,6 +181,9 @@ impl<'a> Ask<'a> {
         let mut charges = Charges::new(self.ticket, self.cost, self.id);
         for (plan, key) in &self.charges {
             charges.push(plan, key, true);
+        }
+        for (plan, key) in &self.observed {
+            charges.push(plan, key, false);
         }
         charges
     }

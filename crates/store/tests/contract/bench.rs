@@ -66,7 +66,7 @@ pub(crate) struct Ask<'a> {
     pub(crate) now: Timestamp,
 }
 
-/// Every kind of limit, each with a capacity of ten.
+/// Every kind of limit that counts something, each with a capacity of ten.
 pub(crate) const KINDS: [&str; 12] = [
     "10/min",
     "10/min calendar",

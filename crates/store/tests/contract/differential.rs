@@ -32,7 +32,7 @@ const CLIMBERS: Cast = Cast {
     costs: &[0, 1, 1, 1, 1, 1, 1, 2],
 };
 
-const SHAPES: [&str; 20] = [
+const SHAPES: [&str; 23] = [
     "7/10s",
     "9/10s",
     "9/10s, 20/min",
@@ -53,6 +53,9 @@ const SHAPES: [&str; 20] = [
     "ladder 2 +400ms forget 30s",
     "ladder 9 lock 5s forget 20s, 40/min, 9/10s sliding",
     "5000000000/10s, 9/min sliding",
+    "4 recipients per attempt",
+    "9/10s, 5 recipients per attempt",
+    "6 recipients per attempt, 8 at once for 9s, 12/30s sliding",
 ];
 
 /// A reproducible random source: a linear congruence of which only the upper bits are used.
@@ -80,6 +83,8 @@ enum Pace {
 struct Take {
     charges: Vec<Part>,
     id: Option<&'static str>,
+    /// A number in the attempt that limits may bound, if it has one.
+    recipients: Option<u64>,
     ticket: Ticket,
     /// By the caller's clock, which chose the calendar, and by the store's.
     asked_at: Timestamp,
@@ -206,7 +211,8 @@ impl Trace<'_> {
         // Sometimes the caller's clock is hours behind, and its calendar is stale.
         let behind = self.dice.roll(20) == 0 && (self.bench.settles_at_once() || self.pace == Pace::Steady);
         let asked_at = if behind { self.now - Span::from_secs(9_000) } else { self.now };
-        Take { charges, id, ticket: Ticket(self.step), asked_at, at: self.now }
+        let recipients = (self.dice.roll(4) > 0).then(|| self.dice.roll(9));
+        Take { charges, id, recipients, ticket: Ticket(self.step), asked_at, at: self.now }
     }
 
     fn take(&mut self) {
@@ -312,6 +318,9 @@ impl Take {
         let mut charges = Charges::new(self.ticket, 1, self.id);
         for (index, Part { plan, key, cost }) in self.charges.iter().enumerate() {
             charges.push_costing(plan, key, !(last_observed && index + 1 == self.charges.len()), *cost);
+        }
+        if let Some(recipients) = self.recipients {
+            charges.push_amount("recipients", recipients);
         }
         charges.calendar = charges.periods().map(|period| page(period, self.asked_at)).collect();
         charges

@@ -30,6 +30,7 @@ macro_rules! contract {
                     a_cost_above_the_capacity_never_passes,
                     refused_client_leaves_the_shared_limit_untouched,
                     an_observed_charge_never_refuses,
+                    a_number_in_the_attempt_is_bounded_and_uses_nothing_up,
                     equal_keys_of_two_rules_count_apart,
                     a_calendar_that_does_not_cover_the_time_is_stale,
                     a_calendar_period_ends_at_its_boundary,
@@ -46,6 +47,7 @@ macro_rules! contract {
                     a_give_to_a_forgotten_key_takes_nothing_from_what_came_after,
                     tickets_of_one_moment_are_told_apart,
                     parts_of_a_ticket_are_given_back_once_each,
+                    without_charges_there_is_nothing_to_refund,
                 ],
                 holding: [
                     a_hold_is_listed_until_it_is_released,

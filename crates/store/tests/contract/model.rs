@@ -85,7 +85,7 @@ impl Model {
     }
 
     pub(crate) fn refund(&mut self, charges: &Charges<'_>, taken_at: Timestamp, now: Timestamp) -> Refunded {
-        if charges.ages_out().is_some_and(|span| taken_at + span <= now) {
+        if charges.is_empty() || charges.ages_out().is_some_and(|span| taken_at + span <= now) {
             return Refunded::TooOld;
         }
         let mut left = Charges::new(charges.ticket, charges.cost, None);

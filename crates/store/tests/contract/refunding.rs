@@ -134,3 +134,10 @@ pub(crate) fn parts_of_a_ticket_are_given_back_once_each(bench: &mut dyn Bench) 
         assert_eq!(left(bench), [10, 7, 10], "{kind}");
     }
 }
+
+pub(crate) fn without_charges_there_is_nothing_to_refund(bench: &dyn Bench) {
+    let none = Charges::new(Ticket(1), 1, None);
+    for _ in 0..2 {
+        assert_eq!(wait(bench.store().refund(&none, START)), Ok(Refunded::TooOld));
+    }
+}

@@ -118,6 +118,29 @@ pub(crate) fn an_observed_charge_never_refuses(bench: &dyn Bench) {
     }
 }
 
+pub(crate) fn a_number_in_the_attempt_is_bounded_and_uses_nothing_up(bench: &dyn Bench) {
+    let (bounded, counted) = (plan("bounded", "4 recipients per attempt"), plan("counted", "9/min"));
+    let take = |ticket, recipients: Option<u64>| {
+        let mut charges = Ask::one(&bounded, "ada", ticket).and(&counted, "ada").charges();
+        if let Some(recipients) = recipients {
+            charges.push_amount("recipients", recipients);
+        }
+        charges.push_amount("parts", 100);
+        let mut outcome = Outcome::default();
+        wait(bench.store().take(&charges, &mut outcome)).unwrap();
+        outcome
+    };
+    for (ticket, recipients) in (1..).zip([Some(4), None, Some(0), Some(4), Some(3)]) {
+        let outcome = take(ticket, recipients);
+        assert!(outcome.allowed && outcome.taken == 0b11, "{recipients:?}");
+        assert_eq!(outcome.readings[0].remaining, 4 - recipients.unwrap_or(0), "of this attempt alone");
+    }
+    let refused = take(9, Some(5));
+    assert!(!refused.allowed && refused.taken == 0);
+    assert_eq!((refused.readings[0].when, refused.readings[0].remaining), (When::Never, 0));
+    assert_eq!(remaining(bench, &counted, "ada", START), 4, "the refused one took nothing elsewhere");
+}
+
 pub(crate) fn equal_keys_of_two_rules_count_apart(bench: &dyn Bench) {
     let (one, other) = (plan("one", "1/min"), plan("other", "1/min"));
     assert!(Ask::one(&one, "ada", 1).take(bench).allowed);

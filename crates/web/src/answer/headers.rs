@@ -35,7 +35,7 @@ pub(super) fn rate_limit_and_type(
     reading: Reading,
     headers: &mut impl HeaderSink,
 ) {
-    if limit.bucket().is_none() {
+    if burst(limit).is_none() {
         headers.forget(BURST);
     }
     if reading.reset.is_none() {
@@ -48,13 +48,19 @@ pub(super) fn rate_limit_and_type(
 #[inline]
 fn show(limit: &Limit, reading: Reading, headers: &mut impl HeaderSink) {
     headers.number(LIMIT, limit.number());
-    if let Some(bucket) = limit.bucket() {
-        headers.number(BURST, bucket.burst());
+    if let Some(burst) = burst(limit) {
+        headers.number(BURST, burst);
     }
     headers.number(REMAINING, reading.remaining);
     if let Some(reset) = reading.reset {
         headers.number(RESET, reset.as_secs_ceil());
     }
+}
+
+/// The most units that can accumulate, of a limit whose units come back one by one.
+#[inline]
+fn burst(limit: &Limit) -> Option<u64> {
+    limit.refill()?.burst
 }
 
 /// Whether these headers replace one of this name. Case does not matter.

@@ -7,12 +7,14 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use tokio::runtime::Runtime;
+use tollgate_core::limit::{Page, Period};
 use tollgate_core::{Span, Ticket};
 use tollgate_store::ManualClock;
 use tollgate_testbed::Server;
 
 use super::*;
 use crate::Settings;
+use crate::row::heading;
 
 /// What a copy of `quick.lua` adds to its reply, so that a test knows which script decided.
 const QUICK: &str = "quick";
@@ -22,6 +24,12 @@ const QUICK: &str = "quick";
 struct Step {
     wait: i64,
     costs: Vec<u64>,
+    /// Whether each charge is enforced, or only observed.
+    enforced: Vec<bool>,
+    /// A number in the attempt that limits may bound, if it has one.
+    recipients: Option<u64>,
+    /// How far the caller's clock, which chose the calendar, is behind, in seconds.
+    behind: u64,
     /// Which of the two sets of limits holds.
     other_limits: bool,
 }
@@ -53,6 +61,14 @@ fn server() -> &'static Server {
 fn plan(rule: &str, limits: &[&str]) -> Arc<tollgate_core::Plan> {
     let limits = limits.iter().map(|limit| limit.parse().unwrap()).collect();
     Arc::new(tollgate_core::Plan::new(rule.into(), limits).unwrap())
+}
+
+/// The calendar page around a time, in UTC. Months are not supported here.
+fn page(period: &Period, now: Timestamp) -> Page {
+    let length = period.unit.length().unwrap().as_micros();
+    let start = now.as_micros() / length * length;
+    let edge = |count| Timestamp::from_micros(start + count * length);
+    Page { period: period.clone(), edges: [edge(0), edge(1), edge(2)] }
 }
 
 impl Stage {
@@ -101,24 +117,25 @@ impl Stage {
         }
     }
 
-    async fn settle_generally(&self, request: &mut Request<'_, '_>) -> Reply {
+    async fn settle_generally(&self, request: &mut Request<'_, '_>) -> Result<Outcome, StoreError> {
         let deadline = self.store.deadline();
-        self.store.settle(&self.general, request, Ask::to(Mode::Take), &[], deadline).await.unwrap()
+        let reply = self.store.settle(&self.general, request, Ask::to(Mode::Take), &[], deadline).await?;
+        outcome(request, &reply)
     }
 
     /// Takes by the short way where there is one; says whether it was taken.
-    async fn settle_shortly(&self, request: &mut Request<'_, '_>) -> (Reply, bool) {
+    async fn settle_shortly(&self, request: &mut Request<'_, '_>) -> Result<(Outcome, bool), StoreError> {
         let deadline = self.store.deadline();
-        if let Some(reply) = self.store.settle_alone(request, deadline).await.unwrap() {
-            return (reply, true);
+        if let Some(reply) = self.store.settle_alone(request, deadline).await? {
+            return Ok((outcome(request, &reply)?, true));
         }
-        let reply = self.store.settle(&self.marked, request, Ask::to(Mode::Take), &[], deadline).await;
-        let Reply::List(mut parts) = reply.unwrap() else { panic!("a list") };
+        let reply = self.store.settle(&self.marked, request, Ask::to(Mode::Take), &[], deadline).await?;
+        let Reply::List(mut parts) = reply else { panic!("a list") };
         let quick = parts.last().and_then(Reply::text) == Some(QUICK);
         if quick {
             parts.pop();
         }
-        (Reply::List(parts), quick)
+        Ok((outcome(request, &Reply::List(parts))?, quick))
     }
 
     /// Runs the steps by both ways, each on keys of its own.
@@ -128,18 +145,24 @@ impl Stage {
             self.set_time(step.wait);
             let charges = |key: &'static str| {
                 let mut charges = Charges::new(Ticket(1), 1, None);
-                for (plans, cost) in plans.iter().zip(&step.costs) {
-                    charges.push_costing(&plans[usize::from(step.other_limits)], key, true, *cost);
+                for ((plans, cost), enforced) in plans.iter().zip(&step.costs).zip(&step.enforced) {
+                    charges.push_costing(&plans[usize::from(step.other_limits)], key, *enforced, *cost);
                 }
+                if let Some(recipients) = step.recipients {
+                    charges.push_amount("recipients", recipients);
+                }
+                let asked_at = tollgate_core::Clock::now(&*self.clock) - Span::from_secs(step.behind);
+                charges.calendar = charges.periods().map(|period| page(period, asked_at)).collect();
                 charges
             };
             let (one, other) = (charges("short"), charges("general"));
             let chosen: Vec<usize> = (0..plans.len()).collect();
             let mut first = Request::new(&one, chosen.clone(), &self.store.names).unwrap();
             let mut second = Request::new(&other, chosen, &self.store.names).unwrap();
-            let (reply, shortly) = self.settle_shortly(&mut first).await;
+            let short = self.settle_shortly(&mut first).await;
+            let shortly = short.as_ref().is_ok_and(|(_, shortly)| *shortly);
             let general = self.settle_generally(&mut second).await;
-            assert_eq!(outcome(&first, &reply), outcome(&second, &general), "{step:?}, shortly: {shortly}");
+            assert_eq!(short.map(|(outcome, _)| outcome), general, "{step:?}, shortly: {shortly}");
             ways.short += usize::from(shortly);
             ways.general += usize::from(!shortly);
             for (one, other) in first.keys[..plans.len()].iter().zip(&second.keys) {
@@ -154,17 +177,27 @@ impl Stage {
     }
 }
 
-fn outcome(request: &Request<'_, '_>, reply: &Reply) -> Outcome {
+fn outcome(request: &Request<'_, '_>, reply: &Reply) -> Result<Outcome, StoreError> {
     let mut outcome = Outcome::default();
-    read_outcome(request, &head(reply).unwrap(), &mut outcome).unwrap();
-    outcome
+    read_outcome(request, &head(reply)?, &mut outcome)?;
+    Ok(outcome)
 }
 
 fn steps(charges: usize) -> impl Strategy<Value = Vec<Step>> {
     let wait = prop_oneof![6 => Just(0), 4 => 1..40_i64, 2 => 300..5_000_i64, 1 => -400..0_i64];
     let costs = prop::collection::vec(prop_oneof![8 => 1..4_u64, 1 => 0..30_u64], charges);
-    let step = (wait, costs, prop::bool::weighted(0.1));
-    let step = step.prop_map(|(wait, costs, other_limits)| Step { wait, costs, other_limits });
+    let enforced = prop::collection::vec(prop::bool::weighted(0.9), charges);
+    let recipients = prop::option::weighted(0.8, prop_oneof![8 => 0..=4_u64, 1 => 5..9_u64]);
+    let behind = prop_oneof![15 => Just(0), 1 => Just(9_000_u64)];
+    let step = (wait, costs, enforced, recipients, behind, prop::bool::weighted(0.1));
+    let step = step.prop_map(|(wait, costs, enforced, recipients, behind, other_limits)| Step {
+        wait,
+        costs,
+        enforced,
+        recipients,
+        behind,
+        other_limits,
+    });
     prop::collection::vec(step, 1..25)
 }
 
@@ -200,4 +233,97 @@ fn growing_counters_say_and_keep_what_the_general_script_does() {
     let plans = [[window, other], [total.clone(), total]];
     let ways = compare_many("quick", &plans);
     assert!(ways.short > 100 && ways.general > 100, "both ways are taken: {ways:?}");
+}
+
+#[test]
+fn calendar_limits_and_bounds_of_attempts_say_and_keep_what_the_general_script_does() {
+    let calendar =
+        [plan("calendar", &["60/hour calendar"]), plan("calendar", &["90/hour calendar", "70/2h"])];
+    let attempt = plan("attempt", &["4 recipients per attempt"]);
+    let mixed = plan("mixed", &["5 recipients per attempt", "900 in total"]);
+    let ways = compare_many("calendar", &[calendar, [attempt.clone(), attempt], [mixed.clone(), mixed]]);
+    assert!(ways.short > 100 && ways.general > 100, "both ways are taken: {ways:?}");
+}
+
+#[test]
+fn a_damaged_bucket_is_told_and_left_alone_as_by_the_general_script() {
+    let stage = Stage::new("damaged");
+    let plan = plan("lone", &["10/hour burst 5"]);
+    let counter = |numbers: &[u64]| [heading(&plan).as_bytes(), &packed(numbers)].concat();
+    let now = 1_800_000_000_000_000;
+    let mut values = vec![b"".to_vec(), b"hello".to_vec(), b"\n".to_vec(), vec![b'x'; 9_000]];
+    values.extend([counter(&[]), counter(&[now]), counter(&[now, 0, 0]), counter(&[now, 0])[..20].to_vec()]);
+    for odd in [1 << 53, u64::MAX, u64::MAX / 3, f64::NAN.to_bits()] {
+        values.extend([counter(&[odd, 0]), counter(&[now, odd]), counter(&[0, odd]), counter(&[odd, odd])]);
+    }
+    runtime().block_on(async {
+        for value in values {
+            let charges = ["short", "general"].map(|key| {
+                let mut charges = Charges::new(Ticket(1), 1, None);
+                charges.push(&plan, key, true);
+                charges
+            });
+            let [mut short, mut general] =
+                charges.each_ref().map(|charges| Request::new(charges, vec![0], &stage.store.names).unwrap());
+            let names = [short.keys[0].clone(), general.keys[0].clone()];
+            for name in &names {
+                stage.store.command(name, &[b"SET", name.as_bytes(), &value]).await.unwrap();
+            }
+            let answers = [
+                stage.settle_shortly(&mut short).await.map(|(outcome, _)| outcome),
+                stage.settle_generally(&mut general).await,
+            ];
+            let reasons = answers.each_ref().map(|answer| match answer {
+                Err(StoreError::Damaged { reason, .. }) => reason,
+                other => panic!("{other:?} at {value:?}"),
+            });
+            assert_eq!(reasons[0], reasons[1], "{value:?}");
+            for name in &names {
+                assert_eq!(stage.kept(name).await, (Reply::Bytes(value.clone()), -1), "it is left alone");
+            }
+            stage.forget(&names).await;
+        }
+    });
+}
+
+#[test]
+fn a_call_that_the_server_refuses_every_time_is_busy_and_no_outage() {
+    let stage = Stage::new("busy");
+    let plan = plan("rule", &["5/min"]);
+    let mut charges = Charges::new(Ticket(1), 1, None);
+    charges.push(&plan, "k", true);
+    for refusal in [TOO_LATE, OTHER_LIMITS] {
+        let script = Script::of(&[&format!("return {{ 1, {refusal} }}")]);
+        let mut request = Request::new(&charges, vec![0], &stage.store.names).unwrap();
+        let deadline = stage.store.deadline();
+        let settled = stage.store.settle(&script, &mut request, Ask::to(Mode::Take), &[], deadline);
+        let error = runtime().block_on(settled).unwrap_err();
+        assert_eq!(error, StoreError::Busy, "{refusal}");
+        assert!(!error.is_outage() && !error.is_uncertain(), "nothing was done, and the store works");
+    }
+}
+
+#[test]
+fn a_script_refuses_a_kind_of_limit_that_it_does_not_know() {
+    let stage = Stage::new("kind");
+    let plan = plan("rule", &["5 at once"]);
+    let mut charges = Charges::new(Ticket(1), 1, None);
+    charges.push(&plan, "k", true);
+    let request = Request::new(&charges, vec![0], &stage.store.names).unwrap();
+    let deadline = stage.store.deadline();
+    for mode in [Mode::Peek, Mode::Take] {
+        let mut body = request.body(Ask::to(mode), stage.store.timing(&request.keys[0], deadline));
+        // Its kind, its number, no lease, and the index of its key.
+        let limit = body.windows(4).position(|numbers| numbers == [8, 5, 0, 2]).unwrap();
+        body[limit] = 10;
+        runtime().block_on(async {
+            let (script, keys) = (&stage.store.scripts.full, [&request.keys[..], &[]]);
+            let error = stage.store.run(script, keys, &[&body], deadline).await.unwrap_err().to_string();
+            assert!(error.contains("there is no limit of kind 10"), "{error}");
+            for key in &request.keys {
+                let kept = stage.store.command(key, &[b"EXISTS", key.as_bytes()]).await.unwrap();
+                assert_eq!(kept.number(), Some(0), "{key}");
+            }
+        });
+    }
 }
