@@ -188,9 +188,8 @@ impl Pinned<'_> {
             }));
         }
         if let Some(pacer) = pacer {
-            return pacer.admit(ask(&attempt, terms.wait, terms.correlation), |engine, decision| {
-                see.see(engine, decision)
-            });
+            let ask = ask(&attempt, terms.wait, terms.correlation);
+            return pacer.admit(&self.snapshot, ask, |engine, decision| see.see(engine, decision));
         }
         let mut decision = Decision::for_caller(terms.correlation);
         let manner = match terms.look {
@@ -223,7 +222,8 @@ where
     let attempt = kept.attempt(&fields);
     let correlation = kept.correlation.as_deref();
     let queue = |pacer: &Pacer, see: Seeing<F>| {
-        pacer.admit(ask(&attempt, wait, correlation), |engine, decision| see.see(engine, decision))
+        let ask = ask(&attempt, wait, correlation);
+        pacer.admit(snapshot, ask, |engine, decision| see.see(engine, decision))
     };
     let Some(pacer) = pacer else {
         let manner = match look {

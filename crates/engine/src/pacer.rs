@@ -101,12 +101,12 @@ impl Pacer {
     }
 
     /// Admits an attempt that may wait.
-    pub(crate) fn admit<T, F>(&self, ask: Ask<'_>, see: F) -> Admit<T>
+    pub(crate) fn admit<T, F>(&self, pinned: &Snapshot, ask: Ask<'_>, see: F) -> Admit<T>
     where
         T: Send + 'static,
         F: FnOnce(&Arc<Engine>, &Decision<'_>) -> (T, Taken) + Send + 'static,
     {
-        match self.scheduler.arrive(&ask, see) {
+        match self.scheduler.arrive(pinned, &ask, see) {
             Ok(Arrived::Answered(answer)) => Admit::ready(admitted(answer)),
             Ok(Arrived::Queued(seated)) => {
                 let waiting = Waiting::new(&self.scheduler, seated);

@@ -125,28 +125,32 @@ impl Scheduler {
     }
 
     /// Admits or rejects an attempt that need not wait, and queues every other.
-    pub(super) fn arrive<T, F>(self: &Arc<Self>, ask: &Ask<'_>, see: F) -> Result<Arrived<T>, Fault>
+    pub(super) fn arrive<T, F>(
+        self: &Arc<Self>,
+        pinned: &Snapshot,
+        ask: &Ask<'_>,
+        see: F,
+    ) -> Result<Arrived<T>, Fault>
     where
         T: Send + 'static,
         F: FnOnce(&Arc<Engine>, &Decision<'_>) -> T + Send + 'static,
     {
         let arrived = self.time.now();
-        let pinned = self.engine.pin();
-        if !self.engine.decides_at_once(&pinned, ask.attempt.policy) && pinned.policies.enabled {
+        if !self.engine.decides_at_once(pinned, ask.attempt.policy) && pinned.policies.enabled {
             // Over a store that does not answer at once, the driver decides every attempt in the order of
             // arrival.
-            let path = self.wait_path(&pinned, &ask.attempt)?;
+            let path = self.wait_path(pinned, &ask.attempt)?;
             return Ok(self.seat(&path, ask, see, None, arrived));
         }
         if !self.is_quiet(arrived) && pinned.policies.enabled {
-            let path = self.wait_path(&pinned, &ask.attempt)?;
+            let path = self.wait_path(pinned, &ask.attempt)?;
             if self.must_queue(&path, arrived) {
                 return Ok(self.seat(&path, ask, see, None, arrived));
             }
         }
         let frees = self.frees.load(Ordering::SeqCst);
         let mut decision = Decision::for_caller(ask.correlation);
-        let deciding = self.engine.decide_as(Manner::TakeOrWait, &pinned, &ask.attempt, &mut decision);
+        let deciding = self.engine.decide_as(Manner::TakeOrWait, pinned, &ask.attempt, &mut decision);
         at_first_poll(deciding).unwrap_or_else(|| Err(Fault::late()))?;
         Ok(match decision.verdict {
             Verdict::Allow => {

@@ -41,7 +41,8 @@ impl Pacer {
         ask: Ask<'_>,
         see: impl FnOnce(&Arc<Engine>, &Decision<'_>) -> T + Send + 'static,
     ) -> Result<Paced<T>, Unpaced<T>> {
-        match self.scheduler.arrive(&ask, see).map_err(Unpaced::Fault)? {
+        let arrived = self.scheduler.arrive(&self.scheduler.engine.pin(), &ask, see);
+        match arrived.map_err(Unpaced::Fault)? {
             Arrived::Answered(answer) => answer,
             Arrived::Queued(seated) => Waiting::new(&self.scheduler, seated).answer().await,
         }
