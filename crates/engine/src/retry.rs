@@ -5,6 +5,7 @@
 //! often the store is called.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
@@ -87,7 +88,7 @@ impl Engine {
             let Some(retry) = shared.retries.next(shared.gate.now()) else { return };
             let result = match retry {
                 // If it fails, it is due again at once, behind the others.
-                Retry::Refund(pending) => Refund::new(&*self.counters, pending).make().await,
+                Retry::Refund(pending) => Refund::new(Arc::clone(&self.counters), pending).make().await,
                 Retry::End(end) => self.guards.tell_again(end).await,
                 Retry::Retract(retraction) => self.counters.retract(shared, retraction).await,
             };
