@@ -12,13 +12,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use arc_swap::Guard;
-use tollgate_core::{Attempt, Decision, Policy, Span, Verdict};
+use tollgate_core::{Attempt, Decision, Policy, Span};
 
 use crate::engine::{Engine, Fault, Manner};
 use crate::leases::{Lease, Leases};
 use crate::live_config::Snapshot;
 use crate::owned_attempt::OwnedAttempt;
-use crate::pacer::{Ask, Bound, Pacer};
+use crate::pacer::{Ask, Bound, First, Pacer, Turn};
 use crate::taken::Taken;
 
 /// What doors admit attempts with.
@@ -184,78 +184,74 @@ impl Pinned<'_> {
             let kept = OwnedAttempt::new(&attempt).known_by(terms.correlation);
             let (look, wait) = (terms.look, terms.wait);
             return Admit::Later(Box::pin(async move {
-                admit_in_time(&engine, pacer, &snapshot, &kept, look, wait, see).await
+                let arrival = {
+                    let fields = kept.fields();
+                    let ask = ask(&kept.attempt(&fields), wait, kept.correlation.as_deref());
+                    let mut decision = Decision::for_caller(ask.correlation);
+                    arrive(&engine, pacer.as_ref(), &snapshot, look, &ask, &mut decision, see).await
+                };
+                drop((snapshot, kept));
+                match arrival {
+                    Arrival::Admitted(admitted) => admitted,
+                    Arrival::Queued(turn) => turn.admission().await,
+                }
             }));
         }
-        if let Some(pacer) = pacer {
-            return pacer.admit(ask(&attempt, terms.wait, terms.correlation), |engine, decision| {
-                see.see(engine, decision)
-            });
-        }
-        let mut decision = Decision::for_caller(terms.correlation);
-        let manner = match terms.look {
-            Look::Take => Manner::Take,
-            Look::Peek => Manner::Peek,
-        };
-        match at_first_poll(engine.decide_as(manner, &self.snapshot, &attempt, &mut decision)) {
-            Some(Ok(())) => Admit::ready(Ok(see.admission(engine, &decision))),
-            Some(Err(fault)) => Admit::failed(fault),
-            None => Admit::failed(Fault::late()),
+        let ask = ask(&attempt, terms.wait, terms.correlation);
+        let mut decision = Decision::for_caller(ask.correlation);
+        let arriving = arrive(engine, pacer, &self.snapshot, terms.look, &ask, &mut decision, see);
+        match at_first_poll(arriving) {
+            Some(Arrival::Admitted(admitted)) => Admit::Ready(Some(admitted)),
+            Some(Arrival::Queued(turn)) => Admit::Later(Box::pin(turn.admission())),
+            None => Admit::Ready(Some(Err(NotAdmitted::Fault(Fault::late())))),
         }
     }
 }
 
-/// Admits an attempt over a store that does not answer at once.
-async fn admit_in_time<T, F>(
+/// An attempt that is decided, or queued.
+pub(crate) enum Arrival<T> {
+    Admitted(Admitted<T>),
+    Queued(Turn<T>),
+}
+
+/// Decides an attempt. If there is a pacer, queues it if it has to wait. `decision` is blank.
+#[inline]
+async fn arrive<'a, T, F>(
     engine: &Arc<Engine>,
-    pacer: Option<Pacer>,
-    snapshot: &Snapshot,
-    kept: &OwnedAttempt,
+    pacer: Option<&Pacer>,
+    snapshot: &'a Snapshot,
     look: Look,
-    wait: Wait,
+    ask: &Ask<'a>,
+    decision: &mut Decision<'a>,
     see: Seeing<F>,
-) -> Admitted<T>
+) -> Arrival<T>
 where
     T: Send + 'static,
     F: FnOnce(&Engine, &Decision<'_>) -> T + Send + 'static,
 {
-    let fields = kept.fields();
-    let attempt = kept.attempt(&fields);
-    let correlation = kept.correlation.as_deref();
-    let queue = |pacer: &Pacer, see: Seeing<F>| {
-        pacer.admit(ask(&attempt, wait, correlation), |engine, decision| see.see(engine, decision))
-    };
-    let Some(pacer) = pacer else {
-        let manner = match look {
-            Look::Take => Manner::Take,
-            Look::Peek => Manner::Peek,
-        };
-        let mut decision = Decision::for_caller(correlation);
-        engine.decide_as(manner, snapshot, &attempt, &mut decision).await.map_err(NotAdmitted::Fault)?;
-        return Ok(see.admission(engine, &decision));
-    };
-    if matches!(wait, Wait::AtMost { .. }) || pacer.is_waiting(snapshot, &attempt) {
-        return queue(&pacer, see).await;
+    if let Some(pacer) = pacer {
+        return pacer.admit(snapshot, ask, decision, |engine, decision| see.see(engine, decision)).await;
     }
-    let mut decision = Decision::for_caller(correlation);
-    let decided = engine.decide_as(Manner::TakeOrWait, snapshot, &attempt, &mut decision).await;
-    decided.map_err(NotAdmitted::Fault)?;
-    match decision.verdict {
-        Verdict::Wait(_) => {
-            drop(decision);
-            queue(&pacer, see).await
+    let manner = match look {
+        Look::Take => Manner::Take,
+        Look::Peek => Manner::Peek,
+    };
+    Arrival::Admitted(match engine.decide_as(manner, snapshot, &ask.attempt, decision).await {
+        Ok(()) => {
+            let (seen, taken) = see.see(engine, decision);
+            Ok(Admission { waited: Span::ZERO, seen, taken })
         }
-        _ => Ok(see.admission(engine, &decision)),
-    }
+        Err(fault) => Err(NotAdmitted::Fault(fault)),
+    })
 }
 
 /// The attempt in the form that a pacer accepts.
 fn ask<'a>(attempt: &Attempt<'a>, wait: Wait, correlation: Option<&'a str>) -> Ask<'a> {
-    let (max_wait, priority) = match wait {
-        Wait::No | Wait::AsRulesSay => (None, 0),
-        Wait::AtMost { span, priority } => (Some(span), priority),
+    let (max_wait, priority, first) = match wait {
+        Wait::No | Wait::AsRulesSay => (None, 0, First::Decide),
+        Wait::AtMost { span, priority } => (Some(span), priority, First::Queue),
     };
-    Ask { attempt: *attempt, max_wait, priority, correlation }
+    Ask { attempt: *attempt, max_wait, priority, correlation, first }
 }
 
 /// The door's `see`, and the terms that apply to the decision.
@@ -281,14 +277,6 @@ impl<F> Seeing<F> {
         };
         ((self.see)(engine, decision), taken)
     }
-
-    fn admission<T>(self, engine: &Arc<Engine>, decision: &Decision<'_>) -> Admission<T>
-    where
-        F: FnOnce(&Engine, &Decision<'_>) -> T,
-    {
-        let (seen, taken) = self.see(engine, decision);
-        Admission { waited: Span::ZERO, seen, taken }
-    }
 }
 
 /// The value of a future that is ready at its first poll.
@@ -296,16 +284,6 @@ pub(crate) fn at_first_poll<F: Future>(future: F) -> Option<F::Output> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => Some(value),
         Poll::Pending => None,
-    }
-}
-
-impl<T> Admit<T> {
-    pub(crate) fn ready(admitted: Admitted<T>) -> Self {
-        Self::Ready(Some(admitted))
-    }
-
-    fn failed(fault: Fault) -> Self {
-        Self::ready(Err(NotAdmitted::Fault(fault)))
     }
 }
 

@@ -108,7 +108,7 @@ impl Breaker {
     }
 
     /// How long probes must go on succeeding before it closes.
-    pub fn hold_off(&self) -> Span {
+    fn hold_off(&self) -> Span {
         let doublings = self.flaps.saturating_sub(1).min(16);
         let grown = Self::HOLD_OFF.as_micros() << doublings;
         match self.flaps {

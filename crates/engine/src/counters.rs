@@ -228,12 +228,6 @@ impl Counters {
         let here = shared.gate.now().as_micros().cast_signed();
         self.ahead.store(store_time.as_micros().cast_signed().wrapping_sub(here), Ordering::Relaxed);
     }
-
-    /// The time of the counters in this process, with which run-time changes are stamped.
-    pub(crate) async fn stamp(&self) -> Result<Timestamp, StoreError> {
-        let store = self.shared.as_ref().map_or(&self.store, |shared| &shared.fallback);
-        store.now().await
-    }
 }
 
 /// The time of a store that answers at once; the epoch if it does not. At the epoch no entry has ended.

@@ -47,7 +47,7 @@ pub struct Engine {
     pub(crate) pauses: Pauses,
     pub(crate) bans: Bans,
     pub(crate) records: Arc<RecordStore>,
-    seals: Arc<Seals>,
+    pub(crate) seals: Arc<Seals>,
 }
 
 /// The parts of an engine.

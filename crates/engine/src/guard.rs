@@ -10,6 +10,7 @@ mod episode;
 mod locks;
 mod mark;
 mod notice;
+mod untold;
 mod watch;
 
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use tollgate_core::{
 
 pub use locks::{LadderState, Lock};
 pub use notice::Notice;
+pub(crate) use untold::UntoldEnd;
 pub(crate) use watch::Watch;
 
 use crate::counters::Counters;
@@ -34,6 +36,7 @@ use crate::named_records::NamedRecords;
 use crate::observer::Observer;
 use crate::receipt::{Forged, Home, Kind, Seals};
 use mark::Mark;
+use untold::Telling;
 
 /// The guards of an engine: the open attempts, and the locks that all nodes know.
 pub struct Guards {
@@ -89,14 +92,14 @@ pub struct Finished {
     pub notices: Vec<Notice>,
 }
 
-/// Why an attempt was not ended. Nothing was done.
+/// Why an attempt was not ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FinishFault {
-    /// Tollgate did not issue the ticket. The caller's fault.
+    /// Tollgate did not issue the ticket. The caller's fault. Nothing was done.
     Forged,
-    /// It is a receipt. A receipt is refunded, not finished. The caller's fault.
+    /// It is a receipt. A receipt is refunded, not finished. The caller's fault. Nothing was done.
     Receipt,
-    /// The store cannot answer.
+    /// The store cannot answer. [`Engine::tend`] tells a shared store again, and the caller may do so too.
     Store(StoreError),
 }
 
@@ -162,7 +165,8 @@ impl Guards {
         ticket
     }
 
-    /// Ends an attempt: once for each ticket, which names its guard.
+    /// Ends an attempt: once for each ticket, which names its guard. If a shared store does not answer, or the
+    /// caller goes away meanwhile, the store is told again later.
     pub async fn finish(
         &self,
         pinned: &Snapshot,
@@ -170,10 +174,19 @@ impl Guards {
         ending: Ending,
     ) -> Result<Finished, FinishFault> {
         let opened = self.opened(ticket)?;
+        let telling = Telling::new(&self.counters, opened.home, ticket, ending);
+        let finished = self.end(pinned, opened, ending).await;
+        if !finished.as_ref().is_err_and(StoreError::is_passing) {
+            telling.settled();
+        }
+        finished.map_err(FinishFault::Store)
+    }
+
+    /// Ends an attempt, if the store answers.
+    async fn end(&self, pinned: &Snapshot, opened: Opened, ending: Ending) -> Result<Finished, StoreError> {
         let clears = pinned.policies.guard(&opened.guard).map_or(&Clears::Narrowest, |guard| &guard.clears);
         let fates = |taken: &[(&Rule, &Arc<Plan>)]| fates(clears, taken, ending);
-        let refunded = self.counters.refund_receipt(pinned, &opened.receipt, opened.home, fates).await;
-        let refunded = refunded.map_err(FinishFault::Store)?;
+        let refunded = self.counters.refund_receipt(pinned, &opened.receipt, opened.home, fates).await?;
         self.watch.forget(opened.receipt.ticket);
         let failed = ending == Ending::Failure && refunded == Refunded::Done;
         let notices = if failed { self.failed(pinned, &opened).await } else { Vec::new() };
@@ -277,7 +290,8 @@ impl Guards {
         let mut overdue = self.watch.take_due(self.counters.time()).into_iter();
         while let Some((ticket, due, text)) = overdue.next() {
             let pinned = self.counters.pin();
-            if let Err(FinishFault::Store(_)) = self.finish(&pinned, &text, Ending::Failure).await {
+            let Ok(opened) = self.opened(&text) else { continue };
+            if self.end(&pinned, opened, Ending::Failure).await.is_err() {
                 // Try again at the next round.
                 for (ticket, due, text) in overdue.chain([(ticket, due, text)]) {
                     self.watch.keep(ticket, due, &text);

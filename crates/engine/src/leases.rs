@@ -27,6 +27,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 use tollgate_core::{Charge, Clock, Decision};
 
+use crate::counters::Counters;
 use crate::engine::Engine;
 use crate::receipt::Home;
 use chore::Chore;
@@ -37,7 +38,7 @@ pub use meter::LeaseMeters;
 
 /// The leases of this process.
 pub struct Leases {
-    engine: Arc<Engine>,
+    counters: Arc<Counters>,
     clock: Arc<dyn Clock>,
     inbox: Arc<Inbox>,
     ledger: Mutex<Ledger>,
@@ -65,21 +66,23 @@ const EVERY: Duration = Duration::from_millis(250);
 const MOST_CONCURRENT: usize = 32;
 
 impl Leases {
-    /// How many leases are kept, unless configured otherwise.
+    /// How many leases are kept. A lease beyond that is not renewed. Its holds are released only if the counters are
+    /// in this process; otherwise they expire.
     pub const MOST: usize = 1_000_000;
 
     /// No leases yet. The clock must be monotonic and keep running; its zero does not matter.
     pub fn new(engine: Arc<Engine>, clock: Arc<dyn Clock>) -> Self {
-        let inbox = Arc::new(Inbox::new(Arc::clone(&engine), Self::MOST));
+        let counters = Arc::clone(&engine.counters);
+        let inbox = Arc::new(Inbox::new(Arc::clone(&counters), Self::MOST));
         let node = getrandom::u64().expect("the system gives random numbers");
-        Self { engine, clock, inbox, ledger: Mutex::default(), node, ids: AtomicU64::new(0) }
+        Self { counters, clock, inbox, ledger: Mutex::default(), node, ids: AtomicU64::new(0) }
     }
 
-    /// Keeps at most this many leases. A lease beyond that is not renewed. Its holds are released only if the
-    /// counters are in this process; otherwise they expire.
+    /// Keeps at most this many leases, for tests.
+    #[cfg(feature = "testing")]
     #[must_use]
     pub fn with_most(self, most: usize) -> Self {
-        Self { inbox: Arc::new(self.inbox.with_most(most)), ..self }
+        Self { inbox: Arc::new(Inbox::new(Arc::clone(&self.counters), most)), ..self }
     }
 
     /// An id for an attempt whose holds are to be kept. It is unique on all nodes.
@@ -141,7 +144,7 @@ impl Leases {
         let mut letters = self.inbox.empty();
         let waiting = std::mem::take(&mut letters.waiting);
         let chores = {
-            let pinned = self.engine.pin();
+            let pinned = self.counters.pin();
             let mut ledger = self.ledger.lock();
             ledger.absorb(letters);
             ledger.releases(&pinned, self.reach(), self.clock.now())
@@ -168,7 +171,7 @@ impl Leases {
 
     async fn see_to_all(&self) {
         let chores = {
-            let pinned = self.engine.pin();
+            let pinned = self.counters.pin();
             self.ledger.lock().chores(&pinned, self.reach(), self.clock.now())
         };
         self.see_to(chores).await;
@@ -176,7 +179,7 @@ impl Leases {
 
     /// The homes that can be used now.
     fn reach(&self) -> Reach {
-        if self.engine.counters.are_reachable() { Reach::Everywhere } else { Reach::Local }
+        if self.counters.are_reachable() { Reach::Everywhere } else { Reach::Local }
     }
 
     async fn see_to(&self, chores: Vec<Chore>) {
@@ -184,7 +187,7 @@ impl Leases {
         let mut chores = chores.into_iter();
         loop {
             let some = chores.by_ref().take(MOST_CONCURRENT);
-            let some: Vec<_> = some.map(|chore| chore.done(&self.engine, &self.inbox)).collect();
+            let some: Vec<_> = some.map(|chore| chore.done(&self.counters, &self.inbox)).collect();
             if some.is_empty() {
                 break;
             }

@@ -29,10 +29,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tokio::runtime::Handle;
-use tollgate_core::{Attempt, Clock, Decision, Mistake, Span};
+use tollgate_core::{Clock, Decision, Mistake, Span};
 
 pub use answer::{Bound, Paced, Refusal, Unpaced};
-pub use ask::Ask;
+pub use ask::{Ask, First};
 use pacer_time::PacerTime;
 pub use pausing::{PauseFault, Paused, Scope};
 use scheduler::{Arrived, Scheduler};
@@ -42,7 +42,7 @@ pub use turns::Turns;
 use waiting::Waiting;
 pub(crate) use wakeups::Wakeups;
 
-use crate::admit::{Admission, Admit, Admitted, NotAdmitted};
+use crate::admit::{Admission, Admitted, Arrival, NotAdmitted};
 use crate::engine::Engine;
 use crate::live_config::Snapshot;
 use crate::meter::PacerMeters;
@@ -101,31 +101,23 @@ impl Pacer {
         Self { scheduler }
     }
 
-    /// Admits an attempt that may wait.
-    pub(crate) fn admit<T, F>(&self, ask: Ask<'_>, see: F) -> Admit<T>
+    /// Decides an attempt that may wait, or queues it: ready at the first poll if the store answers at once.
+    pub(crate) async fn admit<'a, T, F>(
+        &self,
+        pinned: &'a Snapshot,
+        ask: &Ask<'a>,
+        decision: &mut Decision<'a>,
+        see: F,
+    ) -> Arrival<T>
     where
         T: Send + 'static,
         F: FnOnce(&Arc<Engine>, &Decision<'_>) -> (T, Taken) + Send + 'static,
     {
-        match self.scheduler.arrive(&ask, see) {
-            Ok(Arrived::Answered(answer)) => Admit::ready(admitted(answer)),
-            Ok(Arrived::Queued(seated)) => {
-                let waiting = Waiting::new(&self.scheduler, seated);
-                Admit::Later(Box::pin(async move { admitted(waiting.answer().await) }))
-            }
-            Err(fault) => Admit::ready(Err(NotAdmitted::Fault(fault))),
+        match self.scheduler.arrive(pinned, ask, decision, see).await {
+            Ok(Arrived::Answered(answer)) => Arrival::Admitted(admitted(answer)),
+            Ok(Arrived::Queued(waiting)) => Arrival::Queued(Turn(waiting)),
+            Err(fault) => Arrival::Admitted(Err(NotAdmitted::Fault(fault))),
         }
-    }
-
-    /// Whether an attempt would have to queue: attempts wait for the same keys or for one of them, or one of
-    /// the keys is paused. A caller that decides without the pacer asks this first, so as not to jump the
-    /// queue.
-    pub fn is_waiting(&self, pinned: &Snapshot, attempt: &Attempt<'_>) -> bool {
-        let now = self.scheduler.time.now();
-        if self.scheduler.is_quiet(now) {
-            return false;
-        }
-        self.scheduler.wait_path(pinned, attempt).is_ok_and(|path| self.scheduler.must_queue(&path, now))
     }
 
     /// Counts an attempt that a door rejected before it reached the pacer, because the door had no room for
@@ -151,6 +143,16 @@ impl Pacer {
     /// The metrics of the pacer.
     pub fn meters(&self) -> &PacerMeters {
         &self.scheduler.meters
+    }
+}
+
+/// A place in a queue. If it is dropped, the attempt leaves the queue.
+pub(crate) struct Turn<T>(Waiting<(T, Taken)>);
+
+impl<T> Turn<T> {
+    /// Waits for the admission.
+    pub(crate) async fn admission(self) -> Admitted<T> {
+        admitted(self.0.answer().await)
     }
 }
 

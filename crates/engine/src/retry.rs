@@ -1,16 +1,19 @@
-//! Calls to a shared store that are still to be made: failed refunds, and the undoing of takes without a
-//! reply.
+//! Calls to a shared store that are still to be made: failed refunds, ends of guarded attempts, and the undoing
+//! of takes without a reply.
 //!
-//! Both are retried until the store has answered. A ticket is refunded once and undone once, however often
-//! the store is called.
+//! All are retried until the store has answered. A ticket is refunded or ended once and undone once, however
+//! often the store is called.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use tollgate_core::{Span, StoreError, Timestamp};
 
 use crate::counters::Counters;
+use crate::engine::Engine;
+use crate::guard::UntoldEnd;
 use crate::retract::Retraction;
 use crate::shared_store::SharedStore;
 use crate::taken::{Pending, Refund};
@@ -19,6 +22,8 @@ use crate::taken::{Pending, Refund};
 pub(crate) enum Retry {
     /// A refund.
     Refund(Pending),
+    /// The end of a guarded attempt.
+    End(UntoldEnd),
     /// Undo a take, if it was made.
     Retract(Retraction),
 }
@@ -29,7 +34,7 @@ pub(crate) struct Retries {
     queue: Mutex<Queue>,
     /// How many retractions were dropped because too many calls were pending.
     pub(crate) retractions_dropped: Counter,
-    /// How many refunds were dropped, and so stay counted.
+    /// How many refunds and ends of guarded attempts were dropped, and so stay counted.
     pub(crate) refunds_dropped: Counter,
 }
 
@@ -52,13 +57,13 @@ impl Retries {
     /// Keeps a call to be tried. If there are too many, the oldest is dropped.
     pub(crate) fn push(&self, retry: Retry, now: Timestamp) {
         let due = match &retry {
-            Retry::Refund(_) => now,
+            Retry::Refund(_) | Retry::End(_) => now,
             Retry::Retract(_) => now + Self::SETTLES_IN,
         };
         let mut queue = self.queue.lock();
         if queue.due.len() >= Self::MOST {
             match queue.due.pop_first() {
-                Some((_, Retry::Refund(_))) => self.refunds_dropped.inc(),
+                Some((_, Retry::Refund(_) | Retry::End(_))) => self.refunds_dropped.inc(),
                 Some((_, Retry::Retract(_))) => self.retractions_dropped.inc(),
                 None => 0,
             };
@@ -76,15 +81,16 @@ impl Retries {
     }
 }
 
-impl Counters {
+impl Engine {
     /// Makes the calls that are due, a few at a time.
     pub(crate) async fn retry(&self, shared: &SharedStore) {
         for _ in 0..AT_A_TIME {
             let Some(retry) = shared.retries.next(shared.gate.now()) else { return };
             let result = match retry {
                 // If it fails, it is due again at once, behind the others.
-                Retry::Refund(pending) => Refund::new(self, pending).make().await.map(drop),
-                Retry::Retract(retraction) => self.retract(shared, retraction).await,
+                Retry::Refund(pending) => Refund::new(Arc::clone(&self.counters), pending).make().await,
+                Retry::End(end) => self.guards.tell_again(end).await,
+                Retry::Retract(retraction) => self.counters.retract(shared, retraction).await,
             };
             // An error of one server does not delay the keys of the others.
             if result.is_err_and(|error| error.is_outage()) {
@@ -92,7 +98,9 @@ impl Counters {
             }
         }
     }
+}
 
+impl Counters {
     /// Undoes a take, if it was made.
     async fn retract(&self, shared: &SharedStore, retraction: Retraction) -> Result<(), StoreError> {
         let charges = retraction.charges();

@@ -14,12 +14,12 @@ use tollgate_core::{
     Timestamp,
 };
 
-use crate::admit::{Unsettled, at_first_poll};
+use crate::admit::Unsettled;
 use crate::counters::{Aim, Counters};
 use crate::engine::{Engine, Fault};
 use crate::live_config::Snapshot;
 use crate::log_limiter::PacedLog;
-use crate::taken::{Pending, Refund};
+use crate::taken::Taken;
 use recent::Recent;
 
 pub use meter::RowMeters;
@@ -37,12 +37,6 @@ pub struct Rows {
     log: PacedLog,
     /// The metrics.
     pub meters: RowMeters,
-}
-
-/// What an attempt has taken whose rows are being counted. Dropped, it is given back.
-struct Reserved<'c> {
-    counters: &'c Counters,
-    pending: Option<Pending>,
 }
 
 impl Rows {
@@ -127,13 +121,14 @@ impl Rows {
         }
     }
 
-    /// Counts the rows that the rules of a decision ask for, and weighs it again.
+    /// Counts the rows that the rules of a decision ask for, and weighs it again. A refund that the store does not
+    /// take now is offered to it again.
     async fn count_rows(&self, aim: Aim, decision: &mut Decision<'_>) {
         let asked = decision.rows_to_count();
         if asked.is_empty() {
             return;
         }
-        let mut reserved = Reserved::new(&self.counters, decision);
+        let mut taken = Taken::new(&self.counters, decision, None, Unsettled::Refund);
         let mut degraded = false;
         for ask in &asked {
             match self.rows_for(aim, ask, decision).await {
@@ -149,15 +144,21 @@ impl Rows {
                 Err(error) if self.denies_uncounted(ask, &error, decision) => {
                     decision.refuse(ask.charge, Reason::Uncounted, decision.outcome.now);
                     self.note_uncounted(aim, decision);
-                    return reserved.refund(|_| true).await;
+                    let _ = taken.refund_unused(|_| true).await;
+                    return;
                 }
                 Err(_) => degraded = true,
             }
         }
         match decision.weigh_rows() {
-            Exceeded::Enforced => return reserved.refund(|_| true).await,
-            Exceeded::Observed(0) => reserved.keep(),
-            Exceeded::Observed(charges) => reserved.refund(|index| charges & (1 << index) != 0).await,
+            Exceeded::Enforced => {
+                let _ = taken.refund_unused(|_| true).await;
+                return;
+            }
+            Exceeded::Observed(0) => taken.keep(),
+            Exceeded::Observed(charges) => {
+                let _ = taken.refund_unused(|index| charges & (1 << index) != 0).await;
+            }
         }
         if degraded {
             decision.origin = Origin::Outage(Reason::Uncounted);
@@ -231,46 +232,6 @@ impl Rows {
             plan.add_rows(&mut outcome.readings, rows);
         }
         Ok(outcome)
-    }
-}
-
-impl<'c> Reserved<'c> {
-    fn new(counters: &'c Counters, decision: &Decision<'_>) -> Self {
-        Self { counters, pending: Pending::of(decision, Unsettled::Refund) }
-    }
-
-    /// Keeps what was taken.
-    fn keep(mut self) {
-        self.pending = None;
-    }
-
-    /// Gives back the charges that `is_owed` names by their place in the decision, and keeps the others.
-    async fn refund(&mut self, is_owed: impl Fn(usize) -> bool) {
-        let Some(pending) = &mut self.pending else { return };
-        pending.retain(is_owed);
-        pending.quieten();
-        let counters = self.counters;
-        if counters.is_remote(pending.home()) {
-            if let Some(pending) = self.pending.take() {
-                // What the store does not take now is offered to it again.
-                let _ = Refund::new(counters, pending).make().await;
-            }
-            return;
-        }
-        // Nothing can be lacking for a refund in this process.
-        let _ = counters.refund_pending(pending).await;
-        self.pending = None;
-    }
-}
-
-impl Drop for Reserved<'_> {
-    fn drop(&mut self) {
-        let Some(pending) = self.pending.take() else { return };
-        if self.counters.is_remote(pending.home()) {
-            drop(Refund::new(self.counters, pending));
-        } else {
-            drop(at_first_poll(self.counters.refund_pending(&pending)));
-        }
     }
 }
 

@@ -22,13 +22,13 @@ impl Engine {
         let line =
             ReceiptLine { rule: String::new(), key: data_encoding::HEXLOWER.encode(&session.hash), cost: 0 };
         let receipt = Receipt { ticket: ticket::next(), at: session.until, taken: vec![line] };
-        let seal = |home| self.observer.seals.with(home, |seal| seal.seal(Kind::Session, &receipt));
+        let seal = |home| self.seals.with(home, |seal| seal.seal(Kind::Session, &receipt));
         seal(Home::Store).or_else(|| seal(Home::Local)).expect("every process has a seal of its own")
     }
 
     /// Opens a session; `None` if no node of this store sealed it, or if it has ended.
     pub fn open_session(&self, text: &str, now: Timestamp) -> Option<Session> {
-        let (kind, receipt, _) = self.observer.seals.open(text).ok()?;
+        let (kind, receipt, _) = self.seals.open(text).ok()?;
         let line = receipt.taken.first().filter(|_| kind == Kind::Session && now < receipt.at)?;
         let hash = data_encoding::HEXLOWER.decode(line.key.as_bytes()).ok()?;
         Some(Session { hash: hash.try_into().ok()?, until: receipt.at })

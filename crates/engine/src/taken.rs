@@ -3,7 +3,6 @@
 //! A rule may count only some outcomes. It still charges at once, so that parallel attempts cannot slip
 //! through, and is refunded if the outcome is another.
 
-use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -80,8 +79,8 @@ struct Charged {
 
 /// A refund that is sent to a shared store. Unless it is settled it is tried again, even if its caller is
 /// gone.
-pub(crate) struct Refund<C: Deref<Target = Counters>> {
-    counters: C,
+pub(crate) struct Refund {
+    counters: Arc<Counters>,
     pending: Option<Pending>,
 }
 
@@ -114,12 +113,20 @@ impl Taken {
 
     /// Reports how the attempt ended. Charges of rules that do not count this outcome are refunded, once.
     pub fn settle(&mut self, outcome: OutcomeClass) -> Refunding {
-        self.refund_where(|counts| counts.is_some_and(|counts| !counts.contains(outcome)))
+        let is_owed = |charged: &Charged| charged.counts.is_some_and(|counts| !counts.contains(outcome));
+        self.refund_where(is_owed, Wakes::Waiting)
     }
 
     /// Refunds everything.
     pub fn refund(&mut self) -> Refunding {
-        self.refund_where(|_| true)
+        self.refund_where(|_| true, Wakes::Waiting)
+    }
+
+    /// Refunds the charges that `is_owed` names by their place in the decision, and keeps the others. They were
+    /// taken a moment ago and never used, so no attempt is woken: one that waits would ask again at once, and so
+    /// without end.
+    pub(crate) fn refund_unused(&mut self, is_owed: impl Fn(usize) -> bool) -> Refunding {
+        self.refund_where(|charged| is_owed(charged.place), Wakes::Nobody)
     }
 
     /// Is ready when the charges that may still be refunded survive a crash of this process, as far as their
@@ -137,10 +144,11 @@ impl Taken {
         self.lease.take()
     }
 
-    fn refund_where(&mut self, is_owed: impl Fn(Option<OutcomeClasses>) -> bool) -> Refunding {
+    fn refund_where(&mut self, is_owed: impl Fn(&Charged) -> bool, wakes: Wakes) -> Refunding {
         let Some(owed) = self.owed.take() else { return Refunding(None) };
         let Owed { counters, mut pending, .. } = *owed;
-        pending.charged.retain(|charged| is_owed(charged.counts));
+        pending.charged.retain(|charged| is_owed(charged));
+        pending.wakes = wakes;
         if pending.charged.is_empty() { Refunding(None) } else { counters.begin_refund(pending) }
     }
 }
@@ -161,7 +169,7 @@ impl std::fmt::Debug for Owed {
 
 impl Pending {
     /// What may be refunded of a decision: everything, or the charges of rules that count only some outcomes.
-    pub(crate) fn of(decision: &Decision<'_>, unsettled: Unsettled) -> Option<Self> {
+    fn of(decision: &Decision<'_>, unsettled: Unsettled) -> Option<Self> {
         let all = unsettled == Unsettled::Refund;
         if decision.outcome.taken == 0 || !(all || decision.policy().counts_outcomes()) {
             return None;
@@ -188,21 +196,6 @@ impl Pending {
         })
     }
 
-    /// Leaves the charges that are not at these places of their decision as they are.
-    pub(crate) fn retain(&mut self, is_owed: impl Fn(usize) -> bool) {
-        self.charged.retain(|charged| is_owed(charged.place));
-    }
-
-    /// Wakes no attempt when it is refunded: one that waits would ask again at once, and so without end.
-    pub(crate) fn quieten(&mut self) {
-        self.wakes = Wakes::Nobody;
-    }
-
-    /// Where it was taken.
-    pub(crate) fn home(&self) -> Home {
-        self.home
-    }
-
     /// The charges to refund, under the current limits.
     fn charges<'a>(&'a self, policies: &'a Policies) -> Charges<'a> {
         let mut charges = Charges::new(self.ticket, 1, None);
@@ -216,8 +209,8 @@ impl Pending {
     }
 }
 
-impl<C: Deref<Target = Counters>> Refund<C> {
-    pub(crate) fn new(counters: C, pending: Pending) -> Self {
+impl Refund {
+    pub(crate) fn new(counters: Arc<Counters>, pending: Pending) -> Self {
         Self { counters, pending: Some(pending) }
     }
 
@@ -233,7 +226,7 @@ impl<C: Deref<Target = Counters>> Refund<C> {
     }
 }
 
-impl<C: Deref<Target = Counters>> Drop for Refund<C> {
+impl Drop for Refund {
     fn drop(&mut self) {
         if let Some(pending) = self.pending.take()
             && let Some(shared) = &self.counters.shared
@@ -258,7 +251,7 @@ impl Counters {
     }
 
     /// Refunds what is pending, under the limits in force, and notes what that has freed.
-    pub(crate) async fn refund_pending(&self, pending: &Pending) -> Result<(), StoreError> {
+    async fn refund_pending(&self, pending: &Pending) -> Result<(), StoreError> {
         let pinned = self.pin();
         let charges = pending.charges(pinned.policies_of(pending.home));
         let refunded = self.refund(pending.home, &charges, pending.at).await;

@@ -1,6 +1,6 @@
 //! Periodic work besides deciding: following the records, and counting denials for bans. For a shared store
 //! also: probing it during an outage and after failures, undoing takes without a reply, and retrying failed
-//! refunds.
+//! refunds and ends of guarded attempts.
 
 use parking_lot::Mutex;
 use tollgate_core::versioned_map::Namespace;
@@ -66,7 +66,7 @@ impl Engine {
                 return self.bans.forget();
             }
             self.look_after(shared).await;
-            self.counters.retry(shared).await;
+            self.retry(shared).await;
         } else {
             // Finds entries that have ended, and changes whose caller did not wait.
             let _ = self.follow_all().await;

@@ -222,7 +222,7 @@ fn nobody_reads_an_account_in_the_ticket_of_a_secret_rule() {
 }
 
 #[test]
-fn without_the_store_nobody_begins_and_an_end_can_be_told_later() {
+fn without_the_store_nobody_begins_and_an_end_is_told_later() {
     let node = Centre::new().node(plain());
     let pinned = node.engine.pin();
     let guard = pinned.policies.guard("login").unwrap();
@@ -239,8 +239,25 @@ fn without_the_store_nobody_begins_and_an_end_can_be_told_later() {
     assert_eq!(begin().decision.origin, Origin::Outage(Reason::Open));
     node.link.set(Mode::Up);
     node.tend_later();
-    assert_eq!(finish(&ticket), Ok(Refunded::Done));
     assert!(begin().allowed(), "and what was denied a moment ago is asked again");
+    assert_eq!(finish(&ticket), Ok(Refunded::Already), "the store was told once it answered");
+}
+
+#[test]
+fn an_end_is_told_though_its_caller_goes_away_meanwhile() {
+    let node = Centre::new().node(plain());
+    let pinned = node.engine.pin();
+    let guard = pinned.policies.guard("login").unwrap();
+    let begin = || block_on(node.engine.begin_guarded(&pinned, guard, &ADA)).unwrap();
+    let tickets: Vec<String> = (0..4).map(|_| begin().ticket.unwrap()).collect();
+    assert!(!begin().allowed());
+    node.link.set(Mode::Hangs);
+    let mut finish = Box::pin(node.engine.guards.finish(&pinned, &tickets[3], Ending::Success));
+    assert!(block_on(futures_lite::future::poll_once(&mut finish)).is_none(), "the store is silent");
+    drop(finish);
+    node.link.set(Mode::Up);
+    node.tend();
+    assert!(begin().allowed());
 }
 
 #[test]

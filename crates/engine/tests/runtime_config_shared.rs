@@ -5,12 +5,15 @@
 
 mod support;
 
+use std::sync::Arc;
+
 use futures_lite::future::block_on;
 use support::cluster::{Centre, Mode, Node};
-use support::{policies, rule};
+use support::{START, policies, rule};
 use tollgate_core::{Policies, Span};
-use tollgate_engine::ChangeFault;
 use tollgate_engine::runtime_config::{PolicyDraft, PolicySpec};
+use tollgate_engine::{ChangeFault, Engine, Fallback, Parts};
+use tollgate_store::{ManualClock, MemoryStore};
 
 fn base() -> Policies {
     policies(vec![rule::rejecting("own", &["ip"], &["7/hour"])], &[("filed", &["own"])])
@@ -50,6 +53,24 @@ fn every_node_follows_within_a_second() {
     block_on(first.engine.config.delete_policy("orders", None, &[])).unwrap();
     a_second(&second);
     assert_eq!(limit(&second, "orders"), None);
+}
+
+#[test]
+fn a_policy_is_stamped_by_the_clock_of_the_store_not_of_the_node() {
+    let clock = Arc::new(ManualClock::at(START));
+    let slow = Arc::new(ManualClock::at(START));
+    let store = Arc::new(MemoryStore::new(clock.clone(), 1_000));
+    let local = Arc::new(MemoryStore::new(slow.clone(), 1_000));
+    clock.advance(Span::from_secs(3_600));
+    let fallback = Fallback { store: local, clock: slow.clone(), probe_every: Span::from_secs(10) };
+    let parts = Parts { store: store.clone(), records: store, fallback: Some(fallback) };
+    let engine = block_on(Engine::start(base(), parts)).unwrap();
+    let made = block_on(engine.config.create_policy(spec("orders", "2/hour"))).unwrap();
+    assert_eq!(made.created, START + Span::from_secs(3_600));
+    clock.advance(Span::from_secs(60));
+    slow.advance(Span::from_secs(60));
+    let change = block_on(engine.config.change_policy(spec("orders", "3/hour"), None)).unwrap();
+    assert_eq!(change.after.updated, START + Span::from_secs(3_660));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use tollgate_core::{Plan, Timestamp};
 
 use super::inbox::Inbox;
 use super::ledger::Site;
-use crate::engine::Engine;
+use crate::counters::Counters;
 use crate::receipt::Home;
 use crate::ticket;
 
@@ -91,7 +91,7 @@ impl Chore {
 
     /// Does the work, as far as it can be done now. Holds of leases dropped meanwhile, which the inbox knows,
     /// are neither lost nor claimed.
-    pub(super) async fn done(mut self, engine: &Engine, inbox: &Inbox) -> Done {
+    pub(super) async fn done(mut self, counters: &Counters, inbox: &Inbox) -> Done {
         let mut done = Done {
             site: self.site.clone(),
             began: self.began,
@@ -103,21 +103,21 @@ impl Chore {
         };
         for home in [Home::Store, Home::Local] {
             // Work that fails now is tried again later.
-            let _ = self.release_in(engine, home, &mut done).await;
-            let renewed = self.renew_in(engine, inbox, home, &mut done).await.is_ok();
+            let _ = self.release_in(counters, home, &mut done).await;
+            let renewed = self.renew_in(counters, inbox, home, &mut done).await.is_ok();
             *done.renewed.of_mut(home) = renewed && !self.renew.of(home).is_empty();
         }
         if self.claims_lost {
             self.claim.extend(done.lost.iter().cloned().map(|held| (held, None)));
         }
-        let _ = self.claim_all(engine, inbox, &mut done).await;
+        let _ = self.claim_all(counters, inbox, &mut done).await;
         done
     }
 
-    async fn release_in(&self, engine: &Engine, home: Home, done: &mut Done) -> Result<(), Gone> {
+    async fn release_in(&self, counters: &Counters, home: Home, done: &mut Done) -> Result<(), Gone> {
         for some in self.release.of(home).chunks(HoldsOrder::MOST_IDS) {
             let ids: Vec<&str> = some.iter().map(|id| &**id).collect();
-            self.order(engine, home, HoldsOrder::ReleaseMany(&ids)).await?;
+            self.order(counters, home, HoldsOrder::ReleaseMany(&ids)).await?;
             done.released.extend(some.iter().cloned());
         }
         Ok(())
@@ -125,25 +125,25 @@ impl Chore {
 
     async fn renew_in(
         &self,
-        engine: &Engine,
+        counters: &Counters,
         inbox: &Inbox,
         home: Home,
         done: &mut Done,
     ) -> Result<(), Gone> {
         for some in self.renew.of(home).chunks(HoldsOrder::MOST_IDS) {
             let ids: Vec<&str> = some.iter().map(|held| &*held.id).collect();
-            let found = self.order(engine, home, HoldsOrder::RenewMany(&ids)).await?;
+            let found = self.order(counters, home, HoldsOrder::RenewMany(&ids)).await?;
             let lost = some.iter().filter(|held| !has(&found, &held.id) && !inbox.has_dropped(held.lease));
             done.lost.extend(lost.cloned());
         }
         Ok(())
     }
 
-    async fn claim_all(&self, engine: &Engine, inbox: &Inbox, done: &mut Done) -> Result<(), Gone> {
+    async fn claim_all(&self, counters: &Counters, inbox: &Inbox, done: &mut Done) -> Result<(), Gone> {
         for some in self.claim.chunks(HoldsOrder::MOST_IDS) {
             let some: Vec<_> = some.iter().filter(|(held, _)| !inbox.has_dropped(held.lease)).collect();
             let claims: Vec<(&str, u64)> = some.iter().map(|(held, _)| (&*held.id, held.weight)).collect();
-            let found = self.order(engine, Home::Store, HoldsOrder::Claim(&claims, ticket::next())).await?;
+            let found = self.order(counters, Home::Store, HoldsOrder::Claim(&claims, ticket::next())).await?;
             let (claimed, refused): (Vec<_>, Vec<_>) =
                 some.into_iter().partition(|(held, _)| has(&found, &held.id));
             done.refused |= !refused.is_empty();
@@ -151,7 +151,7 @@ impl Chore {
             let moved = claimed.iter().filter(|(_, home)| *home == Some(Home::Local));
             let moved: Vec<&str> = moved.map(|(held, _)| &*held.id).collect();
             if !moved.is_empty() {
-                self.order(engine, Home::Local, HoldsOrder::ReleaseMany(&moved)).await?;
+                self.order(counters, Home::Local, HoldsOrder::ReleaseMany(&moved)).await?;
             }
         }
         Ok(())
@@ -160,12 +160,12 @@ impl Chore {
     /// Orders something about several holds. Returns those that it found.
     async fn order(
         &self,
-        engine: &Engine,
+        counters: &Counters,
         home: Home,
         order: HoldsOrder<'_>,
     ) -> Result<Option<HoldsReport>, Gone> {
         let counter = Counter { plan: self.plans.of(home), key: &self.site.key };
-        match engine.counters.order_at(home, &counter, order).await {
+        match counters.order_at(home, &counter, order).await {
             Ok(report) => Ok(Some(report)),
             Err(error) if error.is_passing() => Err(Gone),
             // A key that is damaged or full has none of our holds.

@@ -14,12 +14,12 @@ use tollgate_core::store::HoldsOrder;
 use tollgate_core::{Plan, Timestamp, store};
 
 use crate::admit::at_first_poll;
-use crate::engine::Engine;
+use crate::counters::Counters;
 use crate::receipt::Home;
 
 /// Where leases are kept and dropped.
 pub(crate) struct Inbox {
-    engine: Arc<Engine>,
+    counters: Arc<Counters>,
     letters: Mutex<Letters>,
     /// Notified when a dropped lease is still to be released.
     pub(super) stirred: Notify,
@@ -62,14 +62,9 @@ pub(super) struct KeptSite {
 }
 
 impl Inbox {
-    pub(super) fn new(engine: Arc<Engine>, most: usize) -> Self {
+    pub(super) fn new(counters: Arc<Counters>, most: usize) -> Self {
         let (letters, stirred, next, live, lost) = Default::default();
-        Self { engine, letters, stirred, next, live, most, lost }
-    }
-
-    /// The same, for at most this many leases.
-    pub(super) fn with_most(&self, most: usize) -> Self {
-        Self::new(Arc::clone(&self.engine), most)
+        Self { counters, letters, stirred, next, live, most, lost }
     }
 
     /// Keeps a lease, if there is room for one more.
@@ -93,28 +88,25 @@ impl Inbox {
         let waiting = waiting.filter(|_| !here);
         let marked = kept.number.is_some_and(|number| self.tell_dropped(number, here, waiting));
         if here {
-            let pinned = self.engine.pin();
+            let pinned = self.counters.pin();
             for KeptSite { plan, key, .. } in &kept.sites {
                 let current = pinned.policies_of(kept.home).rule(plan.rule());
                 let plan = current.map_or(plan, |rule| rule.plan_at(key));
                 let (counter, ids) = (store::Counter { plan, key }, [&*kept.id]);
                 // Ready at once in this process; what is damaged or gone holds nothing.
-                let _ = at_first_poll(self.engine.counters.order_at(
-                    kept.home,
-                    &counter,
-                    HoldsOrder::ReleaseMany(&ids),
-                ));
+                let _ =
+                    at_first_poll(self.counters.order_at(kept.home, &counter, HoldsOrder::ReleaseMany(&ids)));
             }
         }
         // A hold taken here may meanwhile be in the shared store.
-        if marked && (!here || self.engine.counters.are_shared()) {
+        if marked && (!here || self.counters.are_shared()) {
             self.stirred.notify_one();
         }
     }
 
     /// Whether the holds of a lease are released as soon as it is dropped.
     pub(super) fn releases_here(&self, kept: &Kept) -> bool {
-        self.engine.counters.release_at_once(kept.home)
+        self.counters.release_at_once(kept.home)
     }
 
     /// Marks a lease as dropped. Returns whether a release is still to be done: none is if the lease was

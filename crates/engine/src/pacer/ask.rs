@@ -13,11 +13,22 @@ pub struct Ask<'a> {
     pub priority: i8,
     /// The id by which the caller knows the attempt, if it sent one.
     pub correlation: Option<&'a str>,
+    /// Whether the attempt is decided before it queues.
+    pub first: First,
+}
+
+/// What an attempt does first if its store does not answer at once. Otherwise it is always decided first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum First {
+    /// It is decided, and queues if it has to wait. It also queues if others wait for its keys.
+    Decide,
+    /// It queues. So attempts are decided in the order of arrival, and only a few at once.
+    Queue,
 }
 
 impl<'a> From<Attempt<'a>> for Ask<'a> {
-    /// Waits as long as the rules allow, with the default priority.
+    /// Queues first, and waits as long as the rules allow, with the default priority.
     fn from(attempt: Attempt<'a>) -> Self {
-        Self { attempt, max_wait: None, priority: 0, correlation: None }
+        Self { attempt, max_wait: None, priority: 0, correlation: None, first: First::Queue }
     }
 }

@@ -11,18 +11,18 @@ use tokio::time::Instant;
 use tollgate_core::{Attempt, Decision, Span, Verdict};
 
 use super::PacerOptions;
-use super::answer::{Bound, Paced, Unpaced};
-use super::ask::Ask;
+use super::answer::{Paced, Unpaced};
+use super::ask::{Ask, First};
 use super::driver::Driving;
 use super::ids::{Blocked, ById, Ids, WaitPath};
-use super::notifications::{self, Caller, CallerResult};
+use super::notifications::{self, Caller};
 use super::pacer_time::PacerTime;
 use super::queues::{Bounds, Expiry, Newcomer, Place, Queues, Seat, TurnedAway};
 use super::timetable::Rest;
-use crate::admit::at_first_poll;
+use super::waiting::{Queued, Waiting};
 use crate::engine::{Engine, Fault, Manner};
 use crate::live_config::Snapshot;
-use crate::meter::{PacedMeter, PacerMeters};
+use crate::meter::PacerMeters;
 use crate::owned_attempt::OwnedAttempt;
 use crate::pauses::Stopped;
 
@@ -68,18 +68,9 @@ pub(super) struct Board {
 }
 
 /// The result of a new attempt: answered at once, or queued.
-pub(super) enum Arrived<T> {
+pub(crate) enum Arrived<T> {
     Answered(Result<Paced<T>, Unpaced<T>>),
-    Queued(Queued<T>),
-}
-
-/// The position of a waiting attempt, and the channel for its result.
-pub(super) struct Queued<T> {
-    pub(super) seat: Seat,
-    pub(super) arrived: Instant,
-    pub(super) deadline: Option<(Instant, Bound)>,
-    pub(super) result: oneshot::Receiver<CallerResult<T>>,
-    pub(super) meter: Arc<PacedMeter>,
+    Queued(Waiting<T>),
 }
 
 impl Scheduler {
@@ -124,39 +115,35 @@ impl Scheduler {
         self.runtime.clone().or_else(|| Handle::try_current().ok())
     }
 
-    /// Admits or rejects an attempt that need not wait, and queues every other.
-    pub(super) fn arrive<T, F>(self: &Arc<Self>, ask: &Ask<'_>, see: F) -> Result<Arrived<T>, Fault>
+    /// Admits or rejects an attempt that need not wait, and queues every other. `decision` is blank, and is
+    /// outside the future so that the future is small. If the store answers at once, the result is ready at the
+    /// first poll.
+    pub(super) async fn arrive<'a, T, F>(
+        self: &Arc<Self>,
+        pinned: &'a Snapshot,
+        ask: &Ask<'a>,
+        decision: &mut Decision<'a>,
+        see: F,
+    ) -> Result<Arrived<T>, Fault>
     where
         T: Send + 'static,
         F: FnOnce(&Arc<Engine>, &Decision<'_>) -> T + Send + 'static,
     {
         let arrived = self.time.now();
-        let pinned = self.engine.pin();
-        if !self.engine.decides_at_once(&pinned, ask.attempt.policy) && pinned.policies.enabled {
-            // Over a store that does not answer at once, the driver decides every attempt in the order of
-            // arrival.
-            let path = self.wait_path(&pinned, &ask.attempt)?;
+        if let Some(path) = self.path_of_undecided(pinned, ask, arrived) {
             return Ok(self.seat(&path, ask, see, None, arrived));
         }
-        if !self.is_quiet(arrived) && pinned.policies.enabled {
-            let path = self.wait_path(&pinned, &ask.attempt)?;
-            if self.must_queue(&path, arrived) {
-                return Ok(self.seat(&path, ask, see, None, arrived));
-            }
-        }
         let frees = self.frees.load(Ordering::SeqCst);
-        let mut decision = Decision::for_caller(ask.correlation);
-        let deciding = self.engine.decide_as(Manner::TakeOrWait, &pinned, &ask.attempt, &mut decision);
-        at_first_poll(deciding).unwrap_or_else(|| Err(Fault::late()))?;
+        self.engine.decide_as(Manner::TakeOrWait, pinned, &ask.attempt, decision).await?;
         Ok(match decision.verdict {
             Verdict::Allow => {
                 self.meters.of(&decision.policy().name).passed(Span::ZERO);
-                let seen = see(&self.engine, &decision);
+                let seen = see(&self.engine, decision);
                 Arrived::Answered(Ok(Paced { waited: Span::ZERO, seen }))
             }
             Verdict::Wait(_) => {
                 let path = self.ids.wait_path(decision.policy(), &decision.charges);
-                let blocked = self.ids.blocked(&decision);
+                let blocked = self.ids.blocked(decision);
                 let seated = self.seat(&path, ask, see, blocked.as_ref(), arrived);
                 // A release between the decision and the queueing has notified nothing.
                 if self.frees.load(Ordering::SeqCst) != frees {
@@ -166,9 +153,21 @@ impl Scheduler {
             }
             Verdict::Defer(_) | Verdict::Deny => {
                 self.meters.of(&decision.policy().name).denied.inc();
-                Arrived::Answered(Err(notifications::denied(&self.engine, &decision, see)))
+                Arrived::Answered(Err(notifications::denied(&self.engine, decision, see)))
             }
         })
+    }
+
+    /// The path of an attempt that queues without a decision; `None` if it is decided first.
+    fn path_of_undecided(&self, pinned: &Snapshot, ask: &Ask<'_>, now: Instant) -> Option<WaitPath> {
+        let queues_first =
+            ask.first == First::Queue && !self.engine.decides_at_once(pinned, ask.attempt.policy);
+        if !pinned.policies.enabled || !(queues_first || self.may_have_to_queue(now)) {
+            return None;
+        }
+        // A decision reports the mistake of an attempt without a path, unless the attempt is blocked.
+        let path = self.wait_path(pinned, &ask.attempt).ok()?;
+        (queues_first || self.must_queue(&path, now)).then_some(path)
     }
 
     /// The wait keys that an attempt has to pass.
@@ -178,9 +177,9 @@ impl Scheduler {
         Ok(self.ids.wait_path(policy, &charges))
     }
 
-    /// Whether no attempt waits and nothing is paused.
-    pub(super) fn is_quiet(&self, now: Instant) -> bool {
-        self.waiting.load(Ordering::Acquire) == 0 && self.engine.pauses.are_over(now)
+    /// Whether attempts wait, or something is paused.
+    pub(super) fn may_have_to_queue(&self, now: Instant) -> bool {
+        self.waiting.load(Ordering::Acquire) > 0 || !self.engine.pauses.are_over(now)
     }
 
     /// Whether a new attempt has to queue without a decision.
@@ -229,7 +228,8 @@ impl Scheduler {
             Err(TurnedAway::Ended) => return Arrived::Answered(Err(Unpaced::Ended)),
         };
         meter.waiting.inc();
-        Arrived::Queued(Queued { seat, arrived, deadline: place.deadline, result, meter })
+        let queued = Queued { seat, arrived, deadline: place.deadline, result, meter };
+        Arrived::Queued(Waiting::new(Arc::clone(self), queued))
     }
 
     /// Queues an attempt, and starts the driver if there is none, unless the caller gives the turns. No caller's code

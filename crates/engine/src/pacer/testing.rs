@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use tollgate_core::{Decision, Span};
+use tollgate_core::{Attempt, Decision, Span};
 
 use super::scheduler::Arrived;
-use super::waiting::Waiting;
 use super::{Ask, Paced, Pacer, Unpaced};
 use crate::engine::Engine;
+use crate::live_config::Snapshot;
 
 /// Permission to proceed: everything was taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,9 +41,25 @@ impl Pacer {
         ask: Ask<'_>,
         see: impl FnOnce(&Arc<Engine>, &Decision<'_>) -> T + Send + 'static,
     ) -> Result<Paced<T>, Unpaced<T>> {
-        match self.scheduler.arrive(&ask, see).map_err(Unpaced::Fault)? {
+        let arrived = {
+            let pinned = self.scheduler.engine.pin();
+            let mut decision = Decision::for_caller(ask.correlation);
+            self.scheduler.arrive(&pinned, &ask, &mut decision, see).await
+        };
+        match arrived.map_err(Unpaced::Fault)? {
             Arrived::Answered(answer) => answer,
-            Arrived::Queued(seated) => Waiting::new(&self.scheduler, seated).answer().await,
+            Arrived::Queued(waiting) => waiting.answer().await,
         }
+    }
+
+    /// Whether an attempt would have to queue: attempts wait for the same keys or for one of them, or one of
+    /// the keys is paused.
+    pub fn is_waiting(&self, pinned: &Snapshot, attempt: &Attempt<'_>) -> bool {
+        let now = self.scheduler.time.now();
+        self.scheduler.may_have_to_queue(now)
+            && self
+                .scheduler
+                .wait_path(pinned, attempt)
+                .is_ok_and(|path| self.scheduler.must_queue(&path, now))
     }
 }

@@ -3,14 +3,29 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::answer::{Paced, Unpaced};
-use super::scheduler::{Queued, Scheduler};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::answer::{Bound, Paced, Unpaced};
+use super::notifications::CallerResult;
+use super::queues::Seat;
+use super::scheduler::Scheduler;
+use crate::meter::PacedMeter;
 
 /// A wait. If it is dropped before the result, the attempt leaves the queue.
-pub(super) struct Waiting<T> {
+pub(crate) struct Waiting<T> {
     scheduler: Arc<Scheduler>,
     seated: Queued<T>,
     answered: bool,
+}
+
+/// The position of a waiting attempt, and the channel for its result.
+pub(super) struct Queued<T> {
+    pub(super) seat: Seat,
+    pub(super) arrived: Instant,
+    pub(super) deadline: Option<(Instant, Bound)>,
+    pub(super) result: oneshot::Receiver<CallerResult<T>>,
+    pub(super) meter: Arc<PacedMeter>,
 }
 
 /// How much later than the deadline a result may arrive that was given in time: the timers of the caller and
@@ -18,8 +33,8 @@ pub(super) struct Waiting<T> {
 const GRACE: Duration = Duration::from_millis(2);
 
 impl<T> Waiting<T> {
-    pub(super) fn new(scheduler: &Arc<Scheduler>, seated: Queued<T>) -> Self {
-        Self { scheduler: Arc::clone(scheduler), seated, answered: false }
+    pub(super) fn new(scheduler: Arc<Scheduler>, seated: Queued<T>) -> Self {
+        Self { scheduler, seated, answered: false }
     }
 
     /// Waits for the result.
@@ -39,7 +54,7 @@ impl<T> Waiting<T> {
         self.conclude(result.ok())
     }
 
-    fn conclude(self, result: Option<super::notifications::CallerResult<T>>) -> Result<Paced<T>, Unpaced<T>> {
+    fn conclude(self, result: Option<CallerResult<T>>) -> Result<Paced<T>, Unpaced<T>> {
         let Some(result) = result else { return self.conclude_with(Err(Unpaced::Ended)) };
         result.unclaimed.claim();
         self.conclude_with(result.answer)

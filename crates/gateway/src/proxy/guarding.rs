@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use arc_swap::Guard;
 use tollgate_core::{Line, Origin, Policy, When};
-use tollgate_engine::guard::{Begun, Ending, FinishFault};
-use tollgate_engine::{Engine, Lease, Leases, Snapshot};
+use tollgate_engine::guard::{Begun, Ending};
+use tollgate_engine::{Lease, Leases, Snapshot};
 use tollgate_web::Problem;
 use tollgate_web::facts::{Asked, Facts, Pairs};
 
@@ -29,10 +29,6 @@ use crate::worker::Worker;
 
 /// How many requests a worker delays at once. It refuses further ones.
 const MOST_DELAYED: u64 = 1_000;
-
-/// When to report the end of a login again, if the store cannot be reached.
-const AGAIN: [Duration; 4] =
-    [Duration::from_secs(1), Duration::from_secs(4), Duration::from_secs(15), Duration::from_secs(60)];
 
 /// A login that may be forwarded.
 pub(super) struct Guarded {
@@ -107,33 +103,21 @@ impl Guarded {
         captcha
     }
 
-    /// Reports the end to the engine, in the background if the store takes time.
+    /// Reports the end to the engine, in the background if the store takes time. If the store never learns of the
+    /// end, the login stays a failure.
     fn end(self, downstream: &Downstream, ending: Ending) {
         let Some(ticket) = self.ticket else { return };
-        let mut ended =
-            Box::pin(finish(Arc::clone(&downstream.worker.shared.admissions.engine), ticket, ending));
+        let engine = Arc::clone(&downstream.worker.shared.admissions.engine);
+        let mut ended = Box::pin(async move {
+            let pinned = Guard::into_inner(engine.pin());
+            // If the store fails, the engine tells it again.
+            let _ = engine.guards.finish(&pinned, &ticket, ending).await;
+        });
         // A store in this process is done after the first poll, so the next request sees the result.
         if ended.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
             tokio::task::spawn_local(ended);
         }
     }
-}
-
-/// Ends a login, however long the store takes. If the store never learns of the end, the login stays a
-/// failure.
-async fn finish(engine: Arc<Engine>, ticket: String, ending: Ending) {
-    let mut pauses = AGAIN.into_iter();
-    loop {
-        let pinned = Guard::into_inner(engine.pin());
-        let ended = engine.guards.finish(&pinned, &ticket, ending).await;
-        drop(pinned);
-        match (ended, pauses.next()) {
-            (Err(FinishFault::Store(_)), Some(pause)) => tokio::time::sleep(pause).await,
-            (Err(FinishFault::Store(_)), None) => break,
-            _ => return,
-        }
-    }
-    tracing::warn!(component = "gateway", "the result of a login could not be stored");
 }
 
 impl Case<'_> {

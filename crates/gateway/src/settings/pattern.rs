@@ -100,17 +100,6 @@ impl PathPattern {
             .then_with(|| other.segments.len().cmp(&self.segments.len()))
             .then_with(|| kinds(self).cmp(&kinds(other)))
     }
-
-    /// Whether both match the same paths. Names of parameters do not matter.
-    pub fn same_paths(&self, other: &Self) -> bool {
-        let same = |pair: (&Segment, &Segment)| match pair {
-            (Segment::Literal(one), Segment::Literal(two)) => one == two,
-            (Segment::Parameter(_), Segment::Parameter(_)) => true,
-            _ => false,
-        };
-        let (one, two) = (&self.segments, &other.segments);
-        self.open == other.open && one.len() == two.len() && one.iter().zip(two).all(same)
-    }
 }
 
 impl Segment {

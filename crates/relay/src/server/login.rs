@@ -7,7 +7,7 @@ use std::time::Duration;
 use arc_swap::Guard;
 use tokio::sync::watch;
 use tollgate_core::Span;
-use tollgate_engine::guard::{Ending, FinishFault};
+use tollgate_engine::guard::Ending;
 use tollgate_engine::{Engine, Snapshot};
 
 use super::Shared;
@@ -17,8 +17,6 @@ use crate::session::{Identity, Login, LoginOutcome};
 
 /// The longest delay of a ladder that a session waits out. Beyond that the client is told to come back.
 const MOST_DELAY: Span = Span::from_secs(10);
-/// After how long it is tried again to tell the guard how a login ended.
-const AGAIN: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(30)];
 
 /// Lets a login wait for as long as its client and the server do.
 pub(super) struct Delay<'c> {
@@ -76,7 +74,7 @@ pub(super) async fn log_in(
         Err(Unverified) => Ending::Abandoned,
     };
     if let Some(ticket) = ticket {
-        finish(&shared.doors.admissions.engine, ticket, ending).await;
+        finish(&shared.doors.admissions.engine, &ticket, ending).await;
     }
     match identity {
         Ok(Some(identity)) => LoginOutcome::Identified(identity),
@@ -169,27 +167,11 @@ async fn try_to_begin(
     })
 }
 
-/// Tells the guard how an attempt ended. What it is never told stays a failure.
-async fn finish(engine: &Arc<Engine>, ticket: String, ending: Ending) {
-    if try_to_finish(engine, &ticket, ending).await {
-        return;
-    }
-    let engine = Arc::clone(engine);
-    tokio::spawn(async move {
-        for pause in AGAIN {
-            tokio::time::sleep(pause).await;
-            if try_to_finish(&engine, &ticket, ending).await {
-                return;
-            }
-        }
-        tracing::warn!(component = "relay", "the outcome of a login could not be stored");
-    });
-}
-
-/// Returns whether there is nothing left to tell.
-async fn try_to_finish(engine: &Engine, ticket: &str, ending: Ending) -> bool {
+/// Tells the guard how an attempt ended. If the store fails, the engine tells it again; what it is never told
+/// stays a failure.
+async fn finish(engine: &Engine, ticket: &str, ending: Ending) {
     let pinned = Guard::into_inner(engine.pin());
-    !matches!(engine.guards.finish(&pinned, ticket, ending).await, Err(FinishFault::Store(_)))
+    let _ = engine.guards.finish(&pinned, ticket, ending).await;
 }
 
 #[cfg(test)]
@@ -237,7 +219,7 @@ mod tests {
             let guarded = begin(&engine, "login", client, "app", &mut delay).await;
             let outcome = match guarded {
                 Guarded::Begun(ticket) => {
-                    assert!(try_to_finish(&engine, &ticket.unwrap(), Ending::Failure).await);
+                    finish(&engine, &ticket.unwrap(), Ending::Failure).await;
                     None
                 }
                 Guarded::Refused(outcome) => Some(outcome),
@@ -266,7 +248,7 @@ mod tests {
         let Guarded::Begun(ticket) = begin(&engine, "login", client, "app", &mut delay).await else {
             panic!("the first one is not delayed")
         };
-        assert!(try_to_finish(&engine, &ticket.unwrap(), Ending::Failure).await);
+        finish(&engine, &ticket.unwrap(), Ending::Failure).await;
         let (ours, theirs) = tokio::io::duplex(64);
         let mut wire = Wire::new(Box::new(theirs), Duration::from_secs(1));
         let start = Instant::now();

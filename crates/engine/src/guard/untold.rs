@@ -1,0 +1,54 @@
+//! Ends of attempts that a shared store does not know yet: the engine tells the store again, until it answers.
+
+use super::{Ending, FinishFault, Guards};
+use crate::counters::Counters;
+use crate::receipt::Home;
+use crate::retry::Retry;
+use crate::shared_store::SharedStore;
+use tollgate_core::StoreError;
+
+/// The end of an attempt, to be told to the store again.
+#[derive(Debug)]
+pub(crate) struct UntoldEnd {
+    ticket: Box<str>,
+    ending: Ending,
+}
+
+/// An end that is being told to the store. Unless it is settled it is told again, even if its caller is gone.
+pub(super) struct Telling<'t> {
+    /// The store; `None` if it is in this process, or has answered.
+    shared: Option<&'t SharedStore>,
+    ticket: &'t str,
+    ending: Ending,
+}
+
+impl<'t> Telling<'t> {
+    pub(super) fn new(counters: &'t Counters, home: Home, ticket: &'t str, ending: Ending) -> Self {
+        Self { shared: counters.shared.as_ref().filter(|_| home == Home::Store), ticket, ending }
+    }
+
+    /// The store knows the end, or will never accept it.
+    pub(super) fn settled(mut self) {
+        self.shared = None;
+    }
+}
+
+impl Drop for Telling<'_> {
+    fn drop(&mut self) {
+        if let Some(shared) = self.shared {
+            let end = UntoldEnd { ticket: self.ticket.into(), ending: self.ending };
+            shared.retries.push(Retry::End(end), shared.gate.now());
+        }
+    }
+}
+
+impl Guards {
+    /// Tells the store again how an attempt ended. If that fails, it is due again.
+    pub(crate) async fn tell_again(&self, end: UntoldEnd) -> Result<(), StoreError> {
+        let pinned = self.counters.pin();
+        match self.finish(&pinned, &end.ticket, end.ending).await {
+            Err(FinishFault::Store(error)) => Err(error),
+            Ok(_) | Err(FinishFault::Forged | FinishFault::Receipt) => Ok(()),
+        }
+    }
+}
