@@ -10,7 +10,7 @@ mod episode;
 mod locks;
 mod mark;
 mod notice;
-mod untold;
+mod unreported;
 mod watch;
 
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use tollgate_core::{
 
 pub use locks::{LadderState, Lock};
 pub use notice::Notice;
-pub(crate) use untold::UntoldEnd;
+pub(crate) use unreported::UnreportedEnd;
 pub(crate) use watch::Watch;
 
 use crate::counters::Counters;
@@ -36,7 +36,7 @@ use crate::named_records::NamedRecords;
 use crate::observer::Observer;
 use crate::receipt::{Forged, Home, Kind, Seals};
 use mark::Mark;
-use untold::Telling;
+use unreported::Reporting;
 
 /// The guards of an engine: the open attempts, and the locks that all nodes know.
 pub struct Guards {
@@ -99,7 +99,7 @@ pub enum FinishFault {
     Forged,
     /// It is a receipt. A receipt is refunded, not finished. The caller's fault. Nothing was done.
     Receipt,
-    /// The store cannot answer. [`Engine::tend`] tells a shared store again, and the caller may do so too.
+    /// The store cannot answer. [`Engine::tend`] reports the end to a shared store again, and the caller may do so too.
     Store(StoreError),
 }
 
@@ -166,7 +166,7 @@ impl Guards {
     }
 
     /// Ends an attempt: once for each ticket, which names its guard. If a shared store does not answer, or the
-    /// caller goes away meanwhile, the store is told again later.
+    /// caller goes away meanwhile, the engine reports it again later.
     pub async fn finish(
         &self,
         pinned: &Snapshot,
@@ -174,10 +174,10 @@ impl Guards {
         ending: Ending,
     ) -> Result<Finished, FinishFault> {
         let opened = self.opened(ticket)?;
-        let telling = Telling::new(&self.counters, opened.home, ticket, ending);
+        let reporting = Reporting::new(&self.counters, opened.home, ticket, ending);
         let finished = self.end(pinned, opened, ending).await;
         if !finished.as_ref().is_err_and(StoreError::is_passing) {
-            telling.settled();
+            reporting.settled();
         }
         finished.map_err(FinishFault::Store)
     }

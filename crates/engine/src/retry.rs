@@ -13,7 +13,7 @@ use tollgate_core::{Span, StoreError, Timestamp};
 
 use crate::counters::Counters;
 use crate::engine::Engine;
-use crate::guard::UntoldEnd;
+use crate::guard::UnreportedEnd;
 use crate::retract::Retraction;
 use crate::shared_store::SharedStore;
 use crate::taken::{Pending, Refund};
@@ -23,7 +23,7 @@ pub(crate) enum Retry {
     /// A refund.
     Refund(Pending),
     /// The end of a guarded attempt.
-    End(UntoldEnd),
+    End(UnreportedEnd),
     /// Undo a take, if it was made.
     Retract(Retraction),
 }
@@ -89,7 +89,7 @@ impl Engine {
             let result = match retry {
                 // If it fails, it is due again at once, behind the others.
                 Retry::Refund(pending) => Refund::new(Arc::clone(&self.counters), pending).make().await,
-                Retry::End(end) => self.guards.tell_again(end).await,
+                Retry::End(end) => self.guards.report_again(end).await,
                 Retry::Retract(retraction) => self.counters.retract(shared, retraction).await,
             };
             // An error of one server does not delay the keys of the others.

@@ -222,7 +222,7 @@ fn nobody_reads_an_account_in_the_ticket_of_a_secret_rule() {
 }
 
 #[test]
-fn without_the_store_nobody_begins_and_an_end_is_told_later() {
+fn without_the_store_no_login_begins_and_an_end_is_reported_later() {
     let node = Centre::new().node(plain());
     let pinned = node.engine.pin();
     let guard = pinned.policies.guard("login").unwrap();

@@ -328,8 +328,8 @@ fn nobody_reads_a_secret_key_in_what_is_recorded_and_every_node_follows_it() {
 fn a_record_of_another_version_or_secret_pauses_nothing_and_the_others_do() {
     in_virtual_time(async {
         let store = SlowStore::new(Duration::from_millis(1));
-        let secret = Records::secret(&*store).await.unwrap();
-        let until = Records::changes(&*store, Namespace::Pauses, None).await.unwrap().now + SEVEN;
+        let secret = Records::secret(&store.memory).await.unwrap();
+        let until = Records::changes(&store.memory, Namespace::Pauses, None).await.unwrap().now + SEVEN;
         let line = ReceiptLine { rule: "chat".into(), key: "a".into(), cost: 0 };
         let pause = Receipt { ticket: Ticket(1), at: until, taken: vec![line] };
         let sealed = Seal::new(secret).seal(Kind::Pause, &pause);
@@ -350,7 +350,7 @@ fn a_record_of_another_version_or_secret_pauses_nothing_and_the_others_do() {
         let edits =
             records.iter().enumerate().map(|(number, record)| Edit::put(number.to_string(), record.clone()));
         let edits: Vec<Edit> = edits.collect();
-        Records::change(&*store, Namespace::Pauses, &edits).await.unwrap();
+        Records::change(&store.memory, Namespace::Pauses, &edits).await.unwrap();
         let track = Track::shared(telegram(), &store, PacerOptions::default()).await;
         assert!(track.acquire("telegram", &A).await.unwrap().waited < Span::from_secs(1));
         assert!(track.acquire("telegram", &B).await.unwrap().waited > Span::from_secs(6));

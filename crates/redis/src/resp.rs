@@ -101,6 +101,9 @@ impl Scanner {
                         if bytes.len() < end {
                             return Ok(None);
                         }
+                        if &bytes[end - 2..end] != b"\r\n" {
+                            return Err(Nonsense("a text without the end of its line"));
+                        }
                     }
                 }
                 b'*' => self.missing += length(line, MOST_VALUES)?.unwrap_or(0),
@@ -264,6 +267,7 @@ mod tests {
             b"$99999999999\r\n",
             b"*99999999\r\n",
             b"$x\r\n",
+            b"$3\r\nabcXX",
             b"\n",
             b":x\r\n",
             &deep,

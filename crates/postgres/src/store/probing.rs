@@ -18,7 +18,7 @@ use crate::pool::Haste;
 use crate::transaction::{Statement, ask};
 
 /// What a query does with a connection.
-pub(crate) type Query<'c, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'c>>;
+pub(crate) type QueryFuture<'c, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'c>>;
 
 const TIME: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 
@@ -40,7 +40,7 @@ impl PostgresStore {
     pub(crate) async fn query<T: Send + 'static>(
         &self,
         haste: Haste,
-        query: impl for<'c> FnOnce(&'c Client) -> Query<'c, T> + Send + 'static,
+        query: impl for<'c> FnOnce(&'c Client) -> QueryFuture<'c, T> + Send + 'static,
     ) -> Result<T, StoreError> {
         self.query_within(self.settings.command_timeout.max(Duration::from_secs(1)), haste, query).await
     }
@@ -50,7 +50,7 @@ impl PostgresStore {
         &self,
         patience: Duration,
         haste: Haste,
-        query: impl for<'c> FnOnce(&'c Client) -> Query<'c, T> + Send + 'static,
+        query: impl for<'c> FnOnce(&'c Client) -> QueryFuture<'c, T> + Send + 'static,
     ) -> Result<T, StoreError> {
         let (database, deadline) = (Arc::clone(&self.database), Instant::now() + patience);
         let timed = async move {

@@ -167,8 +167,8 @@ async fn try_to_begin(
     })
 }
 
-/// Tells the guard how an attempt ended. If the store fails, the engine tells it again; what it is never told
-/// stays a failure.
+/// Reports to the guard how an attempt ended. If the store fails, the engine reports it again. An attempt without a
+/// report stays a failure.
 async fn finish(engine: &Engine, ticket: &str, ending: Ending) {
     let pinned = Guard::into_inner(engine.pin());
     let _ = engine.guards.finish(&pinned, ticket, ending).await;

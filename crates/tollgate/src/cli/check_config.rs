@@ -13,7 +13,7 @@ use super::WRONG;
 use crate::command::OutputFormat;
 use crate::config::explain::{self, LimitInWords, LoginInWords, RuleInWords};
 use crate::config::memory::{self, MemoryNeed};
-use crate::config::{self, Config, ConfigError, Place, ConfigProblem, StoreConfig, Sync, Warning};
+use crate::config::{self, Config, ConfigError, ConfigProblem, Place, StoreConfig, Sync, Warning};
 use crate::printable::{self, plain};
 use tollgate_core::{Clears, Guard, Stance};
 use tollgate_gateway::settings::{RouteSettings, Settings};

@@ -63,7 +63,9 @@ impl<'t> Findings<'t> {
 
     /// Reports an error in the last key of `path`.
     pub(super) fn key(&mut self, path: &Path, message: impl Into<String>) {
-        self.report(|tree| ConfigProblem::new(tree.key_place_at(path).clone(), path.to_string(), message.into()));
+        self.report(|tree| {
+            ConfigProblem::new(tree.key_place_at(path).clone(), path.to_string(), message.into())
+        });
     }
 
     /// Reports a syntax error in a text.

@@ -145,7 +145,8 @@ mod tests {
 
     #[test]
     fn a_batch_carries_that_many_attempts() {
-        let fields = [("ip".to_owned(), FieldValues::AnyOf(5)), ("user".to_owned(), FieldValues::Fixed("ada".into()))];
+        let fields =
+            [("ip".to_owned(), FieldValues::AnyOf(5)), ("user".to_owned(), FieldValues::Fixed("ada".into()))];
         let body = Attempts::new("login", &fields, 3).body(&mut Dice::new(1));
         let body: Value = serde_json::from_str(&body).unwrap();
         let attempts = body["attempts"].as_array().unwrap();

@@ -1,4 +1,4 @@
-//! Ends of attempts that a shared store does not know yet: the engine tells the store again, until it answers.
+//! Ends of logins that a shared store does not know yet: the engine reports them again, until the store answers.
 
 use super::{Ending, FinishFault, Guards};
 use crate::counters::Counters;
@@ -7,22 +7,22 @@ use crate::retry::Retry;
 use crate::shared_store::SharedStore;
 use tollgate_core::StoreError;
 
-/// The end of an attempt, to be told to the store again.
+/// The end of a login, to be reported to the store again.
 #[derive(Debug)]
-pub(crate) struct UntoldEnd {
+pub(crate) struct UnreportedEnd {
     ticket: Box<str>,
     ending: Ending,
 }
 
-/// An end that is being told to the store. Unless it is settled it is told again, even if its caller is gone.
-pub(super) struct Telling<'t> {
+/// An end that is being reported to the store. Unless it is settled, it is reported again, even if its caller is gone.
+pub(super) struct Reporting<'t> {
     /// The store; `None` if it is in this process, or has answered.
     shared: Option<&'t SharedStore>,
     ticket: &'t str,
     ending: Ending,
 }
 
-impl<'t> Telling<'t> {
+impl<'t> Reporting<'t> {
     pub(super) fn new(counters: &'t Counters, home: Home, ticket: &'t str, ending: Ending) -> Self {
         Self { shared: counters.shared.as_ref().filter(|_| home == Home::Store), ticket, ending }
     }
@@ -33,18 +33,18 @@ impl<'t> Telling<'t> {
     }
 }
 
-impl Drop for Telling<'_> {
+impl Drop for Reporting<'_> {
     fn drop(&mut self) {
         if let Some(shared) = self.shared {
-            let end = UntoldEnd { ticket: self.ticket.into(), ending: self.ending };
+            let end = UnreportedEnd { ticket: self.ticket.into(), ending: self.ending };
             shared.retries.push(Retry::End(end), shared.gate.now());
         }
     }
 }
 
 impl Guards {
-    /// Tells the store again how an attempt ended. If that fails, it is due again.
-    pub(crate) async fn tell_again(&self, end: UntoldEnd) -> Result<(), StoreError> {
+    /// Reports the end of a login to the store again. If that fails, it is due again.
+    pub(crate) async fn report_again(&self, end: UnreportedEnd) -> Result<(), StoreError> {
         let pinned = self.counters.pin();
         match self.finish(&pinned, &end.ticket, end.ending).await {
             Err(FinishFault::Store(error)) => Err(error),
