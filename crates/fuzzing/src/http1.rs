@@ -16,7 +16,7 @@ use tollgate_gateway::fuzzing::{Ends, Message, read_request, read_response};
 
 use crate::differential::{self, HyperMessage, HyperRead};
 
-/// Follows a request: whoever reads on after its last byte reads another request.
+/// Follows a request: a parser that reads on after its last byte reads another request.
 const NEXT_REQUEST: &[u8] = b"GET /next HTTP/1.1\r\nhost: next.example\r\n\r\n";
 /// Follows a response.
 const NEXT_RESPONSE: &[u8] = b"HTTP/1.1 201 Next\r\ncontent-length: 4\r\n\r\nnext";

@@ -89,8 +89,10 @@ fn two_nodes_keep_to_the_limits_and_each_to_its_order() {
             task.await.unwrap();
         }
     });
-    let passes = passes.lock().unwrap().clone();
+    let mut passes = passes.lock().unwrap().clone();
     assert_eq!(passes.len(), 240);
+    // A thread may stand still between a decision and the call of `see`.
+    passes.sort_by_key(|pass| pass.3);
     for node in 0..2 {
         for chat in 0..6 {
             let order = passes.iter().filter(|pass| (pass.0, pass.1) == (node, chat)).map(|pass| pass.2);

@@ -1,7 +1,7 @@
 //! Hashes keys to 128 bits, by which the table and the file know them.
 //!
 //! rapidhash is fast, and its seeds are random, so a client that cannot see the hashes is not expected to find
-//! two keys with the same one. That is not proved: rapidhash is no cryptographic hash. Whoever has its seeds may
+//! two keys with the same one. That is not proved: rapidhash is no cryptographic hash. A reader who has its seeds may
 //! also be able to compute a key from its hash. A secret key is therefore hashed with HMAC-SHA-256, under the
 //! secret of the store.
 //!
