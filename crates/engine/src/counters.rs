@@ -222,6 +222,12 @@ impl Counters {
         }
     }
 
+    /// The store's time, for a change that is about to be written. Fails if a store in this process cannot be
+    /// used. A shared one is not asked: writing the change shows whether it can be used.
+    pub(crate) async fn stamp(&self) -> Result<Timestamp, StoreError> {
+        if self.are_shared() { Ok(self.time()) } else { self.store.now().await }
+    }
+
     /// Learns the time of a shared store from its reply.
     pub(crate) fn learn_time(&self, store_time: Timestamp) {
         let Some(shared) = &self.shared else { return };

@@ -25,7 +25,7 @@ impl LiveConfig {
     pub async fn create_policy(&self, spec: PolicySpec) -> Result<Arc<DynamicPolicy>, ChangeFault> {
         let _alone = self.changing.lock().await;
         let name = Arc::clone(&spec.name);
-        let policy = Arc::new(DynamicPolicy::new(spec, self.counters.now().await?));
+        let policy = Arc::new(DynamicPolicy::new(spec, self.counters.stamp().await?));
         for _ in 0..TRIES {
             self.check_new(&policy)?;
             // Overrides for a former rule of this name must not apply to the new one. If another node has created
@@ -51,7 +51,7 @@ impl LiveConfig {
     ) -> Result<Change, ChangeFault> {
         let _alone = self.changing.lock().await;
         self.records.refresh(self).await?;
-        let now = self.counters.now().await?;
+        let now = self.counters.stamp().await?;
         for _ in 0..TRIES {
             let before = self.dynamic_policy(&spec.name, expected)?;
             let after = Arc::new(before.changed(spec.clone(), now));
