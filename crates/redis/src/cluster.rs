@@ -108,7 +108,7 @@ impl Cluster {
         self.owners.read()[usize::from(slot_of(key))].clone()
     }
 
-    /// Runs an invocation on the owner of a key.
+    /// Runs a command or script on the owner of a key.
     pub(crate) async fn run(
         self: &Arc<Self>,
         key: &str,
@@ -120,8 +120,8 @@ impl Cluster {
         for _ in 0..MAX_REDIRECTS {
             let reply = self.run_at(&target, way, invocation, deadline).await?;
             let Reply::Error(error) = &reply else { return Ok(reply) };
-            let Some(elsewhere) = self.redirect(error) else { return Ok(reply) };
-            match elsewhere {
+            let Some(redirect) = self.redirect(error) else { return Ok(reply) };
+            match redirect {
                 Redirect::Moved(address) => {
                     (target, way) = (self.node(&address), Way::Direct);
                     self.owners.write()[slot] = Some(Arc::clone(&target));
@@ -136,7 +136,7 @@ impl Cluster {
         Err(Failure::TimedOut)
     }
 
-    /// Runs an invocation on one node. If the node fails while others work, only its keys cannot be reached.
+    /// Runs a command or script on one node. If the node fails while others work, only its keys cannot be reached.
     async fn run_at(
         self: &Arc<Self>,
         target: &Arc<Pool>,

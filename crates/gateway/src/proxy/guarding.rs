@@ -110,7 +110,7 @@ impl Guarded {
         let engine = Arc::clone(&downstream.worker.shared.admissions.engine);
         let mut ended = Box::pin(async move {
             let pinned = Guard::into_inner(engine.pin());
-            // If the store fails, the engine tells it again.
+            // If the store fails, the engine reports the end again.
             let _ = engine.guards.finish(&pinned, &ticket, ending).await;
         });
         // A store in this process is done after the first poll, so the next request sees the result.

@@ -197,7 +197,7 @@ impl Sweeper {
         Ok((removed.cast_unsigned(), more))
     }
 
-    /// Removes marks of refunds that nobody needs any more. Returns how many.
+    /// Removes the marks of refunds that are too old to be repeated. Returns how many.
     async fn sweep_marks(&self, database: &Database) -> Result<i64, StoreError> {
         let (slack, matters, now) = (micros(MARK_SLACK), micros(FORGOTTEN_MATTERS), own_micros(database));
         let spent: Vec<Param<'_>> = vec![(&slack, Type::INT8), (&SLICE, Type::INT8), (&now, Type::INT8)];

@@ -22,7 +22,7 @@ for i = 1, n do
   end)
 end
 if mode == 2 or mode == 4 then
-  -- Nobody remembers for longer than 32 days whether a ticket was refunded.
+  -- The store remembers for 32 days at most whether a ticket was refunded.
   if now - moment > 32 * 86400000000 then
     return { now, 2 }
   end
