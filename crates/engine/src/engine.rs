@@ -26,6 +26,9 @@ use crate::receipt::{Forged, Home, Kind, Seals};
 use crate::rows::Rows;
 use crate::shared_store::Fallback;
 
+/// The usual size of a receipt in bytes, while it is sealed.
+const USUAL_RECEIPT_BYTES: usize = 256;
+
 /// Decides attempts. Its parts do the rest.
 pub struct Engine {
     /// Where attempts are charged.
@@ -185,23 +188,19 @@ impl Engine {
 
     /// The receipt of an allowed attempt, sealed; `None` if nothing was taken.
     pub fn receipt(&self, decision: &Decision<'_>) -> Option<String> {
-        let mut text = Vec::new();
-        self.write_receipt(decision, &mut text);
-        (!text.is_empty()).then(|| String::from_utf8(text).expect("receipts are text"))
-    }
-
-    /// As [`Engine::receipt`], appended to `text`.
-    pub fn write_receipt(&self, decision: &Decision<'_>, text: &mut Vec<u8>) {
         if decision.outcome.taken == 0 {
-            return;
+            return None;
         }
+        let mut text = Vec::with_capacity(USUAL_RECEIPT_BYTES);
         self.seals.with(Home::of(decision), |seal| {
-            let mut draft = seal.draft(Kind::Receipt, decision.charges.ticket, decision.outcome.now, text);
+            let (ticket, at) = (decision.charges.ticket, decision.outcome.now);
+            let mut draft = seal.draft(Kind::Receipt, ticket, at, &mut text);
             for line in decision.lines().filter(|line| line.taken) {
                 draft.add(&line.rule.name, line.key, line.cost);
             }
             draft.seal();
         });
+        Some(String::from_utf8(text).expect("base64 is text"))
     }
 
     /// Refunds a receipt, or a part of it: once. What is not refunded stays counted.

@@ -454,7 +454,7 @@ impl Store for MemoryStore {
 }
 
 fn shard_of(key: KeyHash) -> usize {
-    key[0] as usize % SHARDS
+    key.0 as usize % SHARDS
 }
 
 fn stale(stale: tollgate_core::charge::Stale) -> StoreError {

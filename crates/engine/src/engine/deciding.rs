@@ -65,10 +65,11 @@ impl Engine {
         self.open(pinned, attempt, ticket, decision)?;
         if decision.charges.is_empty() {
             allow_unless_blocked(decision);
-        } else if decision.policy().counts_rows() {
-            Box::pin(self.rows.decide(manner.aim(), pinned, attempt, decision)).await?;
+        } else if self.counters.answer_at_once() && !decision.policy().counts_rows() {
+            self.counters.decide_at_once(manner.aim(), decision)?;
         } else {
-            self.counters.decide(manner.aim(), pinned, attempt, decision).await?;
+            // Boxed, so that the future of a decision that is ready at once stays small.
+            Box::pin(self.decide_later(manner.aim(), pinned, attempt, decision)).await?;
         }
         if manner.may_wait() {
             decision.let_wait();
@@ -81,6 +82,21 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// Decides by a store that may have to be waited for, or by counting rows.
+    async fn decide_later<'a>(
+        &self,
+        aim: Aim,
+        pinned: &'a Snapshot,
+        attempt: &Attempt<'a>,
+        decision: &mut Decision<'a>,
+    ) -> Result<(), Fault> {
+        if decision.policy().counts_rows() {
+            self.rows.decide(aim, pinned, attempt, decision).await
+        } else {
+            self.counters.decide(aim, pinned, attempt, decision).await
+        }
     }
 
     /// Begins a decision: blocks the attempt if it is on the blocklist, or computes its charges.
@@ -145,7 +161,6 @@ impl Snapshot {
 
 impl Counters {
     /// Takes or peeks the charges of a decision, of which there are some, and concludes it.
-    #[inline]
     pub(crate) async fn decide<'a>(
         &self,
         aim: Aim,
@@ -154,8 +169,7 @@ impl Counters {
         decision: &mut Decision<'a>,
     ) -> Result<(), Fault> {
         if let Some(shared) = &self.shared {
-            // Boxed, so that the future of an in-process decision stays small.
-            return Box::pin(self.decide_shared(shared, aim, pinned, attempt, decision)).await;
+            return self.decide_shared(shared, aim, pinned, attempt, decision).await;
         }
         let Decision { charges, outcome, .. } = &mut *decision;
         self.settle(&*self.store, aim, charges, outcome).await.map_err(Fault::Store)?;
@@ -163,9 +177,28 @@ impl Counters {
         Ok(())
     }
 
-    /// Takes or peeks. If the store's time has left the known calendar pages, fetches the pages around it and
-    /// calls the store again.
+    /// As [`Counters::decide`], by a store that answers at once. It awaits nothing: even a future that is ready at
+    /// its first poll took a seventh of a decision.
     #[inline]
+    fn decide_at_once(&self, aim: Aim, decision: &mut Decision<'_>) -> Result<(), Fault> {
+        let Decision { charges, outcome, .. } = &mut *decision;
+        let mut turns = 0;
+        loop {
+            let error = match self.call(&*self.store, aim, charges, outcome) {
+                Answer::Ready(Some(Ok(()))) => break,
+                Answer::Ready(Some(Err(error))) => error,
+                Answer::Ready(None) | Answer::Later(_) => return Err(Fault::late()),
+            };
+            if !self.turn(charges, &error, &mut turns) {
+                return Err(Fault::Store(error));
+            }
+        }
+        decision.conclude(Origin::Store);
+        Ok(())
+    }
+
+    /// Takes or peeks. If the store's time has left the known calendar pages, calls the store again with the
+    /// pages around it.
     pub(crate) async fn settle(
         &self,
         store: &dyn Store,
@@ -175,24 +208,39 @@ impl Counters {
     ) -> Result<(), StoreError> {
         let mut turns = 0;
         loop {
-            if charges.by_calendar() {
-                self.calendars.fill(charges);
-            }
-            let answer = match aim {
-                Aim::Take => store.take(charges, outcome),
-                Aim::Peek => store.peek(charges, outcome),
-            };
-            // An answer that is ready is not moved into this future.
-            let answer = match answer {
-                Answer::Ready(Some(answer)) => answer,
-                answer => answer.await,
-            };
-            match answer {
-                Err(StoreError::Stale { now }) if turns < MOST_TURNS => self.calendars.turn(charges, now),
+            match self.call(store, aim, charges, outcome).await {
+                Err(error) if self.turn(charges, &error, &mut turns) => {}
                 answer => return answer,
             }
-            turns += 1;
         }
+    }
+
+    /// Takes or peeks, with the known calendar pages.
+    #[inline]
+    fn call<'a>(
+        &self,
+        store: &'a dyn Store,
+        aim: Aim,
+        charges: &'a mut Charges<'_>,
+        outcome: &'a mut Outcome,
+    ) -> Answer<'a, ()> {
+        if charges.by_calendar() {
+            self.calendars.fill(charges);
+        }
+        match aim {
+            Aim::Take => store.take(charges, outcome),
+            Aim::Peek => store.peek(charges, outcome),
+        }
+    }
+
+    /// Fetches the calendar pages around the store's time, if a call failed for want of them. Returns whether to
+    /// call again.
+    #[cold]
+    fn turn(&self, charges: &mut Charges<'_>, error: &StoreError, turns: &mut usize) -> bool {
+        let StoreError::Stale { now } = error else { return false };
+        self.calendars.turn(charges, *now);
+        *turns += 1;
+        *turns <= MOST_TURNS
     }
 }
 

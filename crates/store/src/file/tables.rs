@@ -179,7 +179,8 @@ pub(super) fn load(
         // taken until now can be refunded; otherwise a refund would reduce other counts.
         horizon = horizon.max(clock.now());
     }
-    let mut memory = MemoryStore::with(clock, max_keys, hash_of(&seeds), fixed(&meta, "secret")?, Saving::On);
+    let mut memory =
+        MemoryStore::with(clock, max_keys, halves_of(&seeds), fixed(&meta, "secret")?, Saving::On);
     let mut marks = Vec::new();
     for row in transaction.open_table(REFUNDED)?.iter()? {
         let (taken_at, ticket, rule) = row?.0.value();
@@ -291,6 +292,12 @@ fn fixed<const N: usize>(
 }
 
 fn hash_of(bytes: &[u8; 16]) -> KeyHash {
+    let [one, other] = halves_of(bytes);
+    KeyHash(one, other)
+}
+
+/// The two numbers that sixteen bytes hold.
+fn halves_of(bytes: &[u8; 16]) -> [u64; 2] {
     let (low, high) = bytes.split_at(8);
     [low, high].map(|half| u64::from_le_bytes(half.try_into().expect("half of sixteen bytes")))
 }
@@ -299,8 +306,8 @@ fn hash_of(bytes: &[u8; 16]) -> KeyHash {
 /// adjacent.
 pub(super) fn bytes_of(key: KeyHash) -> [u8; 16] {
     let mut bytes = [0; 16];
-    bytes[..8].copy_from_slice(&key[0].to_le_bytes());
-    bytes[8..].copy_from_slice(&key[1].to_le_bytes());
+    bytes[..8].copy_from_slice(&key.0.to_le_bytes());
+    bytes[8..].copy_from_slice(&key.1.to_le_bytes());
     bytes
 }
 

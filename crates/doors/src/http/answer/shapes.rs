@@ -1,7 +1,6 @@
 //! The bodies of decisions.
 
 use std::borrow::Cow;
-use std::cell::RefCell;
 
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
@@ -141,19 +140,10 @@ impl Serialize for Rules<'_, '_> {
 /// The receipt of a decision. It is sealed while it is written.
 pub(crate) struct ReceiptShown<'d, 'a>(pub(super) Answer<'d, 'a>);
 
-thread_local! {
-    /// Where receipts are sealed, so that a response needs no memory of its own for that.
-    static SEALED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
 impl Serialize for ReceiptShown<'_, '_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Answer { engine, decision, .. } = self.0;
-        SEALED.with_borrow_mut(|sealed| {
-            sealed.clear();
-            engine.write_receipt(decision, sealed);
-            serializer.serialize_str(str::from_utf8(sealed).expect("receipts are text"))
-        })
+        engine.receipt(decision).serialize(serializer)
     }
 }
 

@@ -195,18 +195,18 @@ mod tests {
         let limit: Limit = "1 in total".parse().unwrap();
         let total = Arc::new(Plan::new("total".into(), vec![limit]).expect("one limit"));
         let mut shard = Shard::new(None);
-        let keys = (1..=100).map(|number| [number, number << 57]);
+        let keys = (1..=100).map(|number| KeyHash(number, number << 57));
         for key in keys {
             shard.insert(key, &total, &[State::Total(1)]);
         }
-        assert!(!shard.make_room(NOW, &[[7, 7 << 57]]), "one is kept, the others are pinned");
+        assert!(!shard.make_room(NOW, &[KeyHash(7, 7 << 57)]), "one is kept, the others are pinned");
         assert!(!shard.all_pinned, "the one that was kept might go another time");
         assert!(!shard.make_room(NOW, &[]));
         assert!(shard.all_pinned, "nothing need be looked at again");
-        let place = shard.find([7, 7 << 57]).unwrap();
-        shard.put_back([7, 7 << 57], place, &total, &mut [State::Total(1)], true);
+        let place = shard.find(KeyHash(7, 7 << 57)).unwrap();
+        shard.put_back(KeyHash(7, 7 << 57), place, &total, &mut [State::Total(1)], true);
         assert!(shard.all_pinned, "a key that stays pinned changes nothing");
-        shard.put_back([7, 7 << 57], place, &total, &mut [State::Fresh], true);
+        shard.put_back(KeyHash(7, 7 << 57), place, &total, &mut [State::Fresh], true);
         assert!(shard.make_room(NOW, &[]), "what it held was given back");
         assert_eq!(shard.evicted(), Timestamp::ZERO, "it counted nothing");
     }
