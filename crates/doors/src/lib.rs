@@ -3,8 +3,10 @@
 //! Absent on purpose: deciding. A door that decides anything itself is wrong.
 
 pub mod http;
+mod server;
 
 pub use http::{
     AccessKey, AccessKeys, ForwardAuth, ForwardAuthSettings, HttpParts, KnownRoutes, LONGEST_WAIT, Live,
-    MailTenant, Patience, Peer, Role, RouteInfo, TooLate, is_upload, router,
+    MailTenant, Peer, Role, RouteInfo, router,
 };
+pub use server::HttpServer;

@@ -125,9 +125,14 @@ impl PolicyServer {
                 (Listener::Unix { listener, _file: file }, address.clone())
             }
         };
+        self.answer_from(listener);
+        Ok(bound)
+    }
+
+    /// Answers in the background. The crate that awaits an async function compiles its body, so this is not in `listen`.
+    fn answer_from(&self, listener: Listener) {
         let server = self.clone();
         tokio::spawn(async move { server.accept(listener).await });
-        Ok(bound)
     }
 
     /// Accepts connections until the server ends.

@@ -3,6 +3,7 @@
 use std::error::Error as _;
 use std::fmt;
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -22,7 +23,7 @@ use crate::reply_bound::{Bounded, BoundedTls, ReplyBound};
 /// PostgreSQL's own port.
 const PORT: u16 = 5432;
 
-/// A connection. Dropped, it is closed.
+/// A connection. Dropping it closes it.
 pub(crate) struct Connection {
     pub(crate) client: Client,
     task: AbortHandle,
@@ -34,16 +35,27 @@ pub(crate) struct Connection {
 pub(crate) enum OpenError {
     /// The server cannot be reached, or is not the one to use.
     Socket(io::Error),
-    /// It refuses the connection, or does not speak as it should.
+    /// It refuses the connection, or breaks the protocol.
     Server(Error),
 }
 
 /// What a connection goes over.
 type Socket = Either<TcpStream, UnixStream>;
+type Opening<'c> = Pin<Box<dyn Future<Output = Result<Connection, OpenError>> + Send + 'c>>;
 
 impl Connection {
-    /// Connects to the first host. The connection lives in this runtime, whichever thread uses it.
-    pub(crate) async fn open(
+    /// Connects to the first host. The connection lives in this runtime, whichever thread uses it. Boxed, since each
+    /// crate that awaits an async function compiles all of it, and this one contains most of the client library.
+    pub(crate) fn open<'c>(
+        server: &'c Config,
+        tls: Option<&'c ClientConfig>,
+        bound: ReplyBound,
+        handle: &'c Handle,
+    ) -> Opening<'c> {
+        Box::pin(Self::connect(server, tls, bound, handle))
+    }
+
+    async fn connect(
         server: &Config,
         tls: Option<&ClientConfig>,
         bound: ReplyBound,
@@ -97,7 +109,7 @@ impl Connection {
 
 /// Runs a connection to its end.
 async fn run(connection: impl Future<Output = Result<(), Error>>, bound: ReplyBound) {
-    // Its statements fail with it. But they are not told that the server sent too much; counts ask for that.
+    // Its statements fail with it. Their errors do not say that the server sent too much; counts check for that.
     if let Err(error) = connection.await
         && bound == ReplyBound::STORE
         && let Some(cause) = error.source()

@@ -4,10 +4,7 @@ mod assemble;
 mod descriptors;
 mod ending;
 mod following;
-mod frames;
 mod greeting;
-mod line;
-mod listener;
 pub mod log;
 mod metrics;
 mod notifying;
@@ -15,9 +12,7 @@ mod postfix;
 mod process;
 mod relay;
 mod reload;
-mod stalling;
 mod tending;
-mod uploading;
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -29,7 +24,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tollgate_core::{Clock, Policies};
 use tollgate_doors::http::{KnownRoutes, RouteInfo};
-use tollgate_doors::{AccessKeys, ForwardAuth, HttpParts, Live, router};
+use tollgate_doors::{AccessKeys, ForwardAuth, HttpParts, HttpServer, Live, router};
 use tollgate_engine::Admissions;
 use tollgate_gateway::Gateway;
 use tollgate_gateway::settings::RouteSettings;
@@ -204,7 +199,7 @@ async fn serve(
         forward_auth,
         relay: relay.clone(),
         live: Arc::clone(&live),
-        clock,
+        clock: Arc::clone(&clock),
         registry,
     };
     let listener = listen(config.listen.http).await?;
@@ -222,7 +217,7 @@ async fn serve(
     };
     let _ = greeting::greet(out, files, listening);
     let tending = Tending::start(&engine, &leases, &live);
-    let server = listener::HttpServer::start(listener, router(parts));
+    let server = HttpServer::start(listener, router(parts), clock);
     end_signals.next().await;
     following.end();
     let ending = Ending { pacer, live, server, gateway, relay, postfix, tending, notifying, flush };

@@ -9,13 +9,12 @@ use std::time::Duration;
 use anyhow::bail;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::sleep;
-use tollgate_doors::Live;
+use tollgate_doors::{HttpServer, Live};
 use tollgate_engine::Pacer;
 use tollgate_gateway::Gateway;
 use tollgate_postfix::PolicyServer;
 use tollgate_relay::Relay;
 
-use super::listener::HttpServer;
 use super::notifying::Notifying;
 use super::tending::Tending;
 

@@ -85,6 +85,6 @@ fn example_of(kind: FieldKind) -> &'static str {
         FieldKind::Ip { .. } => "192.0.2.7",
         FieldKind::Address => "user@example.com",
         FieldKind::Domain => "example.com",
-        FieldKind::Text => "somebody",
+        FieldKind::Text => "ada",
     }
 }

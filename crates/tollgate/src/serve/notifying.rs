@@ -84,7 +84,7 @@ async fn notify(
     let mut under_way = JoinSet::new();
     let deliver_next = async |notices: &mut mpsc::Receiver<Notice>, under_way: &mut JoinSet<()>| {
         // First the permit: a notice from the queue must not be lost while it waits for one.
-        let permit = Arc::clone(&room).acquire_owned().await.expect("nobody closes it");
+        let permit = Arc::clone(&room).acquire_owned().await.expect("the semaphore is never closed");
         let Some(notice) = notices.recv().await else { return false };
         let Some(webhook) = webhooks.of(&notice.guard) else { return true };
         while under_way.try_join_next().is_some() {}

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use arrayvec::ArrayVec;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
@@ -42,6 +43,10 @@ pub(crate) struct Heard {
     /// Whether this is HTTP/2, which itself tells the client that it reads no further.
     http2: AtomicBool,
 }
+
+/// The most bytes of a response that are copied into one piece. For a small response that costs less than giving
+/// the kernel its head and body as two pieces.
+const MOST_JOINED: usize = 4 * 1024;
 
 /// How many bytes are read ahead. A client that sends more after its request is not watched.
 const MOST_AHEAD: usize = 64 * 1024;
@@ -197,6 +202,10 @@ impl AsyncWrite for Line {
         cx: &mut Context<'_>,
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        let mut joined = ArrayVec::<u8, MOST_JOINED>::new();
+        if parts.iter().all(|part| joined.try_extend_from_slice(part).is_ok()) {
+            return Pin::new(&mut self.write).poll_write(cx, &joined);
+        }
         Pin::new(&mut self.write).poll_write_vectored(cx, parts)
     }
 
@@ -234,7 +243,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_read_while_somebody_watches_is_read_again_in_its_order() {
+    async fn bytes_read_ahead_by_the_disconnect_watch_are_returned_in_order() {
         let (mut peer, mut line) = connected().await;
         let heard = line.heard();
         let watch = tokio::spawn(async move { heard.hung_up().await });
@@ -254,7 +263,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_hangs_up_is_noticed_behind_what_it_sent() {
+    async fn a_disconnect_is_noticed_behind_unread_bytes() {
         let (mut peer, mut line) = connected().await;
         peer.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
         drop(peer);
@@ -262,6 +271,26 @@ mod tests {
         let mut rest = String::new();
         line.read_to_string(&mut rest).await.unwrap();
         assert_eq!(rest, "GET / HTTP/1.1\r\n");
+    }
+
+    #[tokio::test]
+    async fn pieces_of_a_response_arrive_in_their_order_joined_or_not() {
+        let (mut peer, mut line) = connected().await;
+        let [one, other] = [vec![1; MOST_JOINED - 1], vec![2; 2]];
+        for pieces in [[&one[..], &other[..1]], [&one, &other], [&other, &one]] {
+            let expected = pieces.concat();
+            let mut sent = 0;
+            while sent < expected.len() {
+                let rest = match sent.checked_sub(pieces[0].len()) {
+                    None => [&pieces[0][sent..], pieces[1]],
+                    Some(more) => [&pieces[1][more..], &[]],
+                };
+                sent += line.write_vectored(&rest.map(io::IoSlice::new)).await.unwrap();
+            }
+            let mut arrived = vec![0; expected.len()];
+            peer.read_exact(&mut arrived).await.unwrap();
+            assert!(arrived == expected);
+        }
     }
 
     #[tokio::test]

@@ -1,5 +1,10 @@
 //! Accepts and serves connections, with a bound on everything that a client could prolong.
 
+mod frames;
+mod line;
+mod stalling;
+mod uploading;
+
 use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
@@ -20,15 +25,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 use tollgate_core::{Clock, Span};
-use tollgate_doors::{LONGEST_WAIT, Patience, Peer, TooLate, is_upload};
 use tollgate_engine::PacedLog;
-use tollgate_store::SystemClock;
 use tower::ServiceExt;
 
-use super::frames::WatchedFrames;
-use super::line::{Heard, Line};
-use super::stalling::Impatient;
-use super::uploading::answer_upload;
+use crate::http::{LONGEST_WAIT, Patience, Peer, TooLate, is_upload};
+use frames::WatchedFrames;
+use line::{Heard, Line};
+use stalling::Impatient;
+use uploading::answer_upload;
 
 /// How many connections may be open at once; further ones wait to be accepted.
 const MOST_CONNECTIONS: usize = 10_000;
@@ -49,9 +53,10 @@ const FAREWELL_LOOK: Duration = Duration::from_millis(20);
 const COMPLAIN_EVERY: Span = Span::from_secs(10);
 /// How long a whole request may take, its body included, unless it waits for its turn. An upload may make no progress
 /// for so long.
-pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-pub(crate) struct HttpServer {
+/// Serves the HTTP API on one listener.
+pub struct HttpServer {
     /// How long to go on accepting after the shutdown began.
     farewell: watch::Sender<Option<Duration>>,
     accepting: JoinHandle<GracefulShutdown>,
@@ -61,21 +66,22 @@ pub(crate) struct HttpServer {
 struct Shared {
     builder: Builder<TokioExecutor>,
     router: Router,
+    clock: Arc<dyn Clock>,
     /// Whether the shutdown has begun.
     ending: AtomicBool,
 }
 
 impl HttpServer {
-    /// Serves the router on a listener.
-    pub(crate) fn start(listener: TcpListener, router: Router) -> Self {
+    /// Serves the router on a listener. The clock paces what is logged.
+    pub fn start(listener: TcpListener, router: Router, clock: Arc<dyn Clock>) -> Self {
         let (farewell, farewells) = watch::channel(None);
-        let shared = Shared { builder: builder(), router, ending: AtomicBool::new(false) };
+        let shared = Shared { builder: builder(), router, clock, ending: AtomicBool::new(false) };
         Self { farewell, accepting: tokio::spawn(accept(listener, Arc::new(shared), farewells)) }
     }
 
     /// Tells clients with every response to close their connections, then accepts nothing more and waits for
     /// open requests, for at most `patience` in total.
-    pub(crate) async fn end(self, patience: Duration) {
+    pub async fn end(self, patience: Duration) {
         let begun = Instant::now();
         // Sending fails only if accepting has already ended.
         let _ = self.farewell.send(Some(FAREWELL.min(patience)));
@@ -118,13 +124,13 @@ async fn accept(
 
 /// Accepts one connection after the other, and never ends.
 async fn accept_all(listener: &TcpListener, shared: &Arc<Shared>, connections: &GracefulShutdown) {
-    let (clock, complaints) = (SystemClock::new(), PacedLog::every(COMPLAIN_EVERY));
+    let complaints = PacedLog::every(COMPLAIN_EVERY);
     let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     loop {
         let (stream, peer, permit) = match accept_one(listener, &room).await {
             Ok(accepted) => accepted,
             Err(error) => {
-                if let Some(held_back) = complaints.admit(clock.now()) {
+                if let Some(held_back) = complaints.admit(shared.clock.now()) {
                     tracing::warn!(component = "server", %error, held_back, "a connection could not be accepted");
                 }
                 // Most likely the process has no file descriptors left; some may be free soon.
@@ -285,7 +291,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn who_takes_too_long_is_told_so_as_a_problem() {
+    async fn a_slow_request_gets_a_408_problem_document() {
         let router = Router::new().fallback(std::future::pending::<()>);
         let request = Request::post("/api/v1/check").header("x-correlation-id", "req-7").body(Body::empty());
         let response = answer(router, request.unwrap(), None).await.unwrap();
@@ -313,7 +319,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_waits_for_its_turn_is_not_cut_but_not_let_wait_for_ever() {
+    async fn a_waiting_request_has_a_longer_time_out() {
         let acquire = "/api/v1/acquire";
         assert_eq!(status_after(31, "/api/v1/check", Patience::begin).await, 408);
         assert_eq!(status_after(31, acquire, |_| {}).await, 408, "its body does not come");

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, timeout_at};
 use tower::ServiceExt;
 
-use super::listener::REQUEST_TIMEOUT;
+use super::REQUEST_TIMEOUT;
 
 /// How long a whole upload may take: as long as a message over SMTP.
 const LONGEST_UPLOAD: Duration = Duration::from_secs(3_600);
