@@ -21,7 +21,7 @@ use crate::settings::{Address, Settings, Tls, Topology};
 
 pub(crate) use commands::{acl_name, needs};
 pub(crate) use gather::policy_of_info;
-pub(crate) use judge::what_eviction_means;
+pub(crate) use judge::consequence_of_eviction;
 
 pub use facts::{ClockOffset, Facts, KeyCount, Memory, Persistence, RoundTrip, ScriptRun};
 use gather::Gatherer;

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_key_has_no_name_until_it_is_known_what_it_is_hashed_with() {
+    fn a_secret_key_has_no_name_until_the_hash_secret_is_known() {
         let names = Names::new(&settings());
         let plan = plan("api_key").with_secret_keys();
         assert_eq!(names.counter(&plan, "sk-123"), Err(Unnamed));
@@ -292,7 +292,7 @@ mod tests {
         };
         names.key_hash.learn([7; 32]);
         let (one, other) = (hidden("api_key"), hidden("user"));
-        assert_ne!(one, other, "whoever sees two rules cannot tell that it is the same key");
+        assert_ne!(one, other, "names of two rules do not show that it is the same key");
         names.key_hash.learn([8; 32]);
         assert_ne!(hidden("api_key"), one);
         names.key_hash.learn([7; 32]);

@@ -279,12 +279,10 @@ fn write_limit(out: &mut Vec<u8>, limit: &Limit, charges: &Charges<'_>, key: &mu
     }
 }
 
-/// The pausing steps of a ladder for a script: failures and microseconds in turn.
+/// The steps of a ladder for a script: failures and microseconds of pause in turn.
 fn pauses(ladder: &Ladder) -> String {
-    let pausing = ladder.steps().iter().filter(|step| step.pause.span() > Span::ZERO);
-    let texts: Vec<String> =
-        pausing.map(|step| format!("{} {}", step.from, step.pause.span().as_micros())).collect();
-    texts.join(" ")
+    let texts = ladder.steps().iter().map(|step| format!("{} {}", step.from, step.pause.span().as_micros()));
+    texts.collect::<Vec<_>>().join(" ")
 }
 
 /// Numbers in the form that a script unpacks.

@@ -181,3 +181,7 @@ fn state(limit: &Limit, numbers: &[u64]) -> State {
 fn level(full_at: u64, rest: u64) -> State {
     State::Level(Level { full_at: Timestamp::from_micros(full_at), rest })
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "these are tests")]
+mod tests;

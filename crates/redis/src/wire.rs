@@ -296,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_is_not_given_up_for_what_the_last_one_did() {
+    fn a_new_connection_is_not_dropped_for_faults_of_the_last_one() {
         let wire = Wire::new();
         wire.hang_up();
         wire.come_up(None);

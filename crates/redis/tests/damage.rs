@@ -91,7 +91,7 @@ fn a_text_that_is_no_counter_is_left_alone() {
 }
 
 #[test]
-fn numbers_that_nobody_can_have_counted_are_left_alone() {
+fn impossible_numbers_are_left_unchanged() {
     let (server, node) = (shared(), Node::patient(&shared().url(), "numbers"));
     let widths = [2, 2, 3, 4, 2, 3, 3, 1, 2];
     let odd = [1 << 53, u64::MAX, u64::MAX / 3, f64::NAN.to_bits()];
@@ -112,7 +112,7 @@ fn numbers_that_nobody_can_have_counted_are_left_alone() {
 }
 
 #[test]
-fn a_log_or_holds_that_somebody_else_wrote_are_left_alone() {
+fn a_foreign_log_or_hold_set_is_left_unchanged() {
     let (server, node) = (shared(), Node::patient(&shared().url(), "beside"));
     for (limits, beside) in [
         ("10/min sliding", ":log:1m"),

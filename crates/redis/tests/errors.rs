@@ -214,7 +214,7 @@ fn a_password_that_is_asked_for_from_now_on_is_an_outage_until_it_is_not() {
 }
 
 #[test]
-fn a_user_who_may_no_longer_is_an_outage_until_it_may() {
+fn a_revoked_right_is_an_outage_until_it_is_granted_again() {
     let server = Server::redis().users("user default off\nuser limiter on >secret ~* &* +@all").start();
     let node = Node::hasty(&server.url_as("limiter", "secret"), "user");
     survives(
@@ -280,7 +280,7 @@ fn slots_that_move_between_nodes_admit_what_the_limit_says() {
 }
 
 #[test]
-fn what_has_several_keys_in_a_slot_that_moves_is_an_outage_at_worst() {
+fn a_counter_of_several_keys_in_a_migrating_slot_is_an_outage_at_worst() {
     let cluster = Cluster::start(3);
     let node = Node::hasty(&cluster.url(), "several");
     let (sliding, other) = (plan("sliding", "50/day sliding"), plan("other", "50/day sliding"));

@@ -78,7 +78,7 @@ fn slots_end_with_the_last_of_them_and_periods_of_the_calendar_at_their_boundary
 }
 
 #[test]
-fn what_is_taken_later_moves_an_end_only_where_it_matters_longer() {
+fn a_later_charge_extends_an_expiry_only_where_it_counts_longer() {
     let (server, node) = (shared(), Node::patient(&shared().url(), "moves"));
     let (window, sliding, holds) =
         (plan("window", "10/7s"), plan("sliding", "10/7s sliding"), plan("holds", "10 at once for 7s"));
@@ -117,7 +117,7 @@ fn what_is_taken_later_moves_an_end_only_where_it_matters_longer() {
 }
 
 #[test]
-fn refusals_looks_and_what_bounds_one_attempt_alone_leave_no_key() {
+fn refusals_looks_and_bounds_of_one_attempt_leave_no_key() {
     let (server, node) = (shared(), Node::patient(&shared().url(), "nothing"));
     for limits in [
         "10/7s",
@@ -139,7 +139,7 @@ fn refusals_looks_and_what_bounds_one_attempt_alone_leave_no_key() {
 }
 
 #[test]
-fn what_was_given_back_is_remembered_for_as_long_as_it_can_be_given_back_again() {
+fn a_refund_is_remembered_for_as_long_as_it_could_be_repeated() {
     let (server, node) = (shared(), Node::patient(&shared().url(), "given"));
     for (limits, lasts) in [
         ("10/7s", Span::from_secs(7)),
@@ -167,7 +167,7 @@ fn what_was_given_back_is_remembered_for_as_long_as_it_can_be_given_back_again()
 }
 
 #[test]
-fn an_idle_store_ends_empty_but_for_what_never_ages() {
+fn an_idle_store_ends_empty_except_for_keys_that_never_expire() {
     let server = Server::redis().start();
     let node = Node::patient(&server.url(), "idle");
     for limits in [

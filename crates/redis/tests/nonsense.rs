@@ -152,10 +152,10 @@ fn replies_of_absurd_size_are_cut_off_whatever_they_are_made_of() {
 }
 
 #[test]
-fn a_port_where_nobody_listens_is_an_outage_that_says_so() {
+fn a_port_without_a_listener_is_a_named_outage() {
     let port = Port::claim();
     let node = Node::hasty(&format!("redis://127.0.0.1:{}", port.number()), "nobody");
-    is_out(&node, "nobody listens");
+    is_out(&node, "no listener");
     let Err(StoreError::Unavailable { reason }) = wait(node.store.probe()) else { panic!("it is not there") };
     assert!(reason.contains("cannot connect to 127.0.0.1"), "{reason}");
     let unknown = Node::hasty("redis://no-such-host.invalid", "nobody");

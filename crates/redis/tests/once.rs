@@ -104,13 +104,13 @@ fn counted_after_a_pause(server: &Server) -> Vec<u64> {
 }
 
 #[test]
-fn what_reaches_a_paused_server_after_its_caller_gave_up_does_not_count() {
+fn a_charge_that_reaches_a_paused_server_after_its_time_out_does_not_count() {
     let server = Server::redis().start();
     assert_eq!(counted_after_a_pause(&server), [0; 4]);
 }
 
 #[test]
-fn a_take_that_nobody_got_can_be_retracted_and_leaves_no_trace() {
+fn a_take_whose_reply_was_lost_can_be_retracted_and_leaves_no_trace() {
     let (direct, proxy) = (Node::patient(&shared().url(), "retracted"), Proxy::to(shared().port()));
     let node = Node::behind(&proxy, "retracted");
     let (log, holds, both) = (

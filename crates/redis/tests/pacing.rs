@@ -114,7 +114,7 @@ fn two_nodes_keep_to_the_limits_and_each_to_its_order() {
 }
 
 #[test]
-fn what_stands_still_on_one_node_stands_still_on_the_other_and_after_a_restart() {
+fn a_pause_on_one_node_holds_on_the_other_and_after_a_restart() {
     runtime().block_on(async {
         let ((_, here), (engine, there)) = (node("paused:").await, node("paused:").await);
         here.pause(Scope::Key { rule: "chat", key: "5" }, Span::from_secs(3_600)).await.unwrap();
@@ -130,7 +130,7 @@ fn what_stands_still_on_one_node_stands_still_on_the_other_and_after_a_restart()
         }
         assert!(!stands_still(&engine, &there, "6"));
         let (engine, later) = node("paused:").await;
-        assert!(stands_still(&engine, &later, "5"), "whoever starts later knows it too");
+        assert!(stands_still(&engine, &later, "5"), "a node that starts later knows it too");
         here.resume(Scope::Key { rule: "chat", key: "5" }).await.unwrap();
         let (engine, later) = node("paused:").await;
         assert!(!stands_still(&engine, &later, "5"));

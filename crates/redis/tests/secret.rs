@@ -100,7 +100,7 @@ fn a_node_that_starts_without_the_server_learns_the_secret_when_it_comes() {
 }
 
 #[test]
-fn who_deletes_everything_does_not_set_nodes_apart() {
+fn nodes_agree_on_the_secret_after_the_server_was_wiped() {
     let server = Server::redis().start();
     let plan = hidden("user", "5/day");
     let take = |node: &Node| node.take(&Ask::one(&plan, "ada")).unwrap().readings[0].remaining;

@@ -26,7 +26,7 @@ const KINDS: [&str; 6] = [
 ];
 
 #[test]
-fn a_server_whose_clock_jumps_forward_frees_once_what_ages_and_is_understood_at_once() {
+fn a_server_clock_that_jumps_forward_frees_each_expired_count_once() {
     let server = Server::redis().faketime(0).start();
     // A deadline by the old clock is far in the past.
     let node = Node::patient(&server.url(), "forward");
@@ -44,7 +44,7 @@ fn a_server_whose_clock_jumps_forward_frees_once_what_ages_and_is_understood_at_
 }
 
 #[test]
-fn a_server_whose_clock_jumps_back_locks_nobody_out_for_longer_than_the_period() {
+fn a_server_clock_that_jumps_back_denies_no_key_for_longer_than_the_period() {
     let server = Server::redis().faketime(86_400).start();
     let node = Node::patient(&server.url(), "back");
     let kinds = [

@@ -23,7 +23,7 @@ fn works(node: &Node, server: &Server, prefix: &str) {
 }
 
 #[test]
-fn tls_needs_somebody_who_vouches_for_the_server() {
+fn tls_needs_an_authority_that_signed_the_servers_certificate() {
     let (server, other) = (Server::redis().tls().start(), Server::redis().tls().start());
     let with = |tls: Tls| Settings { tls: Some(tls), ..settings(&server.url(), "tls", stage::PATIENT) };
     let vouched = |by: &Server| with(Tls { authorities: Some(by.authority().to_owned()), unverified: false });

@@ -214,7 +214,7 @@ mod tests {
     use crate::inspect::Grade;
 
     #[test]
-    fn slots_that_nobody_has_are_found_wherever_they_are() {
+    fn unassigned_slots_are_found_wherever_they_are() {
         let node = |port| Address::Tcp { host: "h".into(), port };
         let whole = BTreeMap::from([(node(1), vec![0..=99, 200..=16_383]), (node(2), vec![100..=199])]);
         assert_eq!(about_slots(&whole).grade, Grade::Fine);

@@ -2,7 +2,7 @@
 
 mod setup;
 
-pub(crate) use setup::what_eviction_means;
+pub(crate) use setup::consequence_of_eviction;
 
 use super::Finding;
 use super::facts::{ClockOffset, Facts, RoundTrip, Trouble};

@@ -15,7 +15,7 @@ if now == 0 then
   local time = call('TIME')
   now = time[1] * 1000000 + time[2]
 end
--- Whoever asked has given up by now: an answer that nobody waits for must not count.
+-- The caller has given up by now: a call without a waiting caller must not count.
 if p[3] ~= 0 and now > p[3] then
   return { now, -1 }
 end

@@ -2,8 +2,8 @@
 -- listed. ARGV[3] is the order, the rest are ids, each with its weight if they are claimed.
 --
 -- The answer is the time, 0, whether all that were named are held (or were), and those of them that are;
--- where all holds are asked for, how much is held instead. Whoever asked reads them by himself, a few at a
--- time: no order reads more than it names unless a lease has run out.
+-- where all holds are asked for, how much is held instead. The caller then reads them, a few at a time: no
+-- order reads more than it names unless a lease has run out.
 local odd = impossible()
 if odd then
   return { now, -4, odd, 'garbage' }

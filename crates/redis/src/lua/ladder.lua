@@ -1,8 +1,8 @@
 -- Ladders: failures in a list of `moment ticket count`, oldest first, of which the oldest may be several
 -- in one under ticket 0. Their number and the moment of the last are among the numbers of the main key.
 
--- How long after the last of so many failures the next attempt may come. The steps that pause are
--- written `failures pause`, lowest first.
+-- How long after the last of so many failures the next attempt may come. The steps are written
+-- `failures pause`, lowest first.
 local function pause_after(steps, failures)
   local pause = 0
   for from, span in string.gmatch(steps, '(%d+) (%d+)') do
@@ -39,7 +39,7 @@ local function climb(i, r, k, at, cost)
   if count > 0 and cost > 0 then
     length = size(i, 'LLEN', key)
     if length == 0 then
-      -- Somebody deleted the list alone: what it held is forgotten.
+      -- An operator deleted the list alone: its failures are forgotten.
       count, newest, altered = 0, 0, true
     end
   end

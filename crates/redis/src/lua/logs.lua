@@ -107,7 +107,7 @@ local function slide(i, r, k, key, max, present, pattern, freed, cost)
   local used, oldest, newest, altered, kept, skip = r[k], r[k + 1], r[k + 2], false, nil, 0
   local slots = pattern == SLOT
   if used > 0 and cost > 0 and size(i, 'LLEN', key) == 0 then
-    -- Somebody deleted the list alone: what it held is forgotten.
+    -- An operator deleted the list alone: its entries are forgotten.
     used, oldest, newest, altered = 0, 0, 0, true
   end
   if used > 0 and newest > present then

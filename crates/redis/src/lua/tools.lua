@@ -1,7 +1,7 @@
 -- What is needed where an attempt is more than a few counts that grow.
 
--- Answers which charge has numbers that nobody counted. They never conform and always look as if the
--- clock had gone back, so whoever finds neither need not ask.
+-- Returns the charge whose numbers cannot be counts. Such numbers never conform and always look as if the
+-- clock had gone back, so a caller that found neither need not call this.
 local function impossible()
   for i = 1, n do
     local packing = p[starts[i] + 2]

@@ -78,7 +78,7 @@ fn an_s_is_for_tls_and_nothing_else_turns_it_on() {
 }
 
 #[test]
-fn what_is_no_address_is_refused() {
+fn an_invalid_address_is_refused() {
     let shown = |scheme: &str| UrlError::UnknownScheme { scheme: Some(scheme.to_owned()) };
     let hidden = UrlError::UnknownScheme { scheme: None };
     let table = [

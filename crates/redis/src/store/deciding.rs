@@ -98,12 +98,9 @@ impl RedisStore {
         numbers.extend_from_slice(&bucket);
         let words: [&[u8]; 2] = [heading.as_bytes(), &numbers];
         let reply = self.run(&self.scripts.lone, [&request.keys, &[]], &words, deadline).await?;
-        let head = head(&reply)?;
-        match head.status {
-            DAMAGED => Err(damaged(request, &head)),
-            status if status < 0 => Ok(None),
-            _ => Ok(Some(reply)),
-        }
+        // The general script converts other limits, and reports damage.
+        let status = head(&reply)?.status;
+        Ok((status >= 0).then_some(reply))
     }
 
     pub(super) async fn decide(

@@ -6,7 +6,7 @@ use tollgate_core::StoreError;
 use tollgate_core::store::{Impairment, ImpairmentKind};
 
 use super::{RedisStore, nonsense};
-use crate::inspect::{acl_name, needs, policy_of_info, what_eviction_means};
+use crate::inspect::{acl_name, consequence_of_eviction, needs, policy_of_info};
 use crate::pool::{Invocation, Pool, Way};
 use crate::resp::{Reply, write_command};
 
@@ -130,7 +130,7 @@ impl RedisStore {
             found.push(Impairment { kind: ImpairmentKind::Forbidden, detail: at(words) });
         }
         if let Some(policy) = self.eviction_at(server, &probed).await?
-            && let Some((consequence, remedy)) = what_eviction_means(&policy)
+            && let Some((consequence, remedy)) = consequence_of_eviction(&policy)
         {
             let detail = at(format!("{policy} {consequence}; {remedy}"));
             found.push(Impairment { kind: ImpairmentKind::Evicting, detail });

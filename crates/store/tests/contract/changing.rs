@@ -81,13 +81,29 @@ pub(crate) fn a_changed_rate_keeps_the_used_tokens(bench: &dyn Bench) {
     assert_eq!(remaining(bench, &small, "ada", at(3)), 0, "clamped to the smaller burst");
 }
 
-pub(crate) fn a_longer_lease_does_not_revive_what_had_run_out(bench: &dyn Bench) {
+pub(crate) fn a_longer_lease_does_not_revive_an_expired_hold(bench: &dyn Bench) {
     for longer in ["5 at once for 1h", "5 at once"] {
         let (short, long) = (plan(longer, "5 at once for 1m"), plan(longer, longer));
         bench.set_time(START);
         Ask::one(&short, "ada", 1).cost(5).take(bench);
         bench.set_time(at(60));
         assert_eq!(remaining(bench, &long, "ada", at(60)), 5, "{longer}");
+    }
+}
+
+pub(crate) fn a_refund_under_a_longer_lease_does_not_revive_an_expired_hold(bench: &dyn Bench) {
+    let log = plan("log", "50/hour sliding");
+    for others in ["", "100/hour, 200/day, 9/min sliding, "] {
+        let rule = format!("jobs {others}");
+        let short = plan(&rule, &format!("{others}5 at once for 1m"));
+        let long = plan(&rule, &format!("{others}5 at once for 1h"));
+        bench.set_time(START);
+        Ask::one(&short, "ada", 1).cost(5).take(bench);
+        bench.set_time(at(60));
+        // The holds are converted to the longer lease by the end of a ticket that never held any.
+        Ask::one(&log, "ada", 2).and(&long, "ada").finish(bench, START, &[Fate::Keep, Fate::Keep]);
+        let readings = Ask::one(&long, "ada", 3).peek(bench).readings;
+        assert_eq!(readings.last().map(|held| held.remaining), Some(5), "{rule}");
     }
 }
 

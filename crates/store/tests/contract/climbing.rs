@@ -56,7 +56,7 @@ pub(crate) fn attempts_that_come_too_early_count_nothing(bench: &dyn Bench) {
     assert!(fail(bench, &login, "ada", 5, at(120)));
 }
 
-pub(crate) fn guesses_made_side_by_side_are_counted_before_anybody_knows(bench: &dyn Bench) {
+pub(crate) fn parallel_guesses_are_counted_before_their_outcomes_are_known(bench: &dyn Bench) {
     let login = plan("login", LOGIN);
     let admitted = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..8_u64)
@@ -69,7 +69,7 @@ pub(crate) fn guesses_made_side_by_side_are_counted_before_anybody_knows(bench: 
             .collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).sum::<usize>()
     });
-    assert_eq!(admitted, 4, "the fifth has to wait, whoever makes it");
+    assert_eq!(admitted, 4, "the fifth has to wait, on whichever thread");
 }
 
 pub(crate) fn a_success_clears_what_came_before_it_and_nothing_after(bench: &dyn Bench) {
@@ -100,7 +100,7 @@ pub(crate) fn a_failure_that_is_known_ends_its_ticket(bench: &dyn Bench) {
     assert_eq!(failures(bench, &login, "ada", START), 1, "it stays");
     assert_eq!(asked.finish(bench, START, &[Fate::Clear]), Refunded::Already);
     assert_eq!(asked.refund(bench, START), Refunded::Already);
-    assert_eq!(failures(bench, &login, "ada", START), 1, "nobody can say otherwise later");
+    assert_eq!(failures(bench, &login, "ada", START), 1, "a later call does not change the end");
 }
 
 pub(crate) fn a_failure_that_is_known_ends_what_it_held(bench: &dyn Bench) {
@@ -154,7 +154,7 @@ pub(crate) fn each_charge_has_a_fate_of_its_own_and_all_are_settled_at_once(benc
     assert_eq!(left, [0, 2, 3]);
 }
 
-pub(crate) fn what_is_older_than_it_would_be_remembered_alone_stays(bench: &dyn Bench) {
+pub(crate) fn a_failure_older_than_its_own_memory_is_not_refunded(bench: &dyn Bench) {
     for (number, fate) in (0..).zip([Fate::Back, Fate::Clear]) {
         let login = plan(&format!("login {number}"), "ladder 3 +2s forget 1m");
         let first = number * 10 + 1;
@@ -195,7 +195,7 @@ pub(crate) fn other_steps_keep_the_failures(bench: &dyn Bench) {
     assert_eq!(failures(bench, &long, "ada", at(1)), 2, "and they are still known by name");
 }
 
-pub(crate) fn what_a_success_took_away_does_not_come_back(bench: &mut dyn Bench) {
+pub(crate) fn failures_that_a_success_cleared_do_not_come_back(bench: &mut dyn Bench) {
     let login = plan("login", LOGIN);
     for ticket in 1..=3 {
         assert!(fail(bench, &login, "ada", ticket, START));

@@ -132,7 +132,7 @@ pub(crate) fn many_are_released_at_once(bench: &dyn Bench) {
     }
 }
 
-pub(crate) fn what_is_claimed_is_held_as_far_as_there_is_room(bench: &mut dyn Bench) {
+pub(crate) fn claimed_holds_are_held_as_far_as_there_is_room(bench: &mut dyn Bench) {
     for kind in ["5 at once", "5 at once for 1m", "5 at once for 1m, 100/hour"] {
         let plan = plan(kind, kind);
         bench.set_time(START);

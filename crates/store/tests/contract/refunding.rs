@@ -1,11 +1,11 @@
 //! Refunds.
 
 use tollgate_core::store::{Counter, Forget, Refunded};
-use tollgate_core::{Charges, Span, Ticket};
+use tollgate_core::{Charges, Outcome, Span, Ticket};
 
-use crate::bench::{Ask, Bench, KINDS, START, at, plan, remaining, wait};
+use crate::bench::{Ask, Bench, KINDS, START, at, page, plan, remaining, wait};
 
-pub(crate) fn what_was_given_back_can_be_taken_again(bench: &dyn Bench) {
+pub(crate) fn a_refunded_cost_can_be_taken_again(bench: &dyn Bench) {
     for (number, kind) in (0..).zip(KINDS) {
         let plan = plan(kind, kind);
         Ask::one(&plan, "ada", number * 10 + 1).cost(4).take(bench);
@@ -15,6 +15,19 @@ pub(crate) fn what_was_given_back_can_be_taken_again(bench: &dyn Bench) {
         assert_eq!(asked.refund(bench, START), Refunded::Done, "{kind}");
         assert_eq!(remaining(bench, &plan, "ada", START), 6, "{kind}: the other four stay");
         assert!(Ask::one(&plan, "ada", number * 10 + 3).cost(6).take(bench).allowed, "{kind}");
+    }
+}
+
+pub(crate) fn a_refund_returns_the_units_of_an_observed_charge(bench: &dyn Bench) {
+    for (number, kind) in (0..).zip(KINDS) {
+        let plan = plan(kind, kind);
+        let mut charges = Charges::new(Ticket(number), 4, None);
+        charges.push(&plan, "ada", false);
+        charges.calendar = charges.periods().map(|period| page(period, START)).collect();
+        wait(bench.store().take(&charges, &mut Outcome::default())).unwrap();
+        assert_eq!(remaining(bench, &plan, "ada", START), 6, "{kind}");
+        assert_eq!(wait(bench.store().refund(&charges, START)), Ok(Refunded::Done), "{kind}");
+        assert_eq!(remaining(bench, &plan, "ada", START), 10, "{kind}");
     }
 }
 
@@ -67,7 +80,7 @@ pub(crate) fn a_give_after_the_reset_gives_nothing(bench: &dyn Bench) {
     }
 }
 
-pub(crate) fn a_give_to_a_forgotten_key_takes_nothing_from_what_came_after(bench: &dyn Bench) {
+pub(crate) fn a_refund_to_a_reset_key_takes_nothing_from_later_charges(bench: &dyn Bench) {
     for (number, kind) in (0..).zip(KINDS) {
         let plan = plan(kind, kind);
         let other = self::plan(&format!("other {kind}"), kind);

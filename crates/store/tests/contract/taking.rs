@@ -205,7 +205,7 @@ pub(crate) fn forgetting_a_rule_leaves_the_others(bench: &dyn Bench) {
     assert!(plans.iter().all(|plan| remaining(bench, plan, "ada", START) == 10));
 }
 
-pub(crate) fn a_clock_that_goes_back_locks_nobody_out_for_longer_than_the_period(bench: &dyn Bench) {
+pub(crate) fn a_clock_that_goes_back_denies_no_key_for_longer_than_the_period(bench: &dyn Bench) {
     for kind in ["10/min", "10/min calendar", "10/min sliding", "10/min sliding by 10s", "10/min burst 10"] {
         let plan = plan(kind, kind);
         let ahead = at(86_400);

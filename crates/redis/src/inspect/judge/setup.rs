@@ -30,7 +30,7 @@ pub(super) fn eviction(facts: &Facts) -> Option<Finding> {
     let evicted = memory.evicted.filter(|evicted| *evicted > 0).map_or_else(String::new, |evicted| {
         format!("; it has thrown {} out since it started", count(evicted, "key"))
     });
-    let Some((consequence, remedy)) = what_eviction_means(policy) else {
+    let Some((consequence, remedy)) = consequence_of_eviction(policy) else {
         let words = format!("{policy}: nothing is forgotten when memory is full{evicted}");
         return Some(Finding::fine("eviction", words));
     };
@@ -38,7 +38,7 @@ pub(super) fn eviction(facts: &Facts) -> Option<Finding> {
 }
 
 /// What a `maxmemory-policy` does to limits, and the remedy; `None` if it does no harm.
-pub(crate) fn what_eviction_means(policy: &str) -> Option<(&'static str, &'static str)> {
+pub(crate) fn consequence_of_eviction(policy: &str) -> Option<(&'static str, &'static str)> {
     let consequence = if policy.starts_with("allkeys") {
         "evicts counters when memory is full, also those of denied keys, and overrides too"
     } else if policy.starts_with("volatile") {

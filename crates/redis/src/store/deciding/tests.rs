@@ -1,6 +1,8 @@
 //! The two short ways through a script, `lone.lua` and `quick.lua`, against the general script: the same
 //! steps on two keys, one by each way. Outcomes, what is kept and how long it is kept must be the same.
 
+mod parts;
+
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -301,6 +303,20 @@ fn a_call_that_the_server_refuses_every_time_is_busy_and_no_outage() {
         assert_eq!(error, StoreError::Busy, "{refusal}");
         assert!(!error.is_outage() && !error.is_uncertain(), "nothing was done, and the store works");
     }
+}
+
+#[test]
+fn a_calendar_that_the_server_finds_stale_is_told_with_its_time() {
+    let stage = Stage::new("stale");
+    let plan = plan("rule", &["5/min"]);
+    let mut charges = Charges::new(Ticket(1), 1, None);
+    charges.push(&plan, "k", true);
+    let mut request = Request::new(&charges, vec![0], &stage.store.names).unwrap();
+    let script = Script::of(&[&format!("return {{ 42, {STALE} }}")]);
+    let deadline = stage.store.deadline();
+    let settled = stage.store.settle(&script, &mut request, Ask::to(Mode::Take), &[], deadline);
+    let error = runtime().block_on(settled).err();
+    assert_eq!(error, Some(StoreError::Stale { now: Timestamp::from_micros(42) }));
 }
 
 #[test]
