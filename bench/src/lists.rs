@@ -19,7 +19,7 @@ const DRAWS: usize = 500_000;
 
 pub fn run() {
     let kinds = Kinds::default();
-    let nobody = Lists::new([], [], &kinds);
+    let empty = Lists::new([], [], &kinds);
     let asked = [v4_addresses(), v6_addresses(), users()];
     let entries = [v4_nets(), v6_nets(), listed_users()];
     for ((what, field), (asked, entries)) in
@@ -30,7 +30,7 @@ pub fn run() {
         let built = start.elapsed();
         let times = measure(
             9,
-            &mut [&mut || look(&nobody, field, asked), &mut || look(&lists, field, asked)],
+            &mut [&mut || look(&empty, field, asked), &mut || look(&lists, field, asked)],
         );
         line(&format!("a look at 100,000 entries, {what}"), &format!("{:.0} ns", times.nanos(1)), &format!("at none {:.0} ns", times.nanos(0)), times.ratio(1, 0), "< 1 µs");
         let change = Arc::new(listing(&entries[0], &kinds));
@@ -47,7 +47,7 @@ pub fn run() {
     decisions(&asked, &entries);
 }
 
-/// Decides with nobody listed, and with 100,000 entries of which none is about whoever asks.
+/// Decides with empty lists, and with 100,000 entries of which none matches the client.
 fn decisions(asked: &[Vec<String>; 3], entries: &[Vec<String>; 3]) {
     let empty = engine();
     for ((what, policy, field), (asked, entries)) in

@@ -33,7 +33,7 @@ fn rate(what: &str, rules: &[Refunded<'_>], configured: u64) {
     let pacer = pacer(&runtime, rules);
     let passed = Arc::new(AtomicU64::new(0));
     for key in 0..KEYS {
-        // So many for each key that there is always somebody who waits.
+        // Enough callers for each key that one is always waiting.
         for _ in 0..8 {
             let (pacer, passed) = (pacer.clone(), Arc::clone(&passed));
             runtime.spawn(async move {
@@ -71,7 +71,7 @@ fn lateness(limit: &str) {
         for _ in 0..60 {
             let wait_of = |_: &Arc<Engine>, decision: &Decision<'_>| decision.wait();
             let ask = Ask { max_wait: Some(Span::ZERO), ..Ask::from(attempt) };
-            // Asked by whoever does not wait, it tells when it is due.
+            // A caller that does not wait learns when its turn would come.
             let due = match pacer.acquire_with(ask, wait_of).await {
                 Err(Unpaced::TooLate { wait, .. }) => Instant::now() + Duration::from(wait),
                 _ => continue,

@@ -1,5 +1,5 @@
-//! Counters on PostgreSQL, beside `pgbench -M extended` with an upsert that somebody would write who needs
-//! one counter and nothing else, and beside a function in the server that decides itself. Everything is
+//! Counters on PostgreSQL, beside `pgbench -M extended` with an upsert as an application would write it
+//! that needs one counter and nothing else, and beside a function in the server that decides itself. Everything is
 //! measured twice: with commits that wait for the disk, and without.
 
 use std::path::Path;

@@ -20,7 +20,7 @@ use crate::contenders::{bucket_plan, policies};
 use crate::nodes::{self, Load, UNBOUNDED};
 use crate::rounds::{is_chosen, line, measure, median, ratio};
 
-/// What somebody would write who needs one bucket and nothing else.
+/// The script of an application that needs one bucket and nothing else.
 const BARE: &str = include_str!("bare.lua");
 const CALLERS: usize = 50;
 const CONNECTIONS: usize = 2;
@@ -110,7 +110,7 @@ fn script_times(server: &Server, runtime: &Runtime, store: &Arc<RedisStore>, bar
 }
 
 /// One caller, one call at a time, beside a bare socket on the same runtime. (A thread that blocks on
-/// its socket is woken sooner than one that waits for many, whoever writes the client.)
+/// its socket is woken sooner than one that waits for many, with any client.)
 fn latency(server: &Server, runtime: &Runtime, store: &Arc<RedisStore>, bare: &str, one: &[Arc<Plan>]) {
     let words = ["EVALSHA", bare, "1", "latency", "1", "100000000", "1"];
     let mut command = format!("*{}\r\n", words.len());

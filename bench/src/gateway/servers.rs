@@ -12,7 +12,7 @@ pub struct Running {
     directory: PathBuf,
 }
 
-/// Nobody reaches this rate.
+/// No client reaches this rate.
 pub const PLENTY: &str = "100000000/s burst 100000000";
 /// A store in the configuration.
 pub const MEMORY: &str = "memory";
@@ -78,7 +78,7 @@ impl Drop for Running {
     }
 }
 
-/// A port that nobody listens on.
+/// A port without a listener.
 pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port()
 }

@@ -111,7 +111,7 @@ pub enum Answer<'a, T> {
 /// Why a store did not do what it was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreError {
-    /// The calendar in the charges does not cover the store's time. Nobody is at fault; nothing was done.
+    /// The calendar in the charges does not cover the store's time. No caller is at fault; nothing was done.
     /// Repeat the call with the calendar around `now`.
     Stale {
         /// The store's time.
@@ -137,7 +137,7 @@ pub enum StoreError {
         reason: String,
     },
     /// Other callers kept one of the keys busy for too long, or its limits or the store's clock kept changing.
-    /// Nobody is at fault; nothing was done, and the store works.
+    /// No caller is at fault; nothing was done, and the store works.
     Busy,
     /// The server's access rules forbid a command that this call needs. The operator's fault; nothing was
     /// done. Calls without the command still work.
@@ -295,7 +295,7 @@ impl fmt::Display for StoreError {
                 )
             }
             Self::Damaged { key, reason } => {
-                write!(f, "what the store keeps under `{key}` cannot be read: {reason}; delete it")
+                write!(f, "the stored value of `{key}` cannot be read: {reason}; delete it")
             }
             Self::OutOfMemory { reason } => write!(f, "the store is full: {reason}"),
             Self::Busy => f.write_str("other callers kept one of the keys busy for too long"),

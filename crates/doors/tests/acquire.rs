@@ -58,7 +58,7 @@ async fn until_waiting(door: &Door, many: usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_need_not_wait_passes_at_once_as_with_check() {
+async fn a_request_within_its_limit_passes_at_once_as_with_check() {
     let door = open();
     let reply = acquire(&door, json!({ "policy": "pace", "cost": 1 })).await;
     let expected = json!({
@@ -84,7 +84,7 @@ async fn who_need_not_wait_passes_at_once_as_with_check() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_to_wait_is_answered_when_it_may_pass() {
+async fn a_waiting_request_is_answered_when_it_may_pass() {
     let door = open();
     let start = Instant::now();
     let replies = as_time_goes(&door, async {
@@ -106,7 +106,7 @@ async fn who_has_to_wait_is_answered_when_it_may_pass() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_would_wait_too_long_is_told_at_once_for_how_long() {
+async fn a_wait_that_is_too_long_is_refused_at_once_with_its_length() {
     let door = open();
     let start = Instant::now();
     assert_eq!(acquire(&door, pace("0s")).await.status, 200);
@@ -135,7 +135,7 @@ async fn who_would_wait_too_long_is_told_at_once_for_how_long() {
     until_waiting(&door, 6).await;
     let reply = acquire(&door, chat).await;
     assert_eq!((reply.status, &reply.json()["retry_after_ms"]), (429, &json!(120_000)));
-    assert_eq!(start.elapsed(), Duration::ZERO, "nobody waited for this");
+    assert_eq!(start.elapsed(), Duration::ZERO, "none of these waited");
     waiting.into_iter().chain(next).for_each(|task| task.abort());
 }
 
@@ -153,7 +153,7 @@ fn futures(door: &Door, many: usize, body: &Value) -> Vec<tokio::task::JoinHandl
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rule_that_lets_nobody_wait_refuses_as_with_check() {
+async fn a_rule_without_waiting_refuses_as_with_check() {
     let door = open();
     let body = json!({ "policy": "mail.accept", "fields": { "sender": "a@example.com" }, "cost": 3 });
     assert_eq!(acquire(&door, body.clone()).await.status, 200);
@@ -165,7 +165,7 @@ async fn a_rule_that_lets_nobody_wait_refuses_as_with_check() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_held_at_once_is_held_under_the_id_and_takes_nothing_twice() {
+async fn a_hold_belongs_to_its_id_and_a_repeat_takes_nothing() {
     let door = open();
     let body = json!({ "policy": "jobs", "fields": { "account": "acme" }, "id": "job-7" });
     let reply = acquire(&door, body.clone()).await;
@@ -175,7 +175,7 @@ async fn what_is_held_at_once_is_held_under_the_id_and_takes_nothing_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_hangs_up_gives_its_place_back_and_leaves_nothing_taken() {
+async fn a_disconnected_caller_leaves_the_queue_and_takes_nothing() {
     let door = open();
     assert_eq!(acquire(&door, pace("5s")).await.status, 200);
     let gone = futures(&door, 3, &pace("5s"));
@@ -190,7 +190,7 @@ async fn who_hangs_up_gives_its_place_back_and_leaves_nothing_taken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_a_higher_priority_goes_first() {
+async fn a_request_of_higher_priority_goes_first() {
     let door = open();
     assert_eq!(acquire(&door, pace("5s")).await.status, 200);
     let with = |priority: i8| json!({ "policy": "pace", "priority": priority });
@@ -244,15 +244,15 @@ async fn no_more_requests_wait_than_leave_room_for_others() {
     let reply = acquire(&door, to(5_001)).await;
     assert_eq!((reply.status, reply.json()["type"].clone()), (429, json!("/problems/queue-full")));
     assert_eq!(door.get("/livez").await.status, 200);
-    assert_eq!(acquire(&door, json!({ "policy": "nobody's" })).await.status, 400);
+    assert_eq!(acquire(&door, json!({ "policy": "unknown" })).await.status, 400);
     let page = door.get("/metrics").await.text;
     assert!(page.contains("tollgate_paced_total{policy=\"chats\",outcome=\"full\"} 1\n"), "{page}");
-    assert!(!page.contains("nobody"), "{page}");
+    assert!(!page.contains("unknown"), "{page}");
     waiting.into_iter().for_each(|task| task.abort());
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_the_end_who_waits_is_told_so() {
+async fn waiting_requests_get_503_when_the_server_ends() {
     let door = open();
     assert_eq!(acquire(&door, pace("5s")).await.status, 200);
     let (reply, ()) = tokio::join!(acquire(&door, pace("5s")), async {
@@ -265,7 +265,7 @@ async fn at_the_end_who_waits_is_told_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_meant_is_refused_with_the_reason() {
+async fn an_invalid_request_is_refused_with_the_reason() {
     let door = open();
     let table = [
         (json!({ "policy": "pace", "cost": -1 }), "expected a whole number of at least 0, not the number -1"),
@@ -290,7 +290,7 @@ async fn what_cannot_be_meant_is_refused_with_the_reason() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_upstream_says_stops_that_scope_and_no_other() {
+async fn a_reported_retry_after_pauses_its_scope_and_no_other() {
     let door = open();
     let report = async |body: Value| door.post("/api/v1/paced/chats/retry-after", body).await;
     let reply = report(json!({ "retry_after": 7, "fields": { "chat": "a" } })).await;
@@ -377,7 +377,7 @@ async fn all_forms_of_a_retry_after_header_are_understood() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_cannot_stand_still() {
+async fn an_unknown_policy_or_field_cannot_be_paused() {
     let door = open();
     let report = async |path: &str, body: Value| {
         let reply = door.post(path, body).await;

@@ -209,7 +209,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn every_answer_says_what_was_decided(drawn in attempts()) {
+    fn every_response_matches_its_decision(drawn in attempts()) {
         let [asked, twin] = [(); 2].map(|()| Door::with(policies(), Vec::new(), StoreKind::Memory));
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         for one in &drawn {
@@ -224,7 +224,7 @@ proptest! {
     }
 
     #[test]
-    fn several_answers_are_those_of_one_after_the_other(drawn in attempts()) {
+    fn a_batch_is_answered_like_single_requests_in_a_row(drawn in attempts()) {
         let [asked, twin] = [(); 2].map(|()| Door::with(policies(), Vec::new(), StoreKind::Memory));
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let attempts: Vec<Value> = drawn.iter().map(body).collect();

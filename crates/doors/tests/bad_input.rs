@@ -117,7 +117,7 @@ async fn every_mistake_is_told_from_every_other() {
 }
 
 #[tokio::test]
-async fn what_is_too_long_or_too_much_is_refused() {
+async fn input_that_is_too_long_or_too_much_is_refused() {
     let door = Door::open();
     let long = door.check("mail.accept", json!({ "sender": "a".repeat(1_000_000) })).await;
     assert_eq!(long.status, 400);
@@ -248,7 +248,7 @@ async fn bad_places_and_bad_limits_are_told_apart() {
 }
 
 #[tokio::test]
-async fn what_makes_a_key_cannot_be_bounded_per_attempt() {
+async fn a_field_of_the_key_cannot_be_bounded_per_attempt() {
     let door = Door::open();
     for (field, rule) in [("sender", "sender"), ("ip", "ip")] {
         let limits = json!({ "limits": ["9/hour", format!("5 {field} per attempt")] });

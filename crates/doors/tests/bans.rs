@@ -39,7 +39,7 @@ fn configured() -> Door {
 }
 
 #[tokio::test]
-async fn whoever_is_blocked_gets_403_without_rate_limit_headers_and_takes_nothing() {
+async fn a_blocked_client_gets_403_without_rate_limit_headers_and_takes_nothing() {
     let door = Door::open();
     let set = ban(&door, json!({ "target": "203.0.113.0/24", "for": "1h", "reason": "scraping" })).await;
     assert_eq!(set.status, 200);
@@ -156,7 +156,7 @@ async fn entries_are_set_shown_and_removed() {
 }
 
 #[tokio::test]
-async fn what_is_configured_is_shown_and_stays() {
+async fn configured_entries_are_listed_and_cannot_be_removed() {
     let door = configured();
     assert_eq!(door.check("orders", json!({ "route": "/", "ip": "198.51.100.8" })).await.status, 403);
     assert_eq!(door.check("orders", json!({ "route": "/", "ip": "198.51.100.7" })).await.status, 200);

@@ -60,7 +60,7 @@ async fn an_allowed_attempt_shows_every_rule() {
 }
 
 #[tokio::test]
-async fn a_denied_attempt_is_told_who_refused_it_and_when_to_come_back() {
+async fn a_denial_names_its_rule_and_the_retry_time() {
     let door = Door::open();
     let fields = json!({ "sender": "user@example.com" });
     for _ in 0..3 {
@@ -130,7 +130,7 @@ async fn a_paced_attempt_waits_and_a_bucket_shows_rate_and_burst() {
 }
 
 #[tokio::test]
-async fn what_no_wait_can_help_has_no_retry_time() {
+async fn a_denial_that_no_wait_ends_has_no_retry_time() {
     let door = Door::open();
     let too_much = json!({ "policy": "orders", "fields": { "route": "r", "ip": "10.0.0.1" }, "cost": 51 });
     let never = door.post("/api/v1/check", too_much).await;
@@ -294,7 +294,7 @@ async fn without_a_store_there_is_no_decision() {
     let door = Door::without_store();
     let reply = door.check("mail.accept", json!({ "sender": "a@example.com" })).await;
     assert_eq!(reply.status, 503);
-    assert_eq!(reply.detail(), "the store cannot be used: nobody is there");
+    assert_eq!(reply.detail(), "the store cannot be used: no server is there");
     let attempt = json!({ "policy": "mail.accept", "fields": { "sender": "a@example.com" } });
     let reply = door.post("/api/v1/check", json!({ "attempts": [attempt] })).await;
     assert_eq!(reply.json()["decisions"][0]["status"], 503);

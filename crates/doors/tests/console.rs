@@ -259,7 +259,7 @@ async fn a_stream_ends_with_its_session() {
 }
 
 #[tokio::test]
-async fn a_page_that_missed_a_few_seconds_asks_for_no_more_than_those() {
+async fn a_page_can_ask_for_only_the_seconds_it_missed() {
     let door = Door::open();
     door.live.tick();
     for times in [3, 0, 2, 1] {
@@ -377,7 +377,7 @@ async fn the_pseudonym_of_a_key_with_limits_of_its_own_stands_for_that_key() {
 }
 
 #[tokio::test]
-async fn a_pseudonym_is_looked_up_as_what_it_is() {
+async fn a_pseudonym_is_recognised_as_one() {
     let door = Door::open();
     checks(&door, "mail.accept", ("api_key", "hidden-silver"), 3).await;
     let of = |body: &Value, rule: &str| {

@@ -22,7 +22,7 @@ fn guarded() -> Door {
 }
 
 #[tokio::test]
-async fn what_is_configured_says_which_answers_count() {
+async fn the_listed_rules_show_which_answers_count() {
     let rules = guarded().get("/api/v1/counters").await.json()["rules"].clone();
     assert_eq!(
         (&rules["guesses"]["count_when"], rules["all"].get("count_when")),

@@ -19,7 +19,7 @@ use tollgate_web::Answers;
 use tollgate_web::answer::{AnswerSettings, HeaderSets, Media};
 
 #[tokio::test]
-async fn what_passes_says_what_is_left_and_what_does_not_says_when_to_return() {
+async fn an_allowed_request_shows_the_remainder_and_a_denied_one_the_retry_time() {
     let door = door();
     let first = ask(&door, "orders?route=shop", &[("x-correlation-id", "req-7")]).await;
     assert_eq!((first.status, &*first.text), (200, ""));
@@ -50,7 +50,7 @@ async fn what_passes_says_what_is_left_and_what_does_not_says_when_to_return() {
 }
 
 #[tokio::test]
-async fn nginx_is_told_in_headers_what_it_cannot_be_told_otherwise() {
+async fn nginx_gets_the_status_and_the_body_in_headers() {
     let door = door();
     for remaining in ["1", "0"] {
         let passed = ask_nginx(&door, "orders?route=shop", &[]).await;

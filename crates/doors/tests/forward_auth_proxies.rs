@@ -39,7 +39,7 @@ fn assert_limited(reply: &Reply) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_sees_what_it_has_left_and_is_kept_out_when_that_is_nothing() {
+async fn a_client_sees_its_remainder_and_is_denied_at_zero() {
     for proxy in ALL {
         let site = open(proxy).await;
         let reset = (START + 3600).to_string();
@@ -126,13 +126,17 @@ async fn a_request_that_passes_is_the_one_that_was_sent() {
         assert_eq!((&*seen.target, seen.body.len()), ("/upload/s?a=%20&b", body.len()), "{proxy:?}");
         assert_eq!(seen.headers["content-type"], "text/x-plain");
         assert_eq!(seen.headers.get_all("x-own").iter().collect::<Vec<_>>(), ["1", "2"], "{proxy:?}");
-        assert_eq!(seen.headers.get("x-tollgate-token"), None, "{proxy:?}: the token is nobody else's");
+        assert_eq!(
+            seen.headers.get("x-tollgate-token"),
+            None,
+            "{proxy:?}: the service must not see the token"
+        );
         assert_eq!(counted(&site, "POST,shop.example.com,/upload/s").await, 1, "{proxy:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refusal_is_what_was_meant_and_those_of_the_shop_are_its_own() {
+async fn refusals_of_tollgate_and_of_the_shop_reach_the_client_unchanged() {
     for proxy in ALL {
         let site = open(proxy).await;
         let closed = site.get(2, "/closed", &[]).await;
@@ -155,7 +159,7 @@ async fn a_refusal_is_what_was_meant_and_those_of_the_shop_are_its_own() {
 /// the example they refuse requests; with one change they let them pass.
 async fn assert_goes_without(proxy: Proxy, refused: [u16; 3]) {
     let limiters: [fn() -> Limiter; 3] = [
-        || Limiter::Nobody(Port::claim()),
+        || Limiter::Absent(Port::claim()),
         || Limiter::HangingUp(Nonsense::start(Kind::HangUp)),
         || Limiter::Silent(std::net::TcpListener::bind("127.0.0.1:0").unwrap()),
     ];
@@ -195,7 +199,7 @@ fn heads() -> impl Iterator<Item = (usize, usize)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_cannot_make_what_lets_pass_without_an_answer_let_it_pass() {
+async fn a_client_cannot_cause_an_error_that_makes_a_fail_open_proxy_let_it_pass() {
     for proxy in ALL {
         let mut site = Site::open(proxy, door(StoreKind::Memory), Without::Pass).await;
         for _ in 0..3 {

@@ -42,7 +42,7 @@ async fn fail(door: &Door, user: &str) -> Value {
 }
 
 #[tokio::test]
-async fn an_attempt_is_told_what_it_has_to_do_and_what_the_next_one_will_have_to() {
+async fn the_answer_has_advice_for_this_attempt_and_for_the_next() {
     let door = by_user();
     let none = json!({ "delay_ms": 0, "not_before": null, "captcha": false, "locked_until": null });
     let first = fail(&door, "ada").await;
@@ -68,11 +68,11 @@ async fn an_attempt_is_told_what_it_has_to_do_and_what_the_next_one_will_have_to
     assert_eq!((&fourth["captcha"], &fourth["if_failed"]["delay_ms"]), (&json!(true), &json!(900_000)));
     let locked = begin(&door, json!({ "user": "ada" })).await.json();
     assert_eq!(locked["locked_until"], fourth["if_failed"]["locked_until"]);
-    assert_eq!(begin(&door, json!({ "user": "bob" })).await.status, 200, "nobody else is");
+    assert_eq!(begin(&door, json!({ "user": "bob" })).await.status, 200, "another account is not locked");
 }
 
 #[tokio::test]
-async fn a_ticket_is_finished_once_and_what_was_said_first_holds() {
+async fn a_ticket_is_finished_once_and_its_first_outcome_holds() {
     let door = by_user();
     fail(&door, "ada").await;
     let ticket = begin(&door, json!({ "user": "ada" })).await.json()["ticket"].clone();
@@ -86,18 +86,18 @@ async fn a_ticket_is_finished_once_and_what_was_said_first_holds() {
 }
 
 #[tokio::test]
-async fn words_say_what_would_be_right() {
+async fn errors_name_the_accepted_values() {
     let door = guarded(vec![rule("own", &["user", "ip"], &["ladder 4 lock 15m"])]);
     let outcome = door.post("/api/v1/guards/finish", json!({ "ticket": "", "outcome": "won" })).await;
     let words = "`won` is not known here; known are: `success`, `failure`, `abandoned`, at `outcome`";
     assert!(outcome.detail().starts_with(words), "{outcome:?}");
-    let nobody = door.post("/api/v1/guards/door/inspect", json!({})).await;
-    assert_eq!(nobody.status, 400);
-    assert!(nobody.detail().ends_with("applies: its rules need some of the fields user, ip"), "{nobody:?}");
+    let unnamed = door.post("/api/v1/guards/door/inspect", json!({})).await;
+    assert_eq!(unnamed.status, 400);
+    assert!(unnamed.detail().ends_with("applies: its rules need some of the fields user, ip"), "{unnamed:?}");
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_said_and_nothing_is_counted() {
+async fn a_bad_guard_request_is_explained_and_counts_nothing() {
     let door = guarded(vec![
         rule("own", &["user", "ip"], &["ladder 4 lock 15m"]),
         rule("address", &["ip"], &["ladder 30 lock 15m"]),
@@ -213,7 +213,7 @@ async fn locks_are_listed_in_pages_inspected_and_lifted() {
 }
 
 #[tokio::test]
-async fn whoever_is_on_the_blocklist_is_blocked_before_anything_is_counted() {
+async fn a_blocked_client_is_refused_before_the_guard_counts() {
     let door = guarded(vec![rule("own", &["user", "ip"], &["ladder 1 lock 15m"])]);
     door.post("/api/v1/bans", json!({ "target": "203.0.113.0/24" })).await;
     let fields = json!({ "user": "ada", "ip": "203.0.113.7" });

@@ -38,7 +38,7 @@ fn counts(reply: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn what_is_configured_is_shown_as_rules_and_as_a_mail_server_has_it() {
+async fn the_configuration_is_shown_as_rules_and_in_the_terms_of_a_mail_server() {
     let door = Door::open();
     let shown = door.get("/api/v1/counters").await.json();
     assert_eq!(shown["enabled"], true);

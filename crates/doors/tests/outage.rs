@@ -52,7 +52,7 @@ async fn a_share_is_decided_here_and_says_so() {
 }
 
 #[tokio::test]
-async fn what_an_outage_denies_is_503_with_the_rule_and_the_reason() {
+async fn a_denial_during_an_outage_is_503_with_the_rule_and_the_reason() {
     let door = lost();
     for policy in ["login", "both"] {
         let denied = door.check(policy, account()).await;
@@ -127,7 +127,7 @@ async fn it_is_ready_though_degraded_and_counts_every_decision() {
         (first.status, first.json()),
         (
             200,
-            json!({ "status": "degraded", "cause": "the store cannot be used: nobody is there", "reason": "unreachable" })
+            json!({ "status": "degraded", "cause": "the store cannot be used: no server is there", "reason": "unreachable" })
         )
     );
     for policy in ["counted", "login", "open"] {
@@ -153,7 +153,7 @@ async fn it_is_ready_though_degraded_and_counts_every_decision() {
         (&journal["decisions"][0]["origin"], &journal["decisions"][0]["reason"]),
         (&json!("outage"), &json!("open"))
     );
-    assert_eq!(door.get("/api/v1/top").await.json()["offenders"], json!([]), "nobody did anything wrong");
+    assert_eq!(door.get("/api/v1/top").await.json()["offenders"], json!([]), "no client did anything wrong");
 }
 
 #[tokio::test]
@@ -169,7 +169,7 @@ async fn every_metric_of_a_shared_store_is_in_the_reference() {
 }
 
 #[tokio::test]
-async fn what_is_configured_says_what_happens_without_the_store() {
+async fn the_listed_rules_show_their_action_during_an_outage() {
     let body = lost().get("/api/v1/counters").await.json();
     let told = |rule: &str| body["rules"][rule]["on_outage"].clone();
     assert_eq!(

@@ -61,7 +61,7 @@ async fn a_page_changes_charges_and_reads_nothing() {
 }
 
 #[tokio::test]
-async fn who_is_no_page_is_served() {
+async fn a_request_that_no_web_page_made_is_served() {
     let door = Door::open();
     for said in OF_OTHERS {
         let reply = door.send(Method::GET, "/api/v1/decisions", said, Vec::new()).await;
@@ -81,7 +81,7 @@ async fn with_keys_the_token_decides_alone() {
 }
 
 #[tokio::test]
-async fn what_tells_and_changes_nothing_is_open_to_all() {
+async fn health_endpoints_are_open_to_web_pages() {
     let door = Door::open();
     for path in ["/livez", "/readyz"] {
         let reply = door.send(Method::GET, path, OF_PAGES[0], Vec::new()).await;

@@ -86,7 +86,11 @@ async fn any_limit_can_be_written_and_only_a_rate_in_a_second_has_the_two_number
     for status in [200, 200, 200, 429] {
         assert_eq!(door.check("writes", fields.clone()).await.status, status);
     }
-    assert_eq!(door.check("writes", json!({})).await.status, 200, "without a subject nobody is counted");
+    assert_eq!(
+        door.check("writes", json!({})).await.status,
+        200,
+        "a request without a subject is not counted"
+    );
 }
 
 #[tokio::test]
@@ -163,7 +167,7 @@ async fn a_name_that_is_taken_is_a_conflict() {
 }
 
 #[tokio::test]
-async fn a_change_says_everything_anew_and_can_be_bound_to_what_was_seen() {
+async fn a_change_replaces_the_whole_policy_and_honours_if_match() {
     let door = Door::open();
     let made =
         make(&door, json!({ "name": "made", "description": "old", "limits": "9/hour", "by": "ip" })).await;
@@ -251,7 +255,7 @@ async fn policies_are_listed_in_pages_by_name() {
 }
 
 #[tokio::test]
-async fn routes_are_shown_with_what_they_pass_and_why() {
+async fn routes_are_shown_with_their_assigned_and_configured_policies() {
     let door = Door::open();
     make(&door, json!({ "name": "made", "limits": "9/hour" })).await;
     let path = "/api/v1/routes/orders/rate-limit";
@@ -307,7 +311,7 @@ async fn a_route_that_is_gone_can_still_be_seen_and_freed() {
 }
 
 #[tokio::test]
-async fn what_does_not_hold_beside_a_new_configuration_says_so() {
+async fn a_policy_in_conflict_with_a_new_configuration_is_shown_as_not_in_force() {
     let door = Door::open();
     make(&door, json!({ "name": "made", "limits": "9/hour" })).await;
     door.put("/api/v1/routes/checkout/rate-limit", json!({ "policy": "made" })).await;

@@ -140,7 +140,7 @@ async fn an_account_of_the_other_proxy_is_made_shown_and_removed_without_its_pas
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn accounts_take_our_members_and_refuse_what_cannot_be() {
+async fn accounts_accept_our_members_and_refuse_invalid_values() {
     let post = Post::open(keys());
     let ours = json!({ "tenant": "acme", "host": "mx.example", "port": 465, "limits": ["5/s burst 10"], "on_limit": "reject", "priority": 3 });
     let made = post.ask("boss", Method::POST, "/api/v1/accounts", ours.clone()).await;
@@ -453,7 +453,7 @@ async fn a_complete_message_goes_to_the_recipients_of_its_header_or_of_the_query
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_an_operator_pauses_waits_until_it_is_resumed() {
+async fn a_paused_lane_waits_until_an_operator_resumes_it() {
     let (post, sink) = (Post::open(keys()), Sink::start());
     let account = json!({ "host": "127.0.0.1", "port": sink.port(), "tls": "none" });
     post.ask("boss", Method::PUT, "/api/v1/accounts/acme/main", account).await;

@@ -178,7 +178,7 @@ async fn without_keys_everything_is_open() {
 }
 
 #[tokio::test]
-async fn the_journal_and_the_offenders_tell_who_was_refused() {
+async fn the_journal_and_the_offenders_name_the_denied_keys() {
     let door = Door::open();
     for _ in 0..5 {
         door.check("mail.accept", json!({ "sender": "a@example.com" })).await;
@@ -299,7 +299,7 @@ async fn health_follows_the_store() {
     let door = Door::without_store();
     assert_eq!(door.get("/livez").await.status, 200);
     let reply = door.get("/readyz").await;
-    assert_eq!((reply.status, &*reply.detail()), (503, "the store cannot be used: nobody is there"));
+    assert_eq!((reply.status, &*reply.detail()), (503, "the store cannot be used: no server is there"));
     for path in ["/api/v1/counters/global/global", "/api/v1/holds/jobs/a"] {
         assert_eq!(door.get(path).await.status, 503, "{path}");
     }

@@ -48,7 +48,7 @@ pub struct Leases {
 }
 
 /// Keeps holds for as long as it lives. Dropping it releases them.
-#[must_use = "what is dropped is released"]
+#[must_use = "dropping a lease releases its holds"]
 pub struct Lease {
     /// `None` if it holds nothing.
     held: Option<(Arc<Inbox>, Arc<Kept>)>,
@@ -56,7 +56,7 @@ pub struct Lease {
 
 /// Ready when the holds of a lease are released, or cannot be released now because the store cannot be used.
 /// Dropping this future does not stop the release.
-#[must_use = "whoever does not wait for it need only drop the lease"]
+#[must_use = "a caller that does not wait for it need only drop the lease"]
 #[derive(Debug)]
 pub struct Released(Option<oneshot::Receiver<Infallible>>);
 

@@ -124,7 +124,7 @@ impl Replica for LiveLists {
 }
 
 /// An attempt without a policy that the blocklist blocks.
-#[must_use = "what is blocked has to be noted"]
+#[must_use = "a blocked attempt must be recorded"]
 pub struct BlockedAttempt<'e> {
     engine: &'e Engine,
     listing: Arc<Listing>,

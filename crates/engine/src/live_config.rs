@@ -145,7 +145,7 @@ impl LiveConfig {
         Ok(before.map(|before| before.plan))
     }
 
-    /// A key with other limits is not as near to them as it was.
+    /// A key with new limits is no longer as near to them.
     fn forget_near(&self, rule: &str, key: &str) {
         if let Some(rule) = self.in_force.load().policies.rule(rule) {
             self.observer.nearest.forget(Some(&rule.name), Some(&self.observer.shown_key(rule, key)));

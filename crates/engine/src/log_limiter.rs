@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_passes_and_then_a_trickle_that_says_what_was_held_back() {
+    fn a_burst_of_lines_passes_and_later_ones_count_the_suppressed() {
         let log = PacedLog::default();
         assert_eq!(admitted(&log, 100_000, 1_000), 50);
         assert_eq!(log.admit(Timestamp::from_micros(100_001_000_000)), Some(950));

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_what_was_asked() {
+    fn an_owned_attempt_equals_the_attempt_it_was_made_of() {
         let fields = [("chat", "-100"), ("kind", ""), ("ü", "ß")];
         let attempt = Attempt { policy: "telegram", fields: &fields, cost: 3, id: Some("m1") };
         let kept = OwnedAttempt::new(&attempt);

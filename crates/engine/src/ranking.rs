@@ -6,7 +6,7 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 use tollgate_core::Timestamp;
 
-/// The keys recorded most often of late.
+/// The keys recorded most often lately.
 #[derive(Default)]
 pub struct Ranking {
     counts: Mutex<Counts>,

@@ -31,7 +31,7 @@ pub struct RateHistory {
     pub policies: Vec<(Arc<str>, Vec<[u32; Rates::OUTCOMES.len()]>)>,
 }
 
-/// What a rule did of late.
+/// The recent outcomes of a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RuleRate {
     /// How often it denied, made wait, deferred, and was exceeded but only observed in the last fifteen minutes.
@@ -147,7 +147,7 @@ impl Rates {
         attempts.map(|(policy, minutes)| (Arc::clone(policy), sum(minutes))).collect()
     }
 
-    /// What each rule did of late.
+    /// The recent outcomes of each rule.
     pub fn rules(&self) -> BTreeMap<Arc<str>, RuleRate> {
         let sampled = self.0.lock();
         let rate = |series: &RuleSeries| {
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn each_second_has_what_was_counted_in_it_and_a_late_sample_is_spread() {
+    fn each_second_has_its_own_counts_and_a_late_sample_is_spread() {
         let (meters, rates) = (Meters::default(), Rates::default());
         let counters = meters.of(&policies(["a".to_owned()].into_iter()), 1);
         allow(&counters, &[50]);

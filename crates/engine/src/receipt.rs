@@ -341,7 +341,7 @@ mod tests {
         }
 
         #[test]
-        fn nobody_reads_a_key_in_a_receipt(key in "[a-z]{8,40}", ticket: u64) {
+        fn a_receipt_does_not_reveal_its_key(key in "[a-z]{8,40}", ticket: u64) {
             let receipt = Receipt {
                 ticket: Ticket(ticket),
                 at: Timestamp::from_micros(1),

@@ -23,7 +23,7 @@ use crate::retry::Retry;
 
 /// What an attempt took. Dropping it releases its holds, and keeps or refunds the rest as its terms say.
 #[derive(Debug, Default)]
-#[must_use = "what is dropped ends what it holds"]
+#[must_use = "dropping it releases its holds"]
 pub struct Taken {
     lease: Option<Lease>,
     /// What may be refunded; `None` if nothing was taken or every rule counts all outcomes.
@@ -62,7 +62,7 @@ pub(crate) struct Pending {
 enum Wakes {
     Waiting,
     /// It was taken a moment ago and never used, so nothing has become free.
-    Nobody,
+    Nothing,
 }
 
 /// One charge.
@@ -126,7 +126,7 @@ impl Taken {
     /// taken a moment ago and never used, so no attempt is woken: one that waits would ask again at once, and so
     /// without end.
     pub(crate) fn refund_unused(&mut self, is_owed: impl Fn(usize) -> bool) -> Refunding {
-        self.refund_where(|charged| is_owed(charged.place), Wakes::Nobody)
+        self.refund_where(|charged| is_owed(charged.place), Wakes::Nothing)
     }
 
     /// Is ready when the charges that may still be refunded survive a crash of this process, as far as their
@@ -257,8 +257,8 @@ impl Counters {
         let refunded = self.refund(pending.home, &charges, pending.at).await;
         match (pending.wakes, &self.shared) {
             (Wakes::Waiting, _) => self.freed(&charges),
-            (Wakes::Nobody, Some(shared)) => shared.freed(&charges),
-            (Wakes::Nobody, None) => {}
+            (Wakes::Nothing, Some(shared)) => shared.freed(&charges),
+            (Wakes::Nothing, None) => {}
         }
         refunded.map(|_: Refunded| ())
     }

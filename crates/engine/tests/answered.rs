@@ -66,7 +66,7 @@ fn a_store_of_this_process_is_refunded_without_waiting() {
 }
 
 #[test]
-fn parallel_guesses_do_not_slip_through_and_what_is_never_answered_stays_counted() {
+fn parallel_guesses_do_not_slip_through_and_unanswered_ones_stay_counted() {
     let stand = Stand::new(login());
     let held: Vec<Taken> = (0..5).map(|_| taken(&stand.engine, "login", &ADA)).collect();
     assert!(!decide(&stand.engine, &stand.pin(), "login", &ADA).unwrap().allowed(), "five are in flight");
@@ -112,7 +112,7 @@ fn nothing_is_pending_where_nothing_was_taken_or_everything_counts_at_once() {
 }
 
 #[test]
-fn what_is_dropped_unsettled_is_kept_or_refunded_as_its_terms_say() {
+fn an_unsettled_charge_is_kept_or_refunded_as_its_terms_say() {
     for (unsettled, left_after) in [(Unsettled::Keep, [49, 4, 19]), (Unsettled::Refund, [50, 5, 20])] {
         let stand = Stand::new(login());
         let attempt = Attempt { policy: "login", fields: &ADA, cost: 1, id: None };
@@ -135,7 +135,7 @@ fn what_is_dropped_unsettled_is_kept_or_refunded_as_its_terms_say() {
 }
 
 #[test]
-fn what_comes_back_is_what_a_receipt_would_give_back() {
+fn an_answer_refunds_as_much_as_a_receipt() {
     let kinds = [
         "10/hour",
         "10/hour calendar",

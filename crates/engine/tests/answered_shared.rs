@@ -54,7 +54,7 @@ fn a_denial_that_was_remembered_ends_when_something_is_given_back() {
 }
 
 #[test]
-fn what_was_taken_from_the_local_share_goes_back_there() {
+fn a_charge_on_the_local_share_is_refunded_there() {
     let node = Centre::new().node(login("10/hour"));
     node.link.set(Mode::Unreachable);
     let (mut early, mut late) = (took(&node), took(&node));
@@ -72,7 +72,7 @@ fn what_was_taken_from_the_local_share_goes_back_there() {
 }
 
 #[test]
-fn what_the_store_did_not_take_back_is_offered_again_and_given_back_once() {
+fn a_failed_refund_is_retried_and_made_once() {
     for mode in [Mode::Unreachable, Mode::LosesQuestions, Mode::LosesAnswers] {
         let node = Centre::new().node(login("10/hour"));
         let all = [took(&node), took(&node), took(&node)];
@@ -106,7 +106,7 @@ fn a_refund_that_fails_for_its_key_keeps_no_other_waiting() {
 }
 
 #[test]
-fn what_comes_back_after_an_outage_is_what_still_counts() {
+fn a_refund_after_an_outage_returns_only_charges_that_still_count() {
     let centre = Centre::new();
     let (node, other) = (centre.node(login("10/min")), centre.node(login("10/min")));
     let mut first = took(&node);
@@ -120,7 +120,7 @@ fn what_comes_back_after_an_outage_is_what_still_counts() {
 }
 
 #[test]
-fn an_answer_whose_teller_goes_away_is_not_forgotten() {
+fn a_refund_is_made_even_if_its_caller_leaves() {
     let node = Centre::new().node(login("10/hour"));
     let mut first = took(&node);
     node.link.set(Mode::Hangs);
@@ -134,7 +134,7 @@ fn an_answer_whose_teller_goes_away_is_not_forgotten() {
 }
 
 #[test]
-fn a_refund_that_nobody_awaits_is_made_all_the_same() {
+fn a_refund_is_made_even_if_its_future_is_dropped() {
     let node = Centre::new().node(login("10/hour"));
     drop(took(&node).settle(OutcomeClass(200)));
     assert_eq!(left(&node), 9);

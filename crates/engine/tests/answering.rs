@@ -104,7 +104,7 @@ fn the_table_of_near_keys_is_bounded_and_keeps_the_nearest() {
 }
 
 #[test]
-fn a_token_says_what_every_rule_read_and_no_other_text_passes_for_one() {
+fn a_token_has_the_readings_of_every_rule_and_cannot_be_forged() {
     let hidden =
         Rule { secret: true, ..rule::rejecting("key", &["api_key"], &["9/hour"]) }.with_secret_keys();
     let ip = rule::rejecting("ip", &["ip"], &["1/hour", "5/day"]);

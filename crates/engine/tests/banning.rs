@@ -44,7 +44,7 @@ fn the_denial_that_is_one_too_many_bans_and_not_the_one_before() {
     assert_eq!(knock(&stand.engine, &IP, 1), (1, 0));
     assert_eq!(banned_for(&stand.engine), Some(Span::from_secs(3_600)));
     assert_eq!(knock(&stand.engine, &IP, 3), (0, 3));
-    assert_eq!(knock(&stand.engine, &[("ip", "203.0.113.8")], 3), (2, 0), "nobody else is");
+    assert_eq!(knock(&stand.engine, &[("ip", "203.0.113.8")], 3), (2, 0), "another client is not");
 
     let entry =
         stand.engine.observer.journal.latest(100).into_iter().find(|entry| entry.banned.is_some()).unwrap();
@@ -71,7 +71,7 @@ fn one_denial_may_be_enough() {
 }
 
 #[test]
-fn denials_that_lie_too_far_apart_ban_nobody() {
+fn denials_too_far_apart_cause_no_ban() {
     let stand = Stand::new(banning(&["ip"], "after 3 denials in 1m ban 1h"));
     knock(&stand.engine, &IP, 1);
     for _ in 0..20 {
@@ -152,7 +152,7 @@ fn knocking_while_banned_lengthens_nothing() {
 }
 
 #[test]
-fn whoever_is_allowed_is_never_banned() {
+fn an_allowed_client_is_never_banned() {
     let stand = Stand::new(banning(&["ip"], "after 2 denials in 10m ban 1h"));
     let wish = Wish {
         target: stand.engine.lists.target("203.0.113.0/24").unwrap(),
@@ -204,7 +204,7 @@ fn a_look_and_a_wait_are_no_denials() {
 }
 
 #[test]
-fn denials_beyond_what_is_noted_between_two_rounds_are_metered() {
+fn denials_beyond_the_noted_number_are_counted_as_missed() {
     let stand = Stand::new(banning(&["user"], "after 1 denial in 1m ban 1h"));
     let users: Vec<String> = (0..20_000).map(|number| format!("user-{number}")).collect();
     for user in &users {
@@ -270,7 +270,7 @@ fn nodes_that_ban_at_the_same_time_ban_once() {
 }
 
 #[test]
-fn an_outage_bans_nobody_and_is_not_made_up_for() {
+fn denials_during_an_outage_cause_no_ban_then_or_later() {
     let [node, _] = nodes(&banning(&["ip"], "after 5 denials in 10m ban 1h"));
     node.decide("login", &IP);
     for _ in 0..4 {

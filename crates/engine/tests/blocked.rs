@@ -77,7 +77,7 @@ fn remaining(stand: &Stand, rule: &str, key: &str) -> u64 {
 }
 
 #[test]
-fn whoever_is_blocked_takes_nothing_and_is_told_when_it_ends() {
+fn a_blocked_client_takes_nothing_and_learns_when_the_block_ends() {
     let stand = Stand::new(base());
     block(&stand.engine, "203.0.113.0/24", Some(3_600));
     let pinned = stand.pin();
@@ -200,7 +200,7 @@ fn a_field_that_the_configuration_tells_of_may_come_with_every_attempt() {
 }
 
 #[test]
-fn what_is_set_beats_what_is_configured_until_it_is_removed_or_has_ended() {
+fn a_runtime_entry_beats_a_configured_one_until_it_is_removed_or_ends() {
     let until = Some(support::START + Span::from_secs(100));
     let roster = Roster::new(
         Kinds::default(),
@@ -227,7 +227,7 @@ fn what_is_set_beats_what_is_configured_until_it_is_removed_or_has_ended() {
 }
 
 #[test]
-fn what_was_set_survives_a_restart_and_a_reload() {
+fn runtime_entries_survive_a_restart_and_a_reload() {
     let stand = Stand::new(base());
     block(&stand.engine, "203.0.113.0/24", Some(100));
     allow(&stand.engine, "user=bob");
@@ -271,7 +271,7 @@ fn an_entry_that_has_ended_is_removed_from_the_records() {
 }
 
 #[test]
-fn targets_that_no_attempt_brings_or_nobody_may_read_are_refused() {
+fn targets_of_unknown_or_secret_fields_are_refused() {
     let stand = Stand::new(base());
     let refused = |target: &str| {
         block_on(stand.engine.lists.put(vec![wish(&stand.engine, target, Stance::Block, None)])).unwrap_err()
@@ -287,7 +287,7 @@ fn targets_that_no_attempt_brings_or_nobody_may_read_are_refused() {
 }
 
 #[test]
-fn lists_that_are_switched_off_with_everything_else_bar_nobody() {
+fn lists_block_no_client_while_all_limits_are_switched_off() {
     let stand = Stand::new(base());
     block(&stand.engine, "user=bob", None);
     let off = Policies::new(false, base().rules().to_vec(), base().iter().cloned().collect());
@@ -298,7 +298,7 @@ fn lists_that_are_switched_off_with_everything_else_bar_nobody() {
 }
 
 #[test]
-fn an_unknown_policy_is_a_mistake_for_whoever_is_blocked_too() {
+fn an_unknown_policy_is_a_mistake_for_a_blocked_client_too() {
     let stand = Stand::new(base());
     block(&stand.engine, "user=bob", None);
     let pinned = stand.pin();
@@ -329,7 +329,7 @@ fn listings_come_in_pages_in_the_order_of_their_targets() {
 }
 
 #[test]
-fn values_follow_what_their_fields_hold_when_that_changes() {
+fn values_of_entries_follow_a_change_of_their_fields_kind() {
     let stand = Stand::new(base());
     block(&stand.engine, "user=Bob", None);
     assert!(!is_blocked(&stand, "by_user", &[("user", "bob")]));

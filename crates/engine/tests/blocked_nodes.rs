@@ -45,7 +45,7 @@ fn recorded(centre: &Centre) -> Vec<String> {
 }
 
 #[test]
-fn what_one_node_sets_and_removes_all_hold_within_a_second() {
+fn all_nodes_follow_set_and_removed_entries_within_a_second() {
     let centre = Centre::new();
     let [one, other] = [(); 2].map(|()| centre.node(base()));
     block(&one, "203.0.113.0/24", None).unwrap();
@@ -86,7 +86,7 @@ fn entries_end_by_the_stores_time_whatever_the_nodes_is() {
 }
 
 #[test]
-fn bans_hold_while_the_store_is_gone_and_what_was_missed_is_known_before_it_is_back() {
+fn bans_hold_during_an_outage_and_missed_ones_are_read_before_it_ends() {
     let centre = Centre::new();
     let [one, other] = [(); 2].map(|()| centre.node(base()));
     block(&one, "203.0.113.7", Some(1_000)).unwrap();
@@ -119,7 +119,7 @@ fn an_engine_that_starts_without_its_store_learns_the_lists_later() {
 }
 
 #[test]
-fn what_has_ended_is_removed_on_every_node_and_what_is_set_anew_stays() {
+fn an_ended_entry_is_removed_on_every_node_and_a_renewed_one_stays() {
     let centre = Centre::new();
     let [one, other] = [(); 2].map(|()| centre.node(base()));
     block(&one, "203.0.113.7", Some(10)).unwrap();
@@ -181,7 +181,7 @@ fn an_entry_that_cannot_be_read_is_left_out_and_does_not_stand_in_the_way() {
 }
 
 #[test]
-fn what_is_read_slowly_does_not_undo_what_was_set_meanwhile() {
+fn a_slow_read_does_not_undo_an_entry_set_meanwhile() {
     let centre = Centre::new();
     let [one, other] = [(); 2].map(|()| centre.node(base()));
     block(&other, "203.0.113.7", None).unwrap();

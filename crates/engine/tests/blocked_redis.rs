@@ -55,7 +55,7 @@ async fn used(engine: &Engine) -> u64 {
 }
 
 #[test]
-fn nothing_is_counted_in_redis_for_who_is_blocked_and_both_nodes_bar_them() {
+fn both_nodes_refuse_a_blocked_client_and_count_nothing_in_redis() {
     let redis = Server::redis().start();
     let runtime = Runtime::new().unwrap();
     let [one, other] = runtime.block_on(async { [start(&redis).await, start(&redis).await] });

@@ -89,7 +89,7 @@ fn an_entry_holds_once_it_is_saved_and_not_before() {
 }
 
 #[test]
-fn an_entry_holds_though_whoever_set_it_does_not_wait() {
+fn an_entry_takes_effect_even_if_its_caller_does_not_wait() {
     let stand = Stand::new();
     {
         let mut set = pin!(stand.block("192.0.2.1"));
@@ -102,7 +102,7 @@ fn an_entry_holds_though_whoever_set_it_does_not_wait() {
 }
 
 #[test]
-fn what_was_set_and_removed_stays_removed_whoever_hears_first() {
+fn a_removed_entry_stays_removed_whichever_call_is_polled_first() {
     let stand = Stand::new();
     let mut set = pin!(stand.block("192.0.2.1"));
     assert_eq!(block_on(poll_once(&mut set)), None);

@@ -44,7 +44,7 @@ fn secs(secs: u64) -> When {
 }
 
 #[test]
-fn whoever_keeps_knocking_is_answered_here_for_a_second_with_true_times() {
+fn repeated_denials_are_answered_locally_for_a_second_with_exact_times() {
     let node = node(&["1/10s"]);
     assert_eq!(asked(&node, 1), (true, When::Now, true));
     assert_eq!(asked(&node, 1), (false, secs(10), true));
@@ -108,7 +108,7 @@ fn the_failures_of_a_ladder_stay_while_its_pause_passes() {
 }
 
 #[test]
-fn what_frees_something_on_this_node_ends_it_at_once() {
+fn a_refund_reset_or_change_on_this_node_ends_a_local_denial_at_once() {
     let node = node(&["1/hour"]);
     let pinned = node.engine.pin();
     let plan = &pinned.policies.rule("ip").unwrap().plan;
@@ -165,7 +165,7 @@ fn an_id_that_is_held_by_now_passes_a_rule_that_denied_it() {
 }
 
 #[test]
-fn what_another_node_frees_is_seen_within_a_second() {
+fn a_refund_on_another_node_is_seen_within_a_second() {
     let centre = Centre::new();
     let [first, second] = [(); 2].map(|()| centre.node(one(&["1/hour"])));
     let receipt = ask(&first, 1, None, |decision| first.engine.receipt(decision).unwrap());
@@ -176,7 +176,7 @@ fn what_another_node_frees_is_seen_within_a_second() {
 }
 
 #[test]
-fn what_other_clients_take_from_a_shared_rule_shows_within_a_second() {
+fn charges_of_other_clients_on_a_shared_rule_show_within_a_second() {
     let rules = vec![rule::rejecting("ip", &["ip"], &["1/10s"]), rule::rejecting("site", &[], &["3/min"])];
     let node = Centre::new().node(policies(rules, &[("api", &["ip", "site"])]));
     let left = |node: &Node| ask(node, 1, None, |decision| decision.outcome.readings[1].remaining);
@@ -328,7 +328,7 @@ fn compare(node: &Node, costs: &mut DeniedCosts, asked: Asked) -> (When, bool, O
 
 proptest! {
     #[test]
-    fn it_never_denies_what_the_store_would_admit_and_its_times_are_true(
+    fn local_denials_never_contradict_the_store_and_have_exact_times(
         policies in rules(), events in prop::collection::vec(event(), 1..80),
     ) {
         let node = Centre::new().node(policies);

@@ -120,13 +120,13 @@ fn failures_bring_delays_a_captcha_and_a_lock_as_the_table_has_it() {
     let seen = login.begin(&ADA);
     assert_eq!(seen.ticket, None);
     assert_eq!(seen.now, Advice { delay: secs(840), locked_until, ..Advice::default() });
-    assert_eq!(seen.next, seen.now, "it changes nothing, and nobody is notified again");
+    assert_eq!(seen.next, seen.now, "it changes nothing, and sends no second notice");
     login.stand.clock.advance(secs(840));
     assert!(login.attempt(&ADA, Ending::Success), "the lock is over, and all is forgotten");
 }
 
 #[test]
-fn a_success_clears_a_failure_stays_and_what_was_abandoned_never_was() {
+fn a_success_clears_a_failure_stays_and_an_abandoned_attempt_is_refunded() {
     let login = Login::new(plain());
     for _ in 0..2 {
         assert!(login.attempt(&ADA, Ending::Failure));
@@ -195,7 +195,7 @@ fn a_success_clears_the_narrowest_ladder_and_takes_back_its_own_failure_elsewher
     }
     assert_eq!(counts(&login), [3, 3, 3]);
     assert!(login.attempt(&ADA_AT_HOME, Ending::Success));
-    assert_eq!(counts(&login), [0, 3, 3], "whoever knows one password has not proved to be harmless");
+    assert_eq!(counts(&login), [0, 3, 3], "one known password does not prove that an address is harmless");
     let guard = |clears| recommended().with_guards(vec![Guard { clears, ..Guard::new("login", "login") }]);
     login.stand.engine.reload(guard(Clears::Rules(vec!["own".into(), "account".into()])));
     assert!(login.attempt(&ADA_AT_HOME, Ending::Success));
@@ -210,7 +210,7 @@ fn a_success_clears_the_narrowest_ladder_and_takes_back_its_own_failure_elsewher
 }
 
 #[test]
-fn nobody_reads_an_account_in_the_ticket_of_a_secret_rule() {
+fn the_ticket_of_a_secret_rule_does_not_reveal_the_account() {
     let secret = rule::rejecting("login", &["user"], &[LADDER]).with_secret_keys();
     let login = Login::new(policies(vec![secret], &[("login", &["login"])]));
     let user = "ada.lovelace@example.com";
@@ -261,7 +261,7 @@ fn an_end_is_told_though_its_caller_goes_away_meanwhile() {
 }
 
 #[test]
-fn a_success_is_seen_at_once_and_a_failure_leaves_what_is_known_of_denials() {
+fn a_success_ends_a_local_denial_at_once_and_a_failure_does_not() {
     let node = Centre::new().node(plain());
     let pinned = node.engine.pin();
     let guard = pinned.policies.guard("login").unwrap();
@@ -274,13 +274,13 @@ fn a_success_is_seen_at_once_and_a_failure_leaves_what_is_known_of_denials() {
     assert_eq!(finish(&tickets[0], Ending::Failure), Ok(Refunded::Done));
     let before = node.calls();
     assert!(!begin().allowed());
-    assert_eq!(node.calls(), before, "nothing was freed, so nobody had to be asked");
+    assert_eq!(node.calls(), before, "nothing was freed, so the store was not called");
     assert_eq!(finish(&tickets[3], Ending::Success), Ok(Refunded::Done));
     assert!(begin().allowed(), "within the same moment");
 }
 
 #[test]
-fn a_rule_that_only_observes_hints_and_keeps_nobody_out() {
+fn an_observing_ladder_only_gives_hints_and_locks_no_account() {
     let observed = rule::observed("login", &["user"], &["ladder 1 lock 1m captcha notify"]);
     let login = Login::new(policies(vec![observed], &[("login", &["login"])]));
     let hints = |captcha, notify| Advice { captcha, notify, ..Advice::default() };

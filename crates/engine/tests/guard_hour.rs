@@ -290,7 +290,7 @@ fn in_the_recommended_setup_an_hour_of_attack_never_keeps_the_owner_out() {
     assert_eq!(owner.locked, 0, "the owner is never locked out");
     assert_eq!(owner.unexplained, 0, "nor made to wait for what others did");
     assert!(owner.logins >= 15 && owner.mistakes >= 10, "{} of {}", owner.logins, owner.mistakes);
-    assert!(owner.refused > 0, "five mistakes in a row are slowed down, whoever makes them");
+    assert!(owner.refused > 0, "five mistakes in a row slow down the owner too");
     assert!(owner.mistakes < 30, "so that the address is not slowed down for them");
     assert!(owner.captchas >= owner.logins - 1, "the account is under attack, and the owner can tell");
 
@@ -315,7 +315,7 @@ fn in_the_recommended_setup_an_hour_of_attack_never_keeps_the_owner_out() {
 }
 
 #[test]
-fn by_the_account_alone_an_hour_of_attack_is_an_hour_of_locks_for_everybody() {
+fn a_ladder_by_account_alone_locks_out_the_owner_during_an_attack() {
     let login = Login::new(plain());
     let Hour { owner, at_one_account, at_many } = Hour::of(&login);
     assert!(owner.locked > 0, "the owner is locked out");

@@ -82,7 +82,7 @@ fn the_failure_that_locks_is_told_once() {
     assert_eq!(told, std::slice::from_ref(&expected));
     assert_eq!(notices.try_recv().ok(), Some(expected));
     assert!(begin(&stand.engine, &ADA).is_none());
-    assert!(notices.try_recv().is_err(), "a refused attempt tells nobody");
+    assert!(notices.try_recv().is_err(), "a refused attempt sends no notice");
     assert_eq!(stand.engine.guards.meters().of("door"), [11, 1, 11, 1]);
     let journal = stand.engine.observer.journal.latest(100);
     let entry = journal.iter().find(|entry| entry.locked.is_some()).unwrap();
@@ -96,7 +96,7 @@ fn the_failure_that_locks_is_told_once() {
 }
 
 #[test]
-fn whoever_gets_in_with_the_last_attempt_or_gives_up_is_not_told_of() {
+fn a_success_or_abandonment_on_the_last_attempt_sends_no_notice() {
     let stand = Stand::new(by_user(SHORT));
     let mut notices = stand.engine.guards.take_notices(10);
     assert_eq!(fail(&stand.engine, &ADA), []);
@@ -111,7 +111,7 @@ fn whoever_gets_in_with_the_last_attempt_or_gives_up_is_not_told_of() {
 }
 
 #[test]
-fn an_attempt_that_nobody_ends_is_told_of_after_five_minutes_by_whoever_began_it() {
+fn an_attempt_without_an_end_sends_its_notice_after_five_minutes() {
     let stand = Stand::new(by_user(SHORT));
     let mut notices = stand.engine.guards.take_notices(10);
     assert_eq!(fail(&stand.engine, &ADA), []);
@@ -129,7 +129,7 @@ fn an_attempt_that_nobody_ends_is_told_of_after_five_minutes_by_whoever_began_it
 }
 
 #[test]
-fn what_one_node_begins_another_ends_and_one_of_them_tells() {
+fn an_attempt_begun_on_one_node_and_ended_on_another_sends_one_notice() {
     let centre = Centre::new();
     let (here, there) = (centre.node(by_user(SHORT)), centre.node(by_user(SHORT)));
     let (mut told_here, mut told_there) =
@@ -148,7 +148,7 @@ fn what_one_node_begins_another_ends_and_one_of_them_tells() {
 }
 
 #[test]
-fn when_nobody_takes_notices_fast_enough_they_are_dropped_and_counted() {
+fn notices_beyond_the_queue_are_dropped_and_counted() {
     let stand = Stand::new(by_user("ladder 1 lock 1m notify"));
     let mut notices = stand.engine.guards.take_notices(2);
     for user in ["a", "b", "c"] {
@@ -173,7 +173,7 @@ fn a_lock_that_is_renewed_is_listed_and_not_told_of_again() {
 }
 
 #[test]
-fn what_stands_in_the_list_is_locked_when_it_is_read() {
+fn a_listed_lock_is_still_in_force_when_it_is_read() {
     let stand = Stand::new(by_user(SHORT));
     let first = begin(&stand.engine, &ADA).unwrap();
     let second = begin(&stand.engine, &ADA).unwrap();
@@ -246,11 +246,11 @@ fn a_record_of_another_version_or_secret_is_left_out_and_the_others_are_listed()
     }
     assert_eq!(sorted(keys), ["ada", "bob"], "page by page");
     assert_eq!(unlock(&again, &ADA), ["account ada"]);
-    assert!(begin(&again, &[("user", "eve")]).is_some(), "nobody has locked eve");
+    assert!(begin(&again, &[("user", "eve")]).is_some(), "eve was never locked");
 }
 
 #[test]
-fn an_operator_lets_somebody_in_by_whatever_is_known_of_them() {
+fn an_operator_unlocks_by_any_known_field() {
     let account =
         rule::with("account", &["user"], &["ladder 10 captcha then 100 +1m captcha"], OnExceed::Observe);
     let rules = || vec![rule::rejecting("own", &["user", "ip"], &[SHORT]), account.clone()];
@@ -280,12 +280,12 @@ fn an_operator_lets_somebody_in_by_whatever_is_known_of_them() {
 }
 
 #[test]
-fn nobody_reads_the_keys_of_a_secret_rule_in_a_list_the_journal_or_the_records() {
+fn secret_keys_are_not_revealed_by_lists_the_journal_or_the_records() {
     let secret = rule::rejecting("account", &["user"], &["ladder 1 lock 1m notify"]).with_secret_keys();
     let stand = Stand::new(guarded(vec![secret], &["account"]));
     let user = [("user", "ada.lovelace@example.com")];
     let told = fail(&stand.engine, &user);
-    assert_eq!(told[0].key, user[0].1, "whoever is to notify somebody has to know whom");
+    assert_eq!(told[0].key, user[0].1, "a receiver that notifies the user needs the account");
     let listed = locks(&stand.engine);
     assert!(listed[0].0.starts_with('#'), "{listed:?}");
     let journal = stand.engine.observer.journal.latest(100);
@@ -361,11 +361,11 @@ const LOCKS_AT_THREE: &str = "ladder 3 lock 15m notify";
 const TELLS_AT_THREE: &str = "ladder 3 captcha notify then 100 +1m";
 
 #[test]
-fn what_did_not_come_to_a_lock_is_not_told_of() {
+fn an_attempt_that_leads_to_no_lock_sends_no_notice() {
     let stand = Stand::new(by_user(LOCKS_AT_THREE));
     let begun = begin_some(&stand.engine, 3);
     finish(&stand.engine, &begun[0], Ending::Success);
-    assert_eq!(finish(&stand.engine, &begun[2], Ending::Failure).notices, [], "two failures lock nobody");
+    assert_eq!(finish(&stand.engine, &begun[2], Ending::Failure).notices, [], "two failures do not lock");
     assert_eq!(finish(&stand.engine, &begun[1], Ending::Failure).notices, []);
     assert_eq!(locks(&stand.engine), []);
     let told = fail(&stand.engine, &ADA);
@@ -384,7 +384,7 @@ fn a_step_that_two_attempts_climbed_to_is_told_of_once() {
 }
 
 #[test]
-fn a_step_whose_first_attempt_is_given_up_is_told_of_by_the_next_that_fails() {
+fn if_the_first_attempt_at_a_step_is_abandoned_the_next_failure_sends_the_notice() {
     for early in [true, false] {
         let stand = Stand::new(by_user(TELLS_AT_THREE));
         let begun = begin_some(&stand.engine, 5);
@@ -398,7 +398,7 @@ fn a_step_whose_first_attempt_is_given_up_is_told_of_by_the_next_that_fails() {
 }
 
 #[test]
-fn whoever_climbs_again_after_it_got_in_is_told_of_again() {
+fn an_account_that_fails_again_after_a_success_sends_a_new_notice() {
     let stand = Stand::new(by_user(TELLS_AT_THREE));
     for _ in 0..2 {
         let told: usize = (0..4).map(|_| fail(&stand.engine, &ADA).len()).sum();
@@ -409,7 +409,7 @@ fn whoever_climbs_again_after_it_got_in_is_told_of_again() {
 }
 
 #[test]
-fn of_many_who_fail_side_by_side_on_two_nodes_one_tells() {
+fn parallel_failures_on_two_nodes_send_one_notice() {
     let centre = Centre::new();
     let (here, there) = (centre.node(by_user(TELLS_AT_THREE)), centre.node(by_user(TELLS_AT_THREE)));
     let begun = begin_some(&here.engine, 8);
@@ -423,7 +423,7 @@ fn of_many_who_fail_side_by_side_on_two_nodes_one_tells() {
 }
 
 #[test]
-fn whom_an_attempt_locks_that_has_not_ended_is_listed_and_let_in() {
+fn a_lock_by_unfinished_attempts_is_listed_and_can_be_removed() {
     let own = rule::rejecting("own", &["user", "ip"], &[SHORT]);
     let stand = Stand::new(guarded(vec![own], &["own"]));
     for _ in 0..2 {

@@ -90,7 +90,7 @@ fn any_task_may_keep_and_tend_them() {
 }
 
 #[test]
-fn what_is_dropped_is_released_at_every_level() {
+fn a_dropped_lease_is_released_at_every_level() {
     let keeper = Keeper::new(limited("2 at once for 30s", "5 at once for 30s"));
     let (first, second) = (keeper.connect(ADA, "a", 1).unwrap(), keeper.connect(ADA, "b", 1).unwrap());
     assert!(keeper.connect(ADA, "c", 1).is_none());
@@ -106,11 +106,11 @@ fn what_is_dropped_is_released_at_every_level() {
 }
 
 #[test]
-fn who_comes_right_after_another_went_finds_the_place_free() {
+fn a_dropped_lease_frees_its_place_at_once() {
     let keeper = Keeper::new(limited("1 at once for 30s", "1 at once"));
     for number in 0..600 {
         let id = keeper.leases.fresh_id();
-        assert!(keeper.connect(ADA, &id, 1).is_some(), "the {number}th is refused, and nobody else is there");
+        assert!(keeper.connect(ADA, &id, 1).is_some(), "the {number}th is refused without another lease");
         if number % 100 == 0 {
             keeper.tend();
         }
@@ -119,7 +119,7 @@ fn who_comes_right_after_another_went_finds_the_place_free() {
 }
 
 #[test]
-fn what_lasts_outlives_its_time() {
+fn a_renewed_lease_outlives_its_expiry() {
     let keeper = Keeper::new(limited("2 at once for 30s", "5 at once for 9s"));
     let kept = keeper.connect(ADA, "kept", 1).unwrap();
     keeper.pass(40);
@@ -133,7 +133,7 @@ fn what_lasts_outlives_its_time() {
 }
 
 #[test]
-fn what_a_killed_holder_had_is_free_after_its_time() {
+fn the_hold_of_a_killed_node_expires() {
     let stand = Stand::new(limited("1 at once for 30s", "5 at once for 30s"));
     let (clock, other) = (
         Arc::clone(&stand.clock),
@@ -154,7 +154,7 @@ fn what_a_killed_holder_had_is_free_after_its_time() {
 }
 
 #[test]
-fn what_has_no_time_is_held_until_it_is_dropped() {
+fn a_lease_without_an_expiry_is_held_until_it_is_dropped() {
     let keeper = Keeper::new(limited("1 at once", "5 at once"));
     let kept = keeper.connect(ADA, "a", 1).unwrap();
     keeper.pass(60);
@@ -165,7 +165,7 @@ fn what_has_no_time_is_held_until_it_is_dropped() {
 }
 
 #[test]
-fn what_ran_out_in_between_is_told_and_taken_again_where_there_is_room() {
+fn an_expired_lease_is_counted_and_taken_again_where_there_is_room() {
     let keeper = Keeper::new(limited("4 at once for 30s", "9 at once for 30s"));
     let (mine, other) = (keeper.connect(ADA, "mine", 3).unwrap(), keeper.connect(ADA, "other", 1).unwrap());
     keeper.tend();
@@ -192,7 +192,7 @@ fn what_ran_out_in_between_is_told_and_taken_again_where_there_is_room() {
 }
 
 #[test]
-fn what_was_reset_is_held_again() {
+fn a_lease_is_held_again_after_a_reset() {
     let keeper = Keeper::new(limited("4 at once for 30s", "9 at once for 30s"));
     let _kept = keeper.connect(ADA, "a", 1).unwrap();
     keeper.tend();
@@ -217,7 +217,7 @@ fn other_limits_of_a_rule_are_charged_once() {
 }
 
 #[test]
-fn an_id_that_somebody_else_holds_is_left_to_them() {
+fn an_id_stays_with_the_lease_that_took_it_first() {
     let keeper = Keeper::new(limited("4 at once for 30s", "9 at once for 30s"));
     let first = keeper.connect(ADA, "same", 1).unwrap();
     let second = keeper.connect(ADA, "same", 1).unwrap();
@@ -230,7 +230,7 @@ fn an_id_that_somebody_else_holds_is_left_to_them() {
 }
 
 #[test]
-fn what_lasts_is_renewed_though_others_come_and_go() {
+fn a_long_lease_is_renewed_while_others_come_and_go() {
     let keeper = Keeper::new(limited("4 at once for 30s", "9 at once for 30s"));
     let _kept = keeper.connect(ADA, "kept", 1).unwrap();
     for number in 0..30 {
@@ -271,7 +271,7 @@ fn limits_that_change_are_followed() {
 }
 
 #[test]
-fn what_a_rule_held_that_is_gone_is_released_all_the_same() {
+fn a_lease_is_released_even_if_its_rule_was_removed() {
     let keeper = Keeper::new(limited("4 at once", "9 at once for 30s"));
     let kept = keeper.connect(ADA, "a", 1).unwrap();
     keeper.tend();

@@ -96,7 +96,7 @@ impl Keeper {
 }
 
 #[test]
-fn what_is_dropped_just_before_it_is_renewed_is_neither_lost_nor_held_again() {
+fn a_lease_dropped_just_before_its_renewal_is_neither_lost_nor_held_again() {
     let keeper = Keeper::new();
     let (_stays, goes) = (keeper.connect(), keeper.connect());
     keeper.tend_after(1);
@@ -109,7 +109,7 @@ fn what_is_dropped_just_before_it_is_renewed_is_neither_lost_nor_held_again() {
 }
 
 #[test]
-fn what_is_dropped_just_while_it_is_taken_again_is_let_go_of_the_next_time() {
+fn a_lease_dropped_while_it_is_taken_again_is_released_the_next_time() {
     let keeper = Keeper::new();
     let goes = keeper.connect();
     keeper.tend_after(1);

@@ -125,12 +125,12 @@ async fn settle() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_looks_after_leases_is_woken_when_one_is_dropped() {
+async fn a_dropped_lease_wakes_the_lease_task() {
     let keeper = Keeper::new(&Centre::new(), "1 at once for 30s");
     let began = tokio::time::Instant::now();
     let told = async {
         for number in 0..10 {
-            let lease = keeper.connect(&format!("connection {number}")).expect("nobody else is there");
+            let lease = keeper.connect(&format!("connection {number}")).expect("there is no other lease");
             settle().await;
             assert_eq!(keeper.in_store().len(), 1);
             drop(lease);
@@ -149,21 +149,21 @@ async fn whoever_looks_after_leases_is_woken_when_one_is_dropped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_a_release_is_told_when_it_is_done_or_cannot_be() {
+async fn a_release_returns_when_it_is_done_or_cannot_be_done() {
     let keeper = Keeper::new(&Centre::new(), "1 at once for 30s");
     let told = async {
         for number in 0..10 {
-            let lease = keeper.connect(&format!("request {number}")).expect("nobody else is there");
+            let lease = keeper.connect(&format!("request {number}")).expect("there is no other lease");
             lease.release().await;
             assert!(keeper.in_store().is_empty());
         }
         let lease = keeper.connect("last").unwrap();
         keeper.link.set(Mode::Unreachable);
         lease.release().await;
-        assert_eq!(keeper.in_store(), ["last"], "nobody could be told");
+        assert_eq!(keeper.in_store(), ["last"], "the store could not be told");
         let here = keeper.connect("here").unwrap();
         assert_eq!(keeper.in_process(), ["here"]);
-        assert!(poll_once(here.release()).await.is_some(), "there is nobody to wait for");
+        assert!(poll_once(here.release()).await.is_some(), "a local release needs no waiting");
         assert!(keeper.in_process().is_empty());
     };
     let told = tokio::time::timeout(std::time::Duration::from_secs(10), told);
@@ -175,7 +175,7 @@ async fn who_waits_for_a_release_is_told_when_it_is_done_or_cannot_be() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_ends_together_is_released_together() {
+async fn leases_that_end_together_are_released_in_one_call() {
     let keeper = Keeper::new(&Centre::new(), "2000 at once for 30s");
     let all: Vec<_> = (0..1_000).map(|number| keeper.connect(&format!("{number}")).unwrap()).collect();
     let told = async {
@@ -205,7 +205,7 @@ fn a_denial_that_was_remembered_ends_when_a_lease_does() {
 }
 
 #[test]
-fn what_is_held_locally_is_renewed_and_released_there() {
+fn a_local_lease_is_renewed_and_released_locally() {
     let keeper = Keeper::new(&Centre::new(), "4 at once for 30s");
     keeper.link.set(Mode::Unreachable);
     let (first, second) = (keeper.connect("a").unwrap(), keeper.connect("b").unwrap());
@@ -221,7 +221,7 @@ fn what_is_held_locally_is_renewed_and_released_there() {
 }
 
 #[test]
-fn what_was_held_locally_moves_to_the_store_when_it_is_back() {
+fn local_leases_move_to_the_store_after_an_outage() {
     let keeper = Keeper::new(&Centre::new(), "4 at once for 30s");
     keeper.link.set(Mode::Unreachable);
     let (first, second) = (keeper.connect("a").unwrap(), keeper.connect("b").unwrap());
@@ -238,7 +238,7 @@ fn what_was_held_locally_moves_to_the_store_when_it_is_back() {
 }
 
 #[test]
-fn what_has_no_room_in_the_store_stays_here_until_it_has() {
+fn a_local_lease_stays_local_until_the_store_has_room() {
     let centre = Centre::new();
     let (keeper, other) =
         (Keeper::new(&centre, "2 at once for 30s"), Keeper::new(&centre, "2 at once for 30s"));
@@ -281,7 +281,7 @@ fn a_short_outage_loses_nothing_and_a_long_one_is_made_up_for() {
     keeper.pass(10);
     keeper.link.set(Mode::Unreachable);
     keeper.pass(60);
-    assert!(keeper.in_store().is_empty(), "nobody could renew it");
+    assert!(keeper.in_store().is_empty(), "it could not be renewed");
     keeper.link.set(Mode::Up);
     keeper.pass(2);
     assert_eq!((keeper.in_store().len(), keeper.leases.meters().lost()), (2, 2));
@@ -291,7 +291,7 @@ fn a_short_outage_loses_nothing_and_a_long_one_is_made_up_for() {
 }
 
 #[test]
-fn what_was_dropped_while_the_store_was_gone_is_released_when_it_is_back() {
+fn a_lease_dropped_during_an_outage_is_released_after_it() {
     let keeper = Keeper::new(&Centre::new(), "4 at once for 1h");
     let (first, second) = (keeper.connect("a").unwrap(), keeper.connect("b").unwrap());
     keeper.tend();
@@ -306,7 +306,7 @@ fn what_was_dropped_while_the_store_was_gone_is_released_when_it_is_back() {
 }
 
 #[test]
-fn how_long_something_runs_is_what_the_limit_says_now() {
+fn a_changed_limit_changes_the_expiry_of_a_lease() {
     let keeper = Keeper::new(&Centre::new(), "4 at once for 30s");
     let lease = keeper.connect("a").unwrap();
     keeper.tend();
@@ -320,7 +320,7 @@ fn how_long_something_runs_is_what_the_limit_says_now() {
 }
 
 #[test]
-fn what_has_run_out_by_itself_need_not_be_released() {
+fn an_expired_lease_needs_no_release() {
     let keeper = Keeper::new(&Centre::new(), "4 at once for 30s");
     let lease = keeper.connect("a").unwrap();
     keeper.tend();
@@ -339,7 +339,7 @@ fn what_has_run_out_by_itself_need_not_be_released() {
 }
 
 #[test]
-fn nobody_waits_for_a_store_that_hangs_to_keep_or_drop_a_lease() {
+fn a_hanging_store_does_not_delay_dropping_a_lease() {
     let keeper = Keeper::new(&Centre::new(), "4 at once for 30s");
     let (first, second) = (keeper.connect("a").unwrap(), keeper.connect("b").unwrap());
     drop(first);

@@ -74,7 +74,7 @@ fn reports_are_not_followed_and_an_outage_is_told() {
 }
 
 #[test]
-fn a_node_alone_with_its_store_reports_to_nobody() {
+fn a_single_node_writes_no_reports() {
     let stand = Stand::new(base());
     for _ in 0..2 {
         stand.clock.advance(Span::from_secs(5));

@@ -111,7 +111,7 @@ fn nodes_share_leases_and_a_killed_one_frees_its_own() {
         site.clock.advance(Span::from_secs(10));
         one.tend();
     }
-    assert_eq!(one.left("connect", &fields), [20, 70], "nobody renewed the others");
+    assert_eq!(one.left("connect", &fields), [20, 70], "the other leases were not renewed");
     killed.tend();
     assert_eq!(
         (one.left("connect", &fields), killed.leases.meters().lost()),

@@ -100,7 +100,7 @@ fn the_store_is_not_asked_while_the_breaker_is_open() {
 }
 
 #[test]
-fn what_is_full_or_damaged_degrades_one_decision_and_opens_nothing() {
+fn a_full_or_damaged_store_degrades_one_decision_and_keeps_the_breaker_closed() {
     let node = Centre::new().node(one(&["1000/hour sliding"], "local 50%"));
     for mode in [Mode::Full, Mode::Damaged] {
         node.link.set(mode);
@@ -164,7 +164,7 @@ fn a_cost_beyond_the_share_is_an_outage_and_one_beyond_the_limit_never_passes() 
 }
 
 #[test]
-fn an_observed_rule_denies_nobody() {
+fn an_observed_rule_denies_no_request() {
     let shadow =
         Rule { on_outage: "deny".parse().unwrap(), ..rule::observed("shadow", &["ip"], &["1 in total"]) };
     let node = Centre::new().node(policies(vec![shadow], &[("api", &["shadow"])]));
@@ -175,7 +175,7 @@ fn an_observed_rule_denies_nobody() {
 }
 
 #[test]
-fn an_engine_starts_without_its_store_and_learns_what_it_missed() {
+fn an_engine_starts_during_an_outage_and_catches_up_after_it() {
     let centre = Centre::new();
     let first = centre.node(one(&["10/hour"], "local 50%"));
     block_on(first.engine.config.set_override("ip", "192.0.2.1", vec!["2/hour".parse().unwrap()])).unwrap();
@@ -296,7 +296,7 @@ fn a_receipt_goes_back_to_where_it_was_taken() {
 }
 
 #[test]
-fn takes_that_nobody_got_are_undone_after_recovery() {
+fn charges_whose_reply_was_lost_are_undone_after_recovery() {
     let limits = ["4/hour sliding", "3 at once for 10m"];
     let node = Centre::new().node(one(&limits, "local 50%"));
     node.link.set(Mode::LosesAnswers);
@@ -317,7 +317,7 @@ fn takes_that_nobody_got_are_undone_after_recovery() {
 }
 
 #[test]
-fn a_failure_that_nobody_got_is_undone_after_recovery() {
+fn a_failure_whose_reply_was_lost_is_undone_after_recovery() {
     let ladder = rule::rejecting("ip", &["ip"], &["ladder 4 +2s then 11 lock 15m"]);
     let node = Centre::new().node(policies(vec![ladder], &[("api", &["ip"])]));
     assert_eq!(ask(&node, 1, None).1, Origin::Store);
@@ -336,7 +336,7 @@ fn a_failure_that_nobody_got_is_undone_after_recovery() {
 }
 
 #[test]
-fn a_take_whose_asker_has_gone_is_undone_too() {
+fn a_take_whose_caller_has_gone_is_undone_too() {
     let node = Centre::new().node(one(&["3 at once for 10m"], "local 50%"));
     node.link.set(Mode::Hangs);
     {
@@ -356,7 +356,7 @@ fn a_take_whose_asker_has_gone_is_undone_too() {
 }
 
 #[test]
-fn what_cannot_be_undone_yet_stays_and_what_is_too_much_is_dropped_and_counted() {
+fn pending_retractions_are_kept_and_those_beyond_the_bound_dropped_and_counted() {
     let node = Centre::new().node(one(&["100/hour sliding"], "local 50%"));
     let dropped = || node.engine.counters.store_meters().unwrap().retractions_dropped();
     for number in 0..10_003_u64 {
@@ -454,7 +454,7 @@ fn a_store_is_asked_for_its_health_though_it_answers() {
 }
 
 #[test]
-fn what_was_set_here_is_not_lost_to_what_was_read_before() {
+fn a_slow_read_does_not_undo_an_override_set_meanwhile() {
     let node = Centre::new().node(one(&["10/hour"], "local 50%"));
     let other = node.link.centre.node(one(&["10/hour"], "local 50%"));
     block_on(other.engine.config.set_override("ip", "192.0.2.9", vec!["1/hour".parse().unwrap()])).unwrap();
@@ -477,7 +477,7 @@ fn what_was_set_here_is_not_lost_to_what_was_read_before() {
 }
 
 #[test]
-fn a_store_that_is_gone_is_missed_while_nobody_decides() {
+fn a_store_failure_is_noticed_without_decisions() {
     let node = Centre::new().node(one(&["1000/hour"], "local 50%"));
     node.link.set(Mode::Unreachable);
     node.advance(Span::from_millis(500));
@@ -485,7 +485,7 @@ fn a_store_that_is_gone_is_missed_while_nobody_decides() {
     assert_eq!(
         node.engine.counters.health(),
         Health::Degraded(Reason::Unreachable),
-        "nobody had to ask for a decision"
+        "no decision was needed to notice it"
     );
 }
 
@@ -552,7 +552,7 @@ fn a_list_that_takes_too_long_says_nothing_about_the_store() {
 }
 
 #[test]
-fn forgetting_forgets_what_was_counted_here_too() {
+fn a_reset_clears_the_local_counts_too() {
     let node = Centre::new().node(one(&["2/hour"], "local 50%"));
     node.link.set(Mode::Unreachable);
     assert!(node.decide("api", &IP).0 && !node.decide("api", &IP).0);

@@ -50,7 +50,7 @@ fn a_permit_says_how_long_it_waited_and_can_be_given_back() {
 }
 
 #[test]
-fn whoever_sees_the_decision_sees_the_one_that_let_it_pass() {
+fn the_caller_sees_the_decision_that_let_it_pass() {
     in_virtual_time(async {
         let track = Track::new(by_chat("2/s sliding")).await;
         let mut left = Vec::new();
@@ -199,7 +199,7 @@ fn a_rule_bounds_the_whole_wait() {
 }
 
 #[test]
-fn whom_others_pass_by_is_told_when_its_time_is_up() {
+fn an_overtaken_waiter_is_refused_when_its_wait_ends() {
     in_virtual_time(async {
         let track = Track::new(by_chat("1/s sliding")).await;
         track.acquire("send", &A).await.unwrap();
@@ -215,7 +215,7 @@ fn whom_others_pass_by_is_told_when_its_time_is_up() {
 }
 
 #[test]
-fn whom_others_pass_by_is_told_so_where_the_store_takes_its_time_too() {
+fn an_overtaken_waiter_is_refused_in_time_with_a_slow_store_too() {
     in_virtual_time(async {
         let store = SlowStore::new(Duration::from_millis(5));
         let track = Track::shared(by_chat("1/s sliding"), &store, PacerOptions::default()).await;
@@ -237,7 +237,7 @@ async fn push(pacer: Pacer) {
 }
 
 #[test]
-fn whoever_only_waits_for_the_store_gets_its_answer() {
+fn a_slow_store_does_not_count_as_waiting() {
     in_virtual_time(async {
         let store = SlowStore::new(Duration::from_millis(50));
         let track = Track::shared(by_chat("1/s sliding"), &store, PacerOptions::default()).await;
@@ -250,7 +250,7 @@ fn whoever_only_waits_for_the_store_gets_its_answer() {
 }
 
 #[test]
-fn whoever_has_waited_too_long_to_wait_on_is_told_so_at_its_turn() {
+fn a_waiter_without_time_left_is_refused_at_its_turn() {
     in_virtual_time(async {
         let chat = rule::with("chat", &["chat"], &["1/s sliding"], OnExceed::Wait(Span::from_secs(3)));
         let rules = vec![waiting("all", &[], &["1/4s sliding"]), chat];
@@ -268,7 +268,7 @@ fn whoever_has_waited_too_long_to_wait_on_is_told_so_at_its_turn() {
 }
 
 #[test]
-fn what_a_rule_refuses_is_refused_at_once_whatever_the_queue() {
+fn a_denial_by_a_rejecting_rule_comes_at_once_despite_the_queue() {
     in_virtual_time(async {
         let rules = vec![
             waiting("chat", &["chat"], &["1/s sliding"]),
@@ -324,7 +324,7 @@ fn a_costly_attempt_is_not_overtaken_for_ever_by_cheap_ones() {
             track.send("send", vec![("chat", format!("{n}"))], &trace, n);
         }
         assert_eq!(costly.await.unwrap().waited, Span::from_secs(1));
-        assert!(trace.lock().is_empty(), "whoever came later goes later");
+        assert!(trace.lock().is_empty(), "a caller that came later goes later");
     });
 }
 
@@ -338,7 +338,7 @@ fn a_mistake_is_told_at_once() {
 }
 
 #[test]
-fn outside_a_runtime_nobody_can_wait() {
+fn waiting_outside_a_runtime_fails() {
     let track = in_virtual_time(Track::new(by_chat("1/s sliding")));
     assert!(futures_lite::future::block_on(track.acquire("send", &A)).is_ok());
     let unpaced = futures_lite::future::block_on(track.acquire("send", &A));
@@ -346,7 +346,7 @@ fn outside_a_runtime_nobody_can_wait() {
 }
 
 #[test]
-fn with_limits_switched_off_nobody_waits() {
+fn no_caller_waits_while_limits_are_switched_off() {
     in_virtual_time(async {
         let track = Track::new(by_chat("1/s sliding")).await;
         track.acquire("send", &A).await.unwrap();
@@ -357,12 +357,12 @@ fn with_limits_switched_off_nobody_waits() {
         track.engine.reload(off);
         assert_eq!(track.acquire("send", &A).await.unwrap().waited, Span::ZERO);
         waits.await.unwrap();
-        assert!(trace.lock()[0].1 <= 250, "whoever waited is let pass: {:?}", trace.lock());
+        assert!(trace.lock()[0].1 <= 250, "the waiting caller passes: {:?}", trace.lock());
     });
 }
 
 #[test]
-fn other_limits_hold_for_those_who_wait_already() {
+fn changed_limits_apply_to_callers_that_wait_already() {
     in_virtual_time(async {
         let track = Track::new(by_chat("1/9s sliding")).await;
         track.acquire("send", &A).await.unwrap();
@@ -377,7 +377,7 @@ fn other_limits_hold_for_those_who_wait_already() {
 }
 
 #[test]
-fn what_becomes_of_those_who_wait_is_counted_by_policy() {
+fn outcomes_of_waiting_callers_are_counted_by_policy() {
     in_virtual_time(async {
         let options = PacerOptions { max_waiting_per_key: 2, ..PacerOptions::default() };
         let track = Track::bounded(by_chat("1/s sliding"), options).await;

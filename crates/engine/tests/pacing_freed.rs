@@ -37,7 +37,7 @@ async fn order(track: &Track, order: HoldsOrder<'_>) {
 }
 
 #[test]
-fn a_hold_that_is_released_lets_the_first_in_who_waits() {
+fn a_released_hold_admits_the_first_waiter() {
     for limit in ["2 at once for 20s", "2 at once"] {
         in_virtual_time(async {
             let track = Track::new(by_job(limit)).await;
@@ -59,7 +59,7 @@ fn a_hold_that_is_released_lets_the_first_in_who_waits() {
 }
 
 #[test]
-fn what_is_given_back_lets_the_first_in_who_waits() {
+fn a_refund_admits_the_first_waiter() {
     in_virtual_time(async {
         let track = Track::new(by_job("1/10s sliding")).await;
         let first = track.acquire("run", &A).await.unwrap();
@@ -73,7 +73,7 @@ fn what_is_given_back_lets_the_first_in_who_waits() {
 }
 
 #[test]
-fn what_is_forgotten_or_written_anew_lets_the_first_in_who_waits() {
+fn a_reset_or_replaced_holds_admit_the_first_waiter() {
     in_virtual_time(async {
         let track = Track::new(by_job("1 at once")).await;
         track.pacer.acquire(held("x")).await.unwrap();
@@ -98,7 +98,7 @@ fn what_is_forgotten_or_written_anew_lets_the_first_in_who_waits() {
 }
 
 #[test]
-fn what_an_answer_gives_back_lets_the_first_in_who_waits() {
+fn a_refund_by_an_answer_admits_the_first_waiter() {
     in_virtual_time(async {
         let wait = OnExceed::Wait(Span::from_secs(60));
         let job = Rule { on_exceed: wait, ..rule::counting("job", &["1/50s sliding"], "[401]") };
@@ -113,7 +113,7 @@ fn what_an_answer_gives_back_lets_the_first_in_who_waits() {
 }
 
 #[test]
-fn a_lease_that_ends_lets_the_first_in_who_waits() {
+fn an_ended_lease_admits_the_first_waiter() {
     in_virtual_time(async {
         let track = Track::new(by_job("1 at once for 50s")).await;
         let leases = Leases::new(Arc::clone(&track.engine), RuntimeClock::new());
@@ -130,7 +130,7 @@ fn a_lease_that_ends_lets_the_first_in_who_waits() {
 }
 
 #[test]
-fn whoever_waits_for_a_release_waits_until_its_own_bound() {
+fn a_caller_waits_for_a_release_up_to_its_own_bound() {
     for (limit, ends) in [("1 at once for 5m", 298), ("1 at once", 0)] {
         in_virtual_time(async {
             let track = Track::new(by_job(limit)).await;
@@ -144,13 +144,13 @@ fn whoever_waits_for_a_release_waits_until_its_own_bound() {
             assert_eq!((waited.as_millis_ceil() / 1_000, bound), (60, Bound::Rule("job".into())), "{limit}");
             let counts = track.engine.observer.meters.counts();
             let denied = counts.iter().filter(|([.., outcome], _)| **outcome == *"deny");
-            assert_eq!(denied.map(|(_, count)| count).sum::<u64>(), 0, "nobody was refused by a rule");
+            assert_eq!(denied.map(|(_, count)| count).sum::<u64>(), 0, "no rule refused a caller");
         });
     }
 }
 
 #[test]
-fn what_another_node_releases_is_found_within_a_second_or_so() {
+fn a_release_on_another_node_is_found_within_about_a_second() {
     in_virtual_time(async {
         let store = SlowStore::new(Duration::from_millis(5));
         let here = Track::shared(by_job("1 at once for 50s"), &store, PacerOptions::default()).await;
@@ -169,7 +169,7 @@ fn what_another_node_releases_is_found_within_a_second_or_so() {
 }
 
 #[test]
-fn what_is_freed_while_somebody_is_asked_about_is_not_missed() {
+fn a_refund_during_a_decision_is_not_missed() {
     in_virtual_time(async {
         let store = SlowStore::new(Duration::from_millis(50));
         let track = Track::shared(by_job("1/10s sliding"), &store, PacerOptions::default()).await;
@@ -188,7 +188,7 @@ fn what_is_freed_while_somebody_is_asked_about_is_not_missed() {
 }
 
 #[test]
-fn what_is_freed_just_as_somebody_sits_down_is_not_missed() {
+fn a_refund_while_a_caller_enters_the_queue_is_not_missed() {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
     runtime.block_on(async {

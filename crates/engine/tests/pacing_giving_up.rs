@@ -55,7 +55,7 @@ fn when_a_costly_wait_is_given_up_a_cheaper_one_need_not_wait_as_long() {
 }
 
 #[test]
-fn what_was_taken_for_somebody_who_is_gone_is_given_back() {
+fn a_charge_for_a_caller_that_left_is_refunded() {
     in_virtual_time(async {
         let track = Track::new(by_chat("1/s sliding")).await;
         track.acquire("send", &A).await.unwrap();
@@ -75,7 +75,7 @@ fn what_was_taken_for_somebody_who_is_gone_is_given_back() {
 }
 
 #[test]
-fn whoever_gives_up_while_it_is_asked_about_takes_nothing() {
+fn a_caller_that_leaves_during_its_decision_takes_nothing() {
     in_virtual_time(async {
         let store = SlowStore::new(Duration::from_millis(50));
         let track = Track::shared(by_chat("1/s sliding"), &store, PacerOptions::default()).await;
@@ -111,7 +111,7 @@ fn the_end_of_a_runtime_ends_the_waiting_in_it_and_no_other() {
 }
 
 #[test]
-fn whoever_waits_in_a_runtime_that_is_not_the_drivers_learns_that_it_has_ended() {
+fn a_waiter_in_another_runtime_learns_that_the_drivers_runtime_ended() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let (first, second) = (runtime(), runtime());
     let track = first.block_on(Track::new(by_chat("1/hour sliding")));
@@ -129,7 +129,7 @@ fn whoever_waits_in_a_runtime_that_is_not_the_drivers_learns_that_it_has_ended()
 }
 
 #[test]
-fn in_a_runtime_that_has_ended_nobody_can_wait() {
+fn waiting_in_an_ended_runtime_fails() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let track = runtime.block_on(Track::new(by_chat("1/hour sliding")));
     let handle = runtime.handle().clone();
@@ -150,7 +150,7 @@ impl Drop for Asks {
 }
 
 #[test]
-fn whoever_goes_may_ask_the_pacer_something_on_its_way() {
+fn a_leaving_caller_may_call_the_pacer_while_it_is_dropped() {
     in_virtual_time(async {
         let track = Track::bounded(
             by_chat("1/s sliding"),
@@ -175,7 +175,7 @@ fn whoever_goes_may_ask_the_pacer_something_on_its_way() {
 }
 
 #[test]
-fn many_who_give_up_leave_nothing_behind() {
+fn many_callers_that_give_up_leave_nothing_behind() {
     in_virtual_time(async {
         let rules = vec![waiting("all", &[], &["1/s burst 1"]), waiting("chat", &["chat"], &["1/s sliding"])];
         let track = Track::new(policies(rules, &[("send", &["all", "chat"])])).await;
@@ -199,7 +199,7 @@ fn many_who_give_up_leave_nothing_behind() {
 }
 
 #[test]
-fn whoever_is_denied_in_a_queue_leaves_its_turn_to_the_next() {
+fn a_denied_waiter_leaves_its_turn_to_the_next() {
     in_virtual_time(async {
         let rules = vec![
             waiting("chat", &["chat"], &["1/s sliding"]),
@@ -238,7 +238,7 @@ fn a_pacer_that_is_dropped_is_gone() {
 }
 
 #[test]
-fn at_its_end_everybody_who_waits_is_sent_away_and_nothing_is_taken_for_them() {
+fn at_its_end_the_pacer_refuses_all_waiters_and_takes_nothing_for_them() {
     in_virtual_time(async {
         let rules =
             vec![waiting("all", &[], &["30/s sliding"]), waiting("chat", &["chat"], &["1/s sliding"])];
@@ -259,7 +259,7 @@ fn at_its_end_everybody_who_waits_is_sent_away_and_nothing_is_taken_for_them() {
             for wait in waits {
                 assert_eq!(wait.await, Err(Unpaced::Ended));
             }
-            assert_eq!(track.acquire("telegram", &a).await, Err(Unpaced::Ended), "whoever comes later too");
+            assert_eq!(track.acquire("telegram", &a).await, Err(Unpaced::Ended), "a later caller too");
             assert_eq!(track.pacer.waiting(), 0);
             if store.is_none() {
                 assert!(track.acquire("telegram", &b).await.is_ok(), "who need not wait passes");

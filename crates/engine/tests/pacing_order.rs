@@ -33,7 +33,7 @@ struct Pass {
     at: u64,
 }
 
-const PASSES: &str = "nobody is refused";
+const PASSES: &str = "no visit is refused";
 
 fn visit() -> impl Strategy<Value = Visit> {
     let patience = prop_oneof![3 => Just(None), 1 => (0..3_000_u64).prop_map(Some)];
@@ -140,7 +140,7 @@ fn of_chat(visits: &[Visit], passes: &[Pass], chat: u8) -> Vec<Pass> {
 }
 
 /// Asserts that every visit passes unless its caller gives up.
-fn assert_nobody_is_forgotten(visits: &[Visit], passes: &[Pass]) {
+fn assert_every_visit_passes(visits: &[Visit], passes: &[Pass]) {
     let passed: BTreeMap<usize, u64> = passes.iter().map(|pass| (pass.number, pass.at)).collect();
     for (number, visit) in visits.iter().enumerate() {
         assert!(visit.patience_millis.is_some() || passed.contains_key(&number), "{number} {visit:?}");
@@ -165,7 +165,7 @@ proptest! {
     fn order_and_limits_are_kept(visits in prop::collection::vec(visit(), 1..60)) {
         let passes = in_virtual_time(async { run(Track::new(rules("2/s sliding")).await, &visits).await });
         assert_in_order(&visits, &passes);
-        assert_nobody_is_forgotten(&visits, &passes);
+        assert_every_visit_passes(&visits, &passes);
         assert_within(&visits, &passes, 1_000, 6);
         for chat in 0..4 {
             assert_within(&visits, &of_chat(&visits, &passes, chat), 1_000, 2);
@@ -185,7 +185,7 @@ proptest! {
             passes
         });
         assert_in_order(&visits, &passes);
-        assert_nobody_is_forgotten(&visits, &passes);
+        assert_every_visit_passes(&visits, &passes);
         for chat in 0..4 {
             // Callers learn of permits up to one latency after the store let them pass.
             assert_within(&visits, &of_chat(&visits, &passes, chat), 1_000 - latency, 2);
@@ -206,7 +206,7 @@ proptest! {
 }
 
 #[test]
-fn it_takes_few_decisions_to_let_somebody_pass_however_many_wait() {
+fn few_decisions_are_needed_for_a_permit_however_many_callers_wait() {
     in_virtual_time(async {
         let store = SlowStore::new(Duration::from_micros(10));
         let rules =
@@ -225,7 +225,7 @@ fn it_takes_few_decisions_to_let_somebody_pass_however_many_wait() {
 }
 
 #[test]
-fn a_lane_whose_own_limit_is_free_again_does_not_push_in_at_one_that_others_wait_for() {
+fn a_lane_with_a_free_limit_does_not_overtake_others_at_a_shared_limit() {
     // Which of two limits that are free at the same time comes first is random.
     for _ in 0..16 {
         in_virtual_time(async {
@@ -266,7 +266,7 @@ fn no_more_is_asked_at_once_than_may_be() {
 }
 
 #[test]
-fn whoever_decides_without_waiting_can_see_that_others_wait() {
+fn a_caller_that_does_not_wait_can_see_that_others_do() {
     in_virtual_time(async {
         let track = Track::new(rules("1/s sliding")).await;
         let (a, b) = ([("chat", "a")], [("chat", "b")]);
@@ -282,8 +282,8 @@ fn whoever_decides_without_waiting_can_see_that_others_wait() {
             _ = &mut acquire => unreachable!("it has to wait"),
             () = std::future::ready(()) => {}
         }
-        assert!(is_waiting(&a), "somebody waits for the chat");
-        assert!(!is_waiting(&b), "and nobody for another");
+        assert!(is_waiting(&a), "a caller waits for the chat");
+        assert!(!is_waiting(&b), "and none for another chat");
         acquire.await.unwrap();
         assert!(Instant::now() >= until && !is_waiting(&a));
     });

@@ -58,7 +58,7 @@ fn a_paused_policy_stands_still_as_a_whole() {
 }
 
 #[test]
-fn those_who_wait_already_stand_still_too() {
+fn a_pause_also_stops_callers_that_wait_already() {
     in_virtual_time(async {
         let track = Track::new(telegram()).await;
         track.acquire("telegram", &A).await.unwrap();
@@ -71,7 +71,7 @@ fn those_who_wait_already_stand_still_too() {
 }
 
 #[test]
-fn whoever_decides_without_waiting_can_see_what_stands_still() {
+fn a_caller_that_does_not_wait_can_see_pauses() {
     in_virtual_time(async {
         let track = Track::new(telegram()).await;
         let attempt = |fields| Attempt { policy: "telegram", fields, cost: 1, id: None };
@@ -84,7 +84,7 @@ fn whoever_decides_without_waiting_can_see_what_stands_still() {
 }
 
 #[test]
-fn a_pause_that_is_longer_than_anybody_waits_is_told_at_once() {
+fn a_pause_longer_than_the_allowed_wait_is_refused_at_once() {
     in_virtual_time(async {
         let brief = OnExceed::Wait(Span::from_secs(5));
         let rules = vec![
@@ -126,7 +126,7 @@ fn a_pause_is_lengthened_but_not_cut_short_and_ends_when_it_is_ended() {
 }
 
 #[test]
-fn what_is_not_there_cannot_stand_still() {
+fn an_unknown_policy_or_field_cannot_be_paused() {
     in_virtual_time(async {
         let track = Track::new(telegram()).await;
         let unknown = track.pacer.pause_like("telegarm", &[], SEVEN).await;
@@ -177,7 +177,7 @@ fn every_node_stands_still_within_a_second_and_goes_on_at_the_same_moment() {
 }
 
 #[test]
-fn those_who_wait_on_another_node_stand_still_within_a_second() {
+fn a_pause_stops_callers_on_another_node_within_a_second() {
     in_virtual_time(async {
         let store = SlowStore::new(Duration::from_millis(1));
         let [here, there] = two_nodes(&store).await;
@@ -214,7 +214,7 @@ fn a_pause_that_is_ended_ends_on_every_node() {
 }
 
 #[test]
-fn whoever_starts_later_knows_what_stands_still_and_for_how_long() {
+fn a_node_that_starts_later_knows_pauses_and_their_ends() {
     in_virtual_time(async {
         let store = SlowStore::new(Duration::from_millis(1));
         let before = Track::shared(telegram(), &store, PacerOptions::default()).await;
@@ -252,7 +252,7 @@ fn records_of_pauses_that_are_over_do_not_pile_up() {
 }
 
 #[test]
-fn what_stands_still_of_a_policy_is_told_and_can_go_on_at_once() {
+fn pauses_of_a_policy_are_listed_and_can_be_ended_at_once() {
     in_virtual_time(async {
         let track = Track::new(telegram()).await;
         let pacer = &track.pacer;
@@ -277,7 +277,7 @@ fn what_stands_still_of_a_policy_is_told_and_can_go_on_at_once() {
 }
 
 #[test]
-fn the_number_of_pauses_has_a_bound_and_those_that_are_over_make_room() {
+fn the_number_of_pauses_is_bounded_and_ended_ones_make_room() {
     in_virtual_time(async {
         let track = Track::new(telegram()).await;
         for n in 0..4_000 {
@@ -293,7 +293,7 @@ fn the_number_of_pauses_has_a_bound_and_those_that_are_over_make_room() {
 }
 
 #[test]
-fn nobody_reads_a_secret_key_in_what_is_recorded_and_every_node_follows_it() {
+fn a_pause_record_hides_a_secret_key_and_every_node_follows_it() {
     in_virtual_time(async {
         let secret = || {
             let chat = waiting("chat", &["chat"], &["1/s sliding"]).with_secret_keys();

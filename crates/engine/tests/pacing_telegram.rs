@@ -81,7 +81,7 @@ fn a_group_gets_twenty_messages_a_minute_a_second_apart() {
 }
 
 #[test]
-fn where_all_fit_in_nobody_waits_for_anybody_else() {
+fn chats_within_the_shared_limit_do_not_delay_each_other() {
     let groups = (0..5).flat_map(|group| [To::Group(group); 50]);
     let chats = (0..20).flat_map(|chat| [To::Chat(chat); 50]);
     let times = in_virtual_time(send_all(groups.chain(chats)));

@@ -1,4 +1,4 @@
-//! Rules that count rows: nothing stays taken that rows deny or that nobody waits for, and an error of the
+//! Rules that count rows: an attempt that the rows deny, or whose caller left, takes nothing, and an error of the
 //! database does what the rule says.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
@@ -111,7 +111,7 @@ fn a_caller_that_goes_away_while_rows_are_counted_leaves_nothing_taken() {
 }
 
 #[test]
-fn rows_that_cannot_be_counted_do_what_the_rule_says() {
+fn a_failed_count_of_rows_does_what_the_rule_says() {
     let fault = || Err(RowsError::NotACount { answer: "NULL".to_owned() });
     let seen = |_: &Engine, decision: &Decision<'_>| {
         let named = decision.denied_by().map(|line| line.rule.name.to_string());
@@ -152,7 +152,7 @@ fn after_a_denial_by_rows_an_attempt_looks_before_it_reserves() {
     let admissions = admissions(&market.stand.engine);
     let mut admit = Box::pin(admissions.pin().admit(&attempt, Terms::default(), |_, _| ()));
     assert!(block_on(poll_once(&mut admit)).is_none(), "the database has not answered");
-    assert_eq!(market.left(), [100, 10], "it is in nobody's way");
+    assert_eq!(market.left(), [100, 10], "it takes no room from other attempts");
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn a_reload_changes_limits_and_keeps_counters() {
 }
 
 #[test]
-fn what_was_pinned_before_a_reload_still_decides() {
+fn policies_pinned_before_a_reload_still_decide() {
     let stand = Stand::new(policies(vec![rule::rejecting("ip", &["ip"], &["3/hour"])], &[("api", &["ip"])]));
     let pinned = stand.pin();
     stand.engine.reload(policies(vec![rule::rejecting("other", &[], &["1/hour"])], &[("other", &["other"])]));

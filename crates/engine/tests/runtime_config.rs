@@ -63,7 +63,7 @@ fn a_policy_that_was_made_limits_clients_on_routes_and_consumers_on_all_of_them_
     assert!(!allowed("orders", "192.0.2.1", "acme"), "the client has had its two");
     assert!(allowed("search", "192.0.2.2", "acme"), "and the refused one cost the consumer nothing");
     assert!(!allowed("search", "192.0.2.2", "acme"), "the consumer has had its three");
-    assert!(allowed("orders", "192.0.2.3", "other"), "nobody else is bounded");
+    assert!(allowed("orders", "192.0.2.3", "other"), "other consumers are not bounded");
     let pinned = stand.pin();
     let full = fields("192.0.2.2", "acme");
     let denied = decide(&stand.engine, &pinned, "search", &full).unwrap();
@@ -74,7 +74,7 @@ fn a_policy_that_was_made_limits_clients_on_routes_and_consumers_on_all_of_them_
 }
 
 #[test]
-fn what_an_attempt_does_not_say_is_not_limited_and_what_nobody_knows_is_a_mistake() {
+fn a_missing_field_is_not_limited_and_an_unknown_field_is_a_mistake() {
     let stand = Stand::new(base());
     make(&stand.engine, by("tokens", &["subject"], &["1/hour"]));
     for _ in 0..3 {
@@ -101,7 +101,7 @@ fn a_policy_that_was_made_survives_a_restart_and_a_reload() {
 }
 
 #[test]
-fn a_name_that_is_taken_is_refused_and_says_by_whom() {
+fn a_taken_name_is_refused_and_says_if_it_is_configured() {
     let stand = Stand::new(base());
     make(&stand.engine, spec("orders", &["2/hour"]));
     let fault =
@@ -114,7 +114,7 @@ fn a_name_that_is_taken_is_refused_and_says_by_whom() {
 }
 
 #[test]
-fn what_the_configuration_takes_the_name_of_is_left_out_until_it_gives_it_back() {
+fn a_policy_is_left_out_while_the_configuration_uses_its_name() {
     let stand = Stand::new(base());
     make(&stand.engine, by("orders", &["ip"], &["2/hour"]));
     block_on(stand.engine.config.assign("checkout", "orders")).unwrap();
@@ -146,7 +146,7 @@ fn the_configurations_own_rule_of_consumers_stands_in_for_the_built_in_one() {
 }
 
 #[test]
-fn fields_hold_what_the_configuration_says_they_do() {
+fn fields_have_the_kinds_of_the_configuration() {
     let kinds = [("ip".into(), FieldKind::Ip { v4: 24, v6: 48 }), ("consumer".into(), FieldKind::Domain)];
     let stand = Stand::new(base().with_roster(Arc::new(Roster::new(Kinds::new(kinds), Vec::new()))));
     make(&stand.engine, by("orders", &["ip"], &["1/hour"]));
@@ -211,7 +211,7 @@ fn a_change_keeps_counts_and_is_made_from_the_state_that_is_expected() {
 }
 
 #[test]
-fn a_policy_is_deleted_once_no_name_has_it_and_what_was_set_for_its_keys_goes_with_it() {
+fn an_unassigned_policy_is_deleted_with_its_overrides() {
     let stand = Stand::new(base());
     make(&stand.engine, by("orders", &["ip"], &["2/hour"]));
     block_on(stand.engine.config.set_override("orders", "192.0.2.1", vec!["1/hour".parse().unwrap()]))
@@ -238,7 +238,7 @@ fn a_policy_is_deleted_once_no_name_has_it_and_what_was_set_for_its_keys_goes_wi
 }
 
 #[test]
-fn what_was_set_for_keys_of_a_rule_that_is_gone_does_not_hold_for_a_new_one_of_its_name() {
+fn overrides_of_a_removed_rule_do_not_apply_to_a_new_one_of_its_name() {
     let stand = Stand::new(base());
     block_on(stand.engine.config.set_override("own", "192.0.2.1", vec!["1/hour".parse().unwrap()])).unwrap();
     stand.engine.reload(policies(Vec::new(), &[]));
@@ -318,7 +318,7 @@ fn there_is_a_bound_on_everything_that_can_be_made() {
 }
 
 #[test]
-fn what_no_policy_can_say_is_refused() {
+fn an_invalid_policy_is_refused() {
     let bad = |draft| PolicySpec::new(draft).unwrap_err();
     let long = "x".repeat(65);
     for name in ["", "Orders", "a/b", "ä", "a b", ".", "..", &long] {
@@ -348,7 +348,7 @@ fn what_no_policy_can_say_is_refused() {
 }
 
 #[test]
-fn what_was_written_down_holds_even_if_nobody_waited_for_it() {
+fn a_recorded_change_takes_effect_even_if_its_caller_did_not_wait() {
     let stand = Stand::new(base());
     // Records are written, but no write is confirmed.
     let records = FaultyStore::with_records(Arc::clone(&stand.store), |call| match call {

@@ -49,7 +49,7 @@ fn spec(name: &str) -> PolicySpec {
 }
 
 #[test]
-fn what_does_not_fit_is_told_once_for_as_long_as_it_does_not() {
+fn a_conflict_with_the_configuration_is_logged_once_while_it_lasts() {
     let lines = Lines::default();
     let written = lines.clone();
     let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || written.clone()).finish();

@@ -74,7 +74,7 @@ fn a_policy_is_stamped_by_the_clock_of_the_store_not_of_the_node() {
 }
 
 #[test]
-fn what_another_node_did_a_moment_before_is_seen_where_it_matters() {
+fn a_change_sees_what_another_node_changed_a_moment_before() {
     let centre = Centre::new();
     let (first, second) = (centre.node(base()), centre.node(base()));
     let made = block_on(first.engine.config.create_policy(spec("orders", "2/hour"))).unwrap();
@@ -120,7 +120,7 @@ fn creating_a_policy_that_another_node_has_created_removes_no_override() {
 }
 
 #[test]
-fn a_change_whose_answer_was_lost_is_found_where_it_was_written_down() {
+fn a_change_whose_reply_was_lost_is_read_back_from_the_store() {
     let centre = Centre::new();
     let node = centre.node(base());
     node.link.set(Mode::LosesAnswers);

@@ -77,7 +77,7 @@ fn the_journal_tells_the_time_that_the_caller_was_told() {
 }
 
 #[test]
-fn the_journal_and_the_offenders_name_who_was_refused_but_no_secret() {
+fn the_journal_and_the_offenders_name_denied_keys_but_no_secret() {
     let mut secret = rule::rejecting("token", &["api_key"], &["1/hour"]);
     secret.secret = true;
     let rules = vec![rule::rejecting("ip", &["ip"], &["1/hour"]), secret];
@@ -117,7 +117,7 @@ fn usage_is_that_of_the_fullest_limit_of_rules_without_a_key() {
 }
 
 #[test]
-fn switched_off_everything_passes_and_nothing_is_counted_against_anybody() {
+fn while_limits_are_switched_off_everything_passes_and_nothing_is_counted() {
     let mut off = policies(vec![rule::rejecting("ip", &["ip"], &["1/hour"])], &[("api", &["ip"])]);
     off.enabled = false;
     let stand = Stand::new(off);

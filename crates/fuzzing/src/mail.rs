@@ -66,7 +66,7 @@ fn without_dots(sent: &[u8]) -> Vec<u8> {
     text
 }
 
-/// A header is rewritten in the same way in whatever pieces it comes. No `Bcc` is left, and the body stays as it was.
+/// A header is rewritten the same however it is split into pieces. No `Bcc` is left, and the body is unchanged.
 fn rewrite(text: &[u8]) {
     let additions = Additions {
         received: "Received: here\r\n".to_owned(),

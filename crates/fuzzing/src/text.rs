@@ -54,7 +54,7 @@ pub fn limit_grammar(bytes: &[u8]) {
     let _ = (grammar::parse_span(text), grammar::parse_on_outage(text), grammar::parse_explicit(text));
 }
 
-/// A reply says the same and ends at the same byte however it arrives, and it is read again as it was written.
+/// A reply has the same content and end however its bytes arrive, and a written reply is read back unchanged.
 pub fn redis_reply(bytes: &[u8]) {
     let length = bytes.len();
     let whole = read_reply(bytes, [length]);

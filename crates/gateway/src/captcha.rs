@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn added_lines_replace_what_they_say_and_nothing_else() {
+    fn added_lines_replace_headers_of_their_own_names_only() {
         assert!(!replace(b"", b"x-ratelimit-limit") && !replace(b"", NAME));
         assert!(replace(LINE, NAME) && !replace(LINE, b"x-ratelimit-limit"));
         let limits = b"x-ratelimit-limit: 1\r\n";

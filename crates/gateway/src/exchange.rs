@@ -239,7 +239,7 @@ impl<'e, C: Client, S: Server> Exchange<'e, C, S> {
         match self.upload.drive(self.client, self.server, cx) {
             Ok(Waits::Source) => Ok(For::ClientBody),
             Ok(Waits::Sink) => Ok(For::UpstreamRoom),
-            Ok(Waits::Nobody) => Ok(For::Head),
+            Ok(Waits::Neither) => Ok(For::Head),
             Err(Broken::Source(fault)) => Err(match fault {
                 Fault::Gone => Failure::ClientGone,
                 Fault::Malformed(wrong) => Failure::ClientMalformed(wrong),
@@ -287,7 +287,7 @@ impl<'e, C: Client, S: Server> Exchange<'e, C, S> {
         }
         let mut taker = Taker { client: &mut *self.client, held, last };
         let waits = match download.drive(self.server, &mut taker, cx) {
-            Ok(Waits::Nobody) => return Poll::Ready(Ok(())),
+            Ok(Waits::Neither) => return Poll::Ready(Ok(())),
             Ok(Waits::Source) => For::UpstreamBody,
             Ok(Waits::Sink) => For::ClientRoom,
             Err(Broken::Source(Fault::Malformed(wrong))) => {

@@ -75,7 +75,8 @@ pub(crate) enum Broken {
 pub(crate) enum Waits {
     Source,
     Sink,
-    Nobody,
+    /// The flow is complete.
+    Neither,
 }
 
 impl Flow {
@@ -138,7 +139,7 @@ impl Flow {
             }
             self.state = State::Done;
         }
-        Ok(Waits::Nobody)
+        Ok(Waits::Neither)
     }
 
     fn pass(&mut self, piece: Option<Piece>, sink: &mut impl Sink) -> Result<(), Broken> {

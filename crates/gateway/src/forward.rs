@@ -42,7 +42,7 @@ pub(crate) enum Scheme {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trust {
     Proxy,
-    Nobody,
+    Untrusted,
 }
 
 /// What the head of a forwarded request is made of, beside the client's header lines.
@@ -74,7 +74,7 @@ impl Origin {
     pub(crate) fn new(peer: IpAddr, scheme: Scheme) -> Self {
         // A dual-stack socket sees IPv4 clients as mapped IPv6 addresses.
         let peer = peer.to_canonical();
-        let judged = Cell::new((u64::MAX, Trust::Nobody));
+        let judged = Cell::new((u64::MAX, Trust::Untrusted));
         Self { peer, text: peer.to_string().into(), scheme, judged, kept: Cell::new(0) }
     }
 
@@ -86,7 +86,7 @@ impl Origin {
             return trust;
         }
         let trusted = plan.settings.trusted_proxies.trusts(self.peer);
-        let trust = if trusted { Trust::Proxy } else { Trust::Nobody };
+        let trust = if trusted { Trust::Proxy } else { Trust::Untrusted };
         self.judged.set((plan.number, trust));
         trust
     }

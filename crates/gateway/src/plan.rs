@@ -202,7 +202,7 @@ impl std::fmt::Display for BadSettings {
             Self::NoAddresses { upstream } => write!(f, "upstream `{upstream}` has no address"),
             Self::BadUpstream { upstream, reason } => write!(f, "upstream `{upstream}`: {reason}"),
             Self::UnknownUpstream { route, upstream } => {
-                write!(f, "route `{route}` passes to upstream `{upstream}`, which there is not")
+                write!(f, "route `{route}` passes to upstream `{upstream}`, which does not exist")
             }
             Self::SameName { name } => write!(f, "the name `{name}` is given twice"),
             Self::NotNormal { route, path } => {

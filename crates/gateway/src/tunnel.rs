@@ -58,7 +58,7 @@ impl TunnelWay {
             return true;
         }
         match self.flow.drive(from, to, cx) {
-            Ok(Waits::Nobody) => match to.poll_close(cx) {
+            Ok(Waits::Neither) => match to.poll_close(cx) {
                 Poll::Ready(closed) => (self.closed, self.failed) = (closed.is_ok(), closed.is_err()),
                 Poll::Pending => {}
             },

@@ -105,7 +105,7 @@ async fn a_head_that_trickles_in_is_cut_off() {
 }
 
 #[tokio::test]
-async fn who_connects_and_says_nothing_is_let_go_without_a_word() {
+async fn a_silent_connection_is_closed_without_a_response() {
     let upstream = Upstream::saying("x").await;
     let stage = Stage::new(impatient(&upstream)).await;
     let mut client = stage.client().await;
@@ -229,7 +229,7 @@ async fn a_client_that_does_not_read_is_cut_off() {
         read += client.read.len();
         client.read.clear();
     }
-    assert!(read < 100_000_000, "{read} bytes came, though nobody read them for too long");
+    assert!(read < 100_000_000, "{read} bytes came to a client that stopped reading");
 }
 
 #[tokio::test]

@@ -44,7 +44,7 @@ async fn stage(upstream: &Upstream) -> Stage {
 }
 
 #[tokio::test]
-async fn whoever_is_blocked_is_refused_on_every_route_and_counted_nowhere() {
+async fn a_blocked_client_is_refused_on_every_route_and_counted_nowhere() {
     let upstream = Upstream::saying("x").await;
     let stage = stage(&upstream).await;
     for path in ["/", "/free"] {

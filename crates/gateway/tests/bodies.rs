@@ -295,7 +295,7 @@ async fn a_client_that_waits_for_leave_is_told_if_there_is_none() {
     client.send("PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n").await;
     let reply = client.reply().await;
     assert_eq!((reply.status, reply.text()), (413, "no"));
-    assert!(client.is_closed().await, "nobody knows what such a client sends next");
+    assert!(client.is_closed().await, "the gateway cannot tell what such a client sends next");
 }
 
 #[tokio::test]

@@ -39,7 +39,7 @@ fn guarded(upstream: &Upstream, max_delay: Duration) -> Settings {
 }
 
 /// An upstream that rejects every password.
-async fn knowing_nobody() -> Upstream {
+async fn rejecting_every_password() -> Upstream {
     Upstream::answering("HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\nno").await
 }
 
@@ -76,7 +76,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 
 #[tokio::test]
 async fn a_client_that_goes_away_while_it_is_held_back_leaves_nothing_behind() {
-    let upstream = knowing_nobody().await;
+    let upstream = rejecting_every_password().await;
     let stage = Stage::with_policies(guarded(&upstream, HOUR), ladder("ladder 1 +30m")).await;
     assert_eq!(stage.ask(guess()).await.status, 401);
     let mut waiting = stage.client().await;
@@ -95,7 +95,7 @@ async fn a_client_that_goes_away_while_it_is_held_back_leaves_nothing_behind() {
 
 #[tokio::test]
 async fn a_worker_that_holds_many_back_serves_others_at_once() {
-    let upstream = knowing_nobody().await;
+    let upstream = rejecting_every_password().await;
     let stage = Stage::with_policies(guarded(&upstream, HOUR), ladder("ladder 1 +30m")).await;
     assert_eq!(stage.ask(guess()).await.status, 401);
     let mut waiting = Vec::new();
@@ -107,13 +107,13 @@ async fn a_worker_that_holds_many_back_serves_others_at_once() {
     until("all are held back", || delayed(&stage) == 100.0).await;
     assert_eq!(stage.fetch("/").await.status, 401);
     assert_eq!(stage.ask(login("user=bob&password=guess")).await.status, 401, "and another account");
-    assert_eq!(delayed(&stage), 100.0, "nobody waited for them");
+    assert_eq!(delayed(&stage), 100.0, "other requests do not wait for them");
     assert_eq!(upstream.requests().len(), 3);
 }
 
 #[tokio::test]
 async fn no_more_than_a_thousand_are_held_back() {
-    let upstream = knowing_nobody().await;
+    let upstream = rejecting_every_password().await;
     let mut settings = guarded(&upstream, HOUR);
     settings.bounds.streams = 2_000;
     let stage = Stage::with_policies(settings, ladder("ladder 1 +30m")).await;
@@ -136,7 +136,7 @@ async fn no_more_than_a_thousand_are_held_back() {
 
 #[tokio::test]
 async fn one_connection_has_only_so_much_of_logins_under_way() {
-    let upstream = knowing_nobody().await;
+    let upstream = rejecting_every_password().await;
     let stage = Stage::with_policies(guarded(&upstream, HOUR), ladder("ladder 1 +30m")).await;
     let mut send: SendRequest<Full<Bytes>> = http2::connect(stage.address).await;
     let large = |user: &str| {
@@ -211,7 +211,7 @@ async fn an_upstream_that_dies_or_is_late_may_have_checked_the_password() {
 
 #[tokio::test]
 async fn a_body_that_breaks_off_or_never_comes_begins_no_login() {
-    let upstream = knowing_nobody().await;
+    let upstream = rejecting_every_password().await;
     let mut impatient = guarded(&upstream, Duration::ZERO);
     impatient.bounds.stall_timeout = Duration::from_millis(200);
     let stage = Stage::with_policies(impatient, ladder("ladder 1 lock 15m")).await;
@@ -234,7 +234,7 @@ async fn a_body_that_breaks_off_or_never_comes_begins_no_login() {
 
 #[tokio::test]
 async fn a_chunked_body_goes_on_whole_with_its_trailers() {
-    let upstream = knowing_nobody().await;
+    let upstream = rejecting_every_password().await;
     let stage = Stage::with_policies(guarded(&upstream, Duration::ZERO), ladder("ladder 9 lock 15m")).await;
     let chunked = "POST /login HTTP/1.1\r\nHost: a\r\nContent-Type: application/x-www-form-urlencoded\r\nTransfer-Encoding: chunked\r\n\r\n8\r\nuser=ada\r\nf\r\n&password=guess\r\n0\r\nX-Sum: 7\r\n\r\n";
     assert_eq!(stage.ask(chunked).await.status, 401);
@@ -245,7 +245,7 @@ async fn a_chunked_body_goes_on_whole_with_its_trailers() {
 
 #[tokio::test]
 async fn the_hint_reaches_clients_and_upstreams_that_speak_http2() {
-    let upstream = knowing_nobody().await;
+    let upstream = rejecting_every_password().await;
     let policies = ladder("ladder 1 captcha then 3 lock 15m captcha");
     let stage = Stage::with_policies(guarded(&upstream, Duration::ZERO), policies).await;
     let mut send: SendRequest<Full<Bytes>> = http2::connect(stage.address).await;
@@ -266,7 +266,7 @@ async fn the_hint_reaches_clients_and_upstreams_that_speak_http2() {
 
 #[tokio::test]
 async fn a_lock_that_another_door_made_holds_here() {
-    let upstream = knowing_nobody().await;
+    let upstream = rejecting_every_password().await;
     let stage = Stage::with_policies(guarded(&upstream, Duration::ZERO), ladder("ladder 2 lock 15m")).await;
     let pinned = stage.engine.pin();
     let guard = pinned.policies.guard("login").unwrap();
@@ -281,7 +281,7 @@ async fn a_lock_that_another_door_made_holds_here() {
 }
 
 #[tokio::test]
-async fn what_an_upstream_says_of_limits_and_captchas_stays_unless_we_say_something_else() {
+async fn upstream_headers_about_limits_and_captchas_stay_unless_the_gateway_sets_them() {
     let upstream = Upstream::answering(
         "HTTP/1.1 401 No\r\nX-RateLimit-Limit: 7\r\nX-Captcha-Required: maybe\r\nContent-Length: 0\r\n\r\n",
     )
@@ -296,8 +296,8 @@ async fn what_an_upstream_says_of_limits_and_captchas_stays_unless_we_say_someth
 }
 
 #[tokio::test]
-async fn a_guard_that_there_is_not_lets_nobody_through() {
-    let upstream = knowing_nobody().await;
+async fn an_unknown_guard_lets_no_request_through() {
+    let upstream = rejecting_every_password().await;
     let policies = together("login", vec![rule("login", &["user"], &["ladder 1 lock 15m"])]);
     let stage = Stage::with_policies(guarded(&upstream, Duration::ZERO), policies).await;
     let reply = stage.ask(guess()).await;

@@ -158,7 +158,7 @@ async fn a_third_request_is_refused_while_two_are_under_way() {
 }
 
 #[tokio::test]
-async fn who_asks_once_at_a_time_is_never_refused() {
+async fn a_client_with_one_request_at_a_time_is_never_refused() {
     let slow = Slow::start().await;
     let mut settings = busy(&slow.upstream);
     settings.workers = NonZeroUsize::new(2).unwrap();
@@ -286,7 +286,7 @@ async fn a_tunnel_holds_its_place_until_it_ends() {
 }
 
 #[tokio::test]
-async fn who_waited_for_a_place_holds_it_in_turn() {
+async fn a_request_that_waited_for_a_place_then_holds_it() {
     let slow = Slow::start().await;
     let wait = OnExceed::Wait(Span::from_secs(60));
     let patient = Rule { on_exceed: wait, ..rule("busy", &[], &["1 at once for 1s"]) };

@@ -120,7 +120,7 @@ async fn large_bodies_arrive_as_they_were_sent() {
 }
 
 #[tokio::test]
-async fn what_is_refused_in_http_1_is_refused_in_http_2() {
+async fn bad_requests_are_refused_in_http_2_as_in_http_1() {
     let upstream = Upstream::saying("x").await;
     let mut small = settings(upstream.address);
     small.bounds.body_bytes = Some(10);
@@ -209,7 +209,7 @@ async fn an_upstream_that_dies_in_a_response_resets_the_stream() {
     let mut send = http2::connect(stage.address).await;
     // The stream may be reset before its head was read.
     if let Ok(response) = send.send_request(get("/")).await {
-        assert!(response.into_body().collect().await.is_err(), "nobody may take it for whole");
+        assert!(response.into_body().collect().await.is_err(), "the client can see that it is incomplete");
     }
 }
 

@@ -207,7 +207,7 @@ async fn an_upstream_that_was_restarted_is_found_again() {
 }
 
 #[tokio::test]
-async fn clients_that_hang_up_do_not_hurt_those_who_wait() {
+async fn disconnected_clients_do_not_break_requests_of_others() {
     let seen = Arc::new(AtomicUsize::new(0));
     let (open, gate) = tokio::sync::watch::channel(false);
     let counted = Arc::clone(&seen);
@@ -276,7 +276,7 @@ async fn rude(second: fn(&mut h2::server::SendResponse<Bytes>)) -> (SocketAddr, 
 }
 
 #[tokio::test]
-async fn what_an_upstream_says_it_has_not_looked_at_is_sent_again_and_nothing_else_is() {
+async fn only_a_request_that_the_upstream_did_not_process_is_retried() {
     let refuse: fn(&mut h2::server::SendResponse<Bytes>) =
         |respond| respond.send_reset(h2::Reason::REFUSED_STREAM);
     let fail: fn(&mut h2::server::SendResponse<Bytes>) =
@@ -295,7 +295,7 @@ async fn what_an_upstream_says_it_has_not_looked_at_is_sent_again_and_nothing_el
 }
 
 #[tokio::test]
-async fn what_goes_wrong_is_told_as_with_http_1() {
+async fn upstream_failures_are_reported_as_with_http_1() {
     let silent = serve(|_| std::future::pending()).await;
     let mut impatient = over_http2(silent.address);
     impatient.upstreams[0].response_timeout = Duration::from_millis(100);
@@ -317,7 +317,7 @@ async fn what_goes_wrong_is_told_as_with_http_1() {
     let mut client = stage.client().await;
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
     assert_eq!(client.head().await.status, 200);
-    assert!(!client.rest().await.ends_with(b"0\r\n\r\n"), "nobody may take it for whole");
+    assert!(!client.rest().await.ends_with(b"0\r\n\r\n"), "the client can see that it is incomplete");
 
     let odd = serve(|_| async { Response::builder().status(600).body(whole("x")).unwrap() }).await;
     assert_eq!(Stage::new(over_http2(odd.address)).await.fetch("/").await.status, 502);

@@ -40,8 +40,8 @@ async fn an_end_waits_for_requests_that_are_under_way() {
     until("the request is under way", || upstream.requests().len() == 1).await;
     let address = stage.address;
     let ending = tokio::spawn(async move { stage.gateway.end(Duration::from_secs(3600)).await });
-    assert!(idle.is_closed().await, "who asks nothing is let go at once");
-    assert!(TcpStream::connect(address).await.is_err(), "nobody else is let in");
+    assert!(idle.is_closed().await, "an idle connection is closed at once");
+    assert!(TcpStream::connect(address).await.is_err(), "no new connection is accepted");
     go.notify_one();
     let reply = busy.reply().await;
     assert_eq!((reply.text(), reply.header("connection")), ("held", Some("close")));
@@ -95,7 +95,7 @@ async fn new_settings_hold_for_the_next_request_and_not_for_the_one_under_way() 
 }
 
 #[tokio::test]
-async fn whom_to_trust_changes_for_connections_that_are_open() {
+async fn trusted_proxies_change_for_open_connections_too() {
     let upstream = Upstream::saying("x").await;
     let mut trusting = settings(upstream.address);
     trusting.trusted_proxies =
@@ -133,7 +133,7 @@ async fn connections_to_upstreams_that_stay_the_same_stay_open() {
 }
 
 #[tokio::test]
-async fn what_needs_a_restart_is_told_and_left_as_it_was() {
+async fn settings_that_need_a_restart_are_reported_and_left_unchanged() {
     let upstream = Upstream::saying("x").await;
     let stage = Stage::new(settings(upstream.address)).await;
     let mut changed = settings(upstream.address);

@@ -28,7 +28,7 @@ async fn stage(upstream: &Upstream, policy: &str, policies: Policies) -> Stage {
 }
 
 #[tokio::test]
-async fn who_is_within_the_limit_passes_and_is_told_what_is_left() {
+async fn a_request_within_the_limit_passes_and_shows_the_remainder() {
     let upstream = Upstream::answering(
         "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nX-RateLimit-Limit: 7\r\nx-ratelimit-reset: 1\r\nX-RateLimit-Other: 5\r\n\r\nx",
     )
@@ -140,7 +140,7 @@ async fn a_spoofed_address_counts_for_nothing_unless_a_proxy_says_it() {
 }
 
 #[tokio::test]
-async fn who_has_to_say_who_they_are_is_told_so() {
+async fn a_request_without_needed_credentials_gets_401() {
     let upstream = Upstream::saying("x").await;
     let mut known = under(&upstream, "consumer");
     let key =
@@ -158,7 +158,7 @@ async fn who_has_to_say_who_they_are_is_told_so() {
     assert_eq!((reply.status, reply.header("www-authenticate")), (401, None), "{}", reply.text());
     assert_eq!(stage.ask(ask("/", "X-API-Key: guess\r\n")).await.status, 401);
     let reply = stage.ask(ask("/open", "X-API-Key: guess\r\n")).await;
-    assert_eq!(reply.status, 200, "where nobody asks who they are, nobody has to prove it");
+    assert_eq!(reply.status, 200, "a route whose rules need no identity checks no API key");
 
     let keys = vec![TokenKey::Secret(vec![7; 32])];
     let tokens = TokenSettings { keys, ..TokenSettings::default() };
@@ -172,7 +172,7 @@ async fn who_has_to_say_who_they_are_is_told_so() {
 }
 
 #[tokio::test]
-async fn a_request_that_says_nothing_of_what_is_counted_is_a_400() {
+async fn a_request_without_the_counted_field_is_a_400() {
     let upstream = Upstream::saying("x").await;
     let stage = stage(&upstream, "p", alone(vec![rule("p", &["header.x-tenant"], &["1/hour"])])).await;
     assert_eq!(stage.fetch("/").await.status, 400);
@@ -182,7 +182,7 @@ async fn a_request_that_says_nothing_of_what_is_counted_is_a_400() {
 }
 
 #[tokio::test]
-async fn a_policy_that_is_not_there_lets_nobody_pass() {
+async fn an_unknown_policy_lets_no_request_through() {
     let upstream = Upstream::saying("x").await;
     let stage = stage(&upstream, "gone", alone(vec![])).await;
     assert_eq!(stage.fetch("/").await.status, 500);
@@ -249,7 +249,7 @@ async fn only_answers_that_count_are_counted() {
 }
 
 #[tokio::test]
-async fn who_hangs_up_before_the_answer_stays_counted() {
+async fn a_disconnect_before_the_response_stays_counted() {
     let upstream = Upstream::start(|mut line| async move {
         line.request().await;
         line.client.is_closed().await;

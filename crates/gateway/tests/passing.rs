@@ -85,7 +85,7 @@ async fn headers_between_two_ends_of_a_connection_are_not_passed_on() {
 }
 
 #[tokio::test]
-async fn who_can_read_trailers_says_so_to_the_upstream_too() {
+async fn te_trailers_is_forwarded_to_the_upstream() {
     let upstream = Upstream::saying("x").await;
     let stage = Stage::new(settings(upstream.address)).await;
     stage.ask("GET / HTTP/1.1\r\nHost: a\r\nTE: deflate, trailers\r\nConnection: te\r\n\r\n").await;
@@ -94,7 +94,7 @@ async fn who_can_read_trailers_says_so_to_the_upstream_too() {
 }
 
 #[tokio::test]
-async fn where_a_request_came_from_is_what_we_say_unless_the_peer_is_trusted() {
+async fn forwarding_headers_are_replaced_unless_the_peer_is_trusted() {
     let upstream = Upstream::saying("x").await;
     let told = "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 1.1.1.1\r\nX-Forwarded-For: 2.2.2.2, 3.3.3.3\r\n\
         X-Forwarded-Proto: https\r\nX-Forwarded-Host: shop\r\nForwarded: for=1.1.1.1\r\nX-Real-IP: 1.1.1.1\r\n\
@@ -224,7 +224,7 @@ async fn several_requests_share_connections_on_both_sides() {
 }
 
 #[tokio::test]
-async fn who_wants_the_connection_closed_gets_it_closed() {
+async fn connection_close_of_a_client_closes_the_connection() {
     let upstream = Upstream::saying("x").await;
     let stage = Stage::new(settings(upstream.address)).await;
     let mut client = stage.client().await;

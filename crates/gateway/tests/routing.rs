@@ -191,7 +191,7 @@ fn patterns_match_what_the_documentation_says() {
 }
 
 #[tokio::test]
-async fn what_no_route_takes_is_a_404_and_another_method_a_405() {
+async fn an_unknown_path_is_a_404_and_another_method_a_405() {
     let upstream = Upstream::saying("x").await;
     let mut two = settings(upstream.address);
     two.routes = vec![route("users", "/users"), route("files", "/files/*")];
@@ -249,7 +249,7 @@ async fn settings_that_cannot_be_meant_are_refused_in_words() {
         stage.gateway.replace(changed).unwrap_err()
     };
     let unknown = refused(&|settings| settings.routes[0].upstream = "nobody".into());
-    assert_eq!(unknown.to_string(), "route `all` passes to upstream `nobody`, which there is not");
+    assert_eq!(unknown.to_string(), "route `all` passes to upstream `nobody`, which does not exist");
     let twice = refused(&|settings| settings.routes.push(RouteSettings::new("again", "app")));
     assert_eq!(twice.to_string(), "route `again` can never be taken: `all` fits the same requests");
     let same = refused(&|settings| settings.routes.push(route("all", "/a")));

@@ -93,7 +93,7 @@ impl Lines {
 }
 
 #[tokio::test]
-async fn the_access_log_says_who_asked_what_and_keeps_queries_to_itself() {
+async fn the_access_log_names_client_and_request_but_no_query() {
     // The gateway's threads use the global subscriber, so only one test may set it.
     let lines = Lines::default();
     let subscriber = tracing_subscriber::fmt().with_writer(lines.clone()).with_ansi(false).finish();

@@ -115,7 +115,7 @@ const CORPUS: &[(&str, &str)] = &[
 ];
 
 #[tokio::test]
-async fn what_could_be_read_in_two_ways_is_refused_and_reaches_nobody() {
+async fn an_ambiguous_request_is_refused_and_reaches_no_upstream() {
     let upstream = Upstream::saying("x").await;
     let stage = Stage::new(settings(upstream.address)).await;
     for (name, request) in CORPUS {
@@ -133,7 +133,7 @@ async fn what_could_be_read_in_two_ways_is_refused_and_reaches_nobody() {
 }
 
 #[tokio::test]
-async fn what_arrives_byte_by_byte_is_refused_all_the_same() {
+async fn an_ambiguous_request_sent_byte_by_byte_is_refused() {
     let upstream = Upstream::saying("x").await;
     let stage = Stage::new(settings(upstream.address)).await;
     for (name, request) in CORPUS.iter().step_by(7) {
@@ -226,7 +226,7 @@ async fn responses_that_could_be_read_in_two_ways_are_not_passed_on() {
 }
 
 #[tokio::test]
-async fn what_an_upstream_sends_unasked_is_never_the_answer_to_the_next_request() {
+async fn an_unrequested_response_is_never_the_response_to_the_next_request() {
     let doubled =
         "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n1HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n2";
     let upstream = Upstream::answering(doubled).await;

@@ -60,7 +60,7 @@ async fn secured(upstream: &Upstream) -> (Stage, String) {
 }
 
 #[tokio::test]
-async fn a_renewed_certificate_is_shown_to_whoever_comes_next() {
+async fn new_connections_get_a_renewed_certificate() {
     let upstream = Upstream::saying("hello").await;
     let (stage, old) = secured(&upstream).await;
     let mut client = Client::over(dial(&stage, &old, &[]).await);
@@ -131,7 +131,7 @@ async fn large_responses_pass_through_tls() {
 }
 
 #[tokio::test]
-async fn who_does_not_agree_on_tls_is_let_go() {
+async fn a_connection_without_a_tls_handshake_is_closed() {
     let upstream = Upstream::saying("x").await;
     let (stage, _) = secured(&upstream).await;
     let mut silent = stage.client().await;

@@ -63,7 +63,7 @@ async fn after_an_upgrade_bytes_pass_both_ways_until_both_have_ended() {
 }
 
 #[tokio::test]
-async fn what_is_sent_right_after_the_request_goes_through_the_tunnel() {
+async fn bytes_sent_right_after_an_upgrade_request_go_through_the_tunnel() {
     let upstream = echo().await;
     let stage = Stage::new(settings(upstream.address)).await;
     let mut client = stage.client().await;
@@ -84,7 +84,7 @@ async fn an_upstream_may_decline() {
 }
 
 #[tokio::test]
-async fn nobody_goes_over_to_http_2_behind_our_back() {
+async fn an_upgrade_to_h2c_is_not_forwarded() {
     let upstream = Upstream::saying("x").await;
     let stage = Stage::new(settings(upstream.address)).await;
     let reply = stage

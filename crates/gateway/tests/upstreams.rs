@@ -64,7 +64,7 @@ async fn a_request_that_changes_nothing_is_sent_again_over_a_new_connection() {
 }
 
 #[tokio::test]
-async fn a_request_that_somebody_may_have_acted_on_is_sent_once() {
+async fn a_request_that_the_upstream_may_have_processed_is_sent_once() {
     let upstream = rude().await;
     let stage = Stage::new(settings(upstream.address)).await;
     for request in [
@@ -156,7 +156,7 @@ async fn an_upstream_that_stalls_or_dies_in_a_response_cuts_the_clients_connecti
             client.send(GET).await;
             assert_eq!(client.head().await.status, 200);
             let rest = client.rest().await;
-            assert!(!rest.ends_with(b"0\r\n\r\n"), "nobody may take it for whole: {rest:?}");
+            assert!(!rest.ends_with(b"0\r\n\r\n"), "the client can see that it is incomplete: {rest:?}");
             assert!(rest.len() < 10 + 6, "{rest:?}");
             let name = format!("tollgate_gateway_upstream_errors_total{{upstream=\"app\",kind=\"{kind}\"}}");
             assert_eq!(stage.metric(&name), 1.0, "{head}");
@@ -165,7 +165,7 @@ async fn an_upstream_that_stalls_or_dies_in_a_response_cuts_the_clients_connecti
 }
 
 /// An address without a listener.
-async fn nobody() -> Address {
+async fn without_listener() -> Address {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     Address::from(listener.local_addr().unwrap())
 }
@@ -174,7 +174,7 @@ async fn nobody() -> Address {
 async fn an_upstream_that_is_not_there_is_a_502() {
     let upstream = Upstream::saying("x").await;
     let mut absent = settings(upstream.address);
-    absent.upstreams[0].addresses = vec![nobody().await];
+    absent.upstreams[0].addresses = vec![without_listener().await];
     let stage = Stage::new(absent).await;
     let reply = stage.ask("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc").await;
     assert_eq!(reply.status, 502);
@@ -203,7 +203,7 @@ async fn requests_go_round_among_the_addresses() {
 async fn an_address_that_fails_is_passed_over_at_once_and_left_out_after_a_few_times() {
     let good = Upstream::saying("x").await;
     let mut both = settings(good.address);
-    both.upstreams[0].addresses.insert(0, nobody().await);
+    both.upstreams[0].addresses.insert(0, without_listener().await);
     both.upstreams[0].health =
         Health { fails: NonZeroU32::new(2).unwrap(), out_for: Duration::from_secs(3600) };
     let stage = Stage::new(both).await;
@@ -220,7 +220,7 @@ async fn an_address_that_fails_is_passed_over_at_once_and_left_out_after_a_few_t
 async fn without_retry_the_failure_is_told() {
     let good = Upstream::saying("x").await;
     let mut both = settings(good.address);
-    both.upstreams[0].addresses.insert(0, nobody().await);
+    both.upstreams[0].addresses.insert(0, without_listener().await);
     both.upstreams[0].retry = false;
     let stage = Stage::new(both).await;
     let mut client = stage.client().await;
@@ -259,7 +259,7 @@ async fn an_address_that_was_left_out_is_tried_again_and_comes_back() {
 async fn if_all_addresses_are_out_one_is_asked_all_the_same() {
     let upstream = Upstream::saying("x").await;
     let mut absent = settings(upstream.address);
-    absent.upstreams[0].addresses = vec![nobody().await];
+    absent.upstreams[0].addresses = vec![without_listener().await];
     absent.upstreams[0].health =
         Health { fails: NonZeroU32::new(1).unwrap(), out_for: Duration::from_secs(3600) };
     let stage = Stage::new(absent).await;
@@ -271,7 +271,7 @@ async fn if_all_addresses_are_out_one_is_asked_all_the_same() {
 }
 
 #[tokio::test]
-async fn connections_that_nobody_uses_are_closed_after_a_while_and_are_never_too_many() {
+async fn idle_connections_are_closed_after_a_while_and_bounded_in_number() {
     let upstream = Upstream::saying("x").await;
     let mut few = settings(upstream.address);
     few.upstreams[0].idle_timeout = Duration::from_millis(100);

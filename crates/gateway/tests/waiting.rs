@@ -46,7 +46,7 @@ async fn requests_beyond_the_rate_are_spaced_in_the_order_in_which_they_came() {
 }
 
 #[tokio::test]
-async fn who_would_wait_too_long_is_told_when_to_come_back() {
+async fn a_request_that_would_wait_too_long_gets_retry_after() {
     let upstream = Upstream::saying("x").await;
     let stage = Stage::in_real_time(paced(&upstream), alone(vec![pacing("1/s burst 1", 1_500)])).await;
     assert_eq!(stage.fetch("/").await.status, 200);
@@ -61,7 +61,7 @@ async fn who_would_wait_too_long_is_told_when_to_come_back() {
 }
 
 #[tokio::test]
-async fn who_goes_away_while_waiting_gives_the_place_back() {
+async fn a_disconnect_while_waiting_frees_the_place_in_the_queue() {
     let upstream = Upstream::saying("x").await;
     let stage = Stage::in_real_time(paced(&upstream), alone(vec![pacing("1/hour burst 1", 7_200_000)])).await;
     assert_eq!(stage.fetch("/").await.status, 200);
@@ -166,7 +166,7 @@ async fn a_connection_is_let_go_of_however_it_ends() {
 }
 
 #[tokio::test]
-async fn connections_of_proxies_are_nobodys_in_particular() {
+async fn connections_of_trusted_proxies_are_not_counted_by_address() {
     let upstream = Upstream::saying("x").await;
     let mut behind = guarded(&upstream);
     behind.trusted_proxies = tollgate_web::TrustedProxies::new(

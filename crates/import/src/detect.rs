@@ -1,4 +1,4 @@
-//! Which program a file belongs to. The language is told by the name and by the first lines, the program by the keys.
+//! Detects the program that a file belongs to: the language by its name and first lines, the program by its keys.
 
 use std::sync::Arc;
 

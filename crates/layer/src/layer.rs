@@ -33,7 +33,7 @@ pub(crate) struct Setup {
     pub(crate) peer: Option<FindPeer>,
 }
 
-/// A clock that stands still, for holds that never expire.
+/// A stopped clock, for holds that never expire.
 struct Timeless;
 
 impl Clock for Timeless {

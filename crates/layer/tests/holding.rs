@@ -115,7 +115,7 @@ async fn a_request_holds_its_place_until_its_answer_has_left() {
     assert_eq!(one.frame().await.unwrap().unwrap().into_data().unwrap(), "two");
     assert_eq!(stage.held().await, 1, "all of it has left");
     drop(two);
-    assert_eq!(stage.held().await, 0, "nobody wants it");
+    assert_eq!(stage.held().await, 0, "the client no longer wants it");
 }
 
 #[tokio::test]
@@ -136,7 +136,7 @@ async fn however_a_request_ends_its_place_is_free() {
 }
 
 #[tokio::test]
-async fn who_asks_once_at_a_time_is_never_refused() {
+async fn a_client_with_one_request_at_a_time_is_never_refused() {
     let stage = Stage::new("1 at once").await;
     let mut service = limited!(stage.layer());
     for number in 0..100 {
@@ -147,7 +147,7 @@ async fn who_asks_once_at_a_time_is_never_refused() {
 }
 
 #[tokio::test]
-async fn what_ends_by_itself_needs_somebody_who_renews_it() {
+async fn a_hold_that_expires_needs_leases_that_renew_it() {
     let stage = Stage::new("1 at once for 30s").await;
     let answer = ask!(limited!(stage.layer()), "/");
     assert_eq!((answer.status().as_u16(), stage.held().await), (500, 0));
@@ -169,7 +169,7 @@ async fn what_ends_by_itself_needs_somebody_who_renews_it() {
 }
 
 #[tokio::test]
-async fn a_store_elsewhere_needs_somebody_who_releases() {
+async fn a_remote_store_needs_leases_that_release_holds() {
     let stage = Stage::over("1 at once", |store| FaultyStore::over(Arc::new(store), |_| Meeting::Pass)).await;
     assert_eq!(ask!(limited!(stage.layer()), "/").status(), 500);
     let leases = stage.leases();

@@ -54,7 +54,7 @@ fn said(headers: &HeaderMap, name: &str) -> String {
 }
 
 #[tokio::test]
-async fn whoever_is_blocked_does_not_reach_the_service_where_it_is_known_who_is_connected() {
+async fn a_blocked_client_does_not_reach_the_service_if_its_address_is_known() {
     let engine = engine(vec![rule(&["route"], "1000/min")]).await;
     let wish = Wish {
         target: engine.lists.target("0.0.0.0/0").unwrap(),
@@ -74,7 +74,7 @@ async fn whoever_is_blocked_does_not_reach_the_service_where_it_is_known_who_is_
     assert_eq!(
         unknown.oneshot(asked_by("192.0.2.1")).await.unwrap().status(),
         StatusCode::OK,
-        "nobody knows whose it is"
+        "the layer does not know the client"
     );
 }
 
@@ -166,11 +166,11 @@ async fn answers_that_do_not_count_are_given_back() {
     assert_eq!(ask("/wrong").await.unwrap().status(), 401);
     assert_eq!(ask("/wrong").await.unwrap().status(), 401);
     assert_eq!(ask("/wrong").await.unwrap().status(), 429);
-    assert_eq!(ask("/").await.unwrap().status(), 429, "until the window ends nobody is let through");
+    assert_eq!(ask("/").await.unwrap().status(), 429, "every request is refused until the window ends");
 }
 
 #[tokio::test]
-async fn who_an_earlier_layer_recognised_is_who_is_limited() {
+async fn the_identity_set_by_an_earlier_layer_is_limited() {
     let app = Router::new()
         .route("/", get(|| async {}))
         .layer(TollgateLayer::new(engine(vec![rule(&["subject"], "1/min")]).await, "p"));
@@ -181,7 +181,7 @@ async fn who_an_earlier_layer_recognised_is_who_is_limited() {
     assert_eq!(ask(Some("ada")).await.unwrap().status(), 200);
     assert_eq!(ask(Some("ada")).await.unwrap().status(), 429);
     assert_eq!(ask(Some("bob")).await.unwrap().status(), 200);
-    assert_eq!(ask(None).await.unwrap().status(), 401, "nobody in particular is not let through uncounted");
+    assert_eq!(ask(None).await.unwrap().status(), 401, "an anonymous client does not pass uncounted");
 }
 
 #[tokio::test]
@@ -214,7 +214,7 @@ async fn grpc_is_refused_in_its_own_words() {
 }
 
 #[tokio::test]
-async fn a_layer_that_cannot_work_says_so_instead_of_letting_everybody_through() {
+async fn a_misconfigured_layer_answers_500_and_lets_no_request_through() {
     let engine = engine(vec![rule(&["ip"], "1/min")]).await;
     for layer in [TollgateLayer::new(Arc::clone(&engine), "p"), TollgateLayer::new(engine, "q")] {
         let app = Router::new().route("/", get(|| async {})).layer(layer);
@@ -224,7 +224,7 @@ async fn a_layer_that_cannot_work_says_so_instead_of_letting_everybody_through()
 }
 
 #[tokio::test]
-async fn only_a_trusted_proxy_says_who_the_client_is() {
+async fn only_a_trusted_proxy_names_the_client() {
     let proxies = tollgate_web::TrustedProxies::new(
         vec!["10.0.0.0/8".parse().unwrap()],
         http::HeaderName::from_static("x-forwarded-for"),

@@ -3,7 +3,7 @@
 /// The longest text of an action, in bytes: an SMTP reply line has 512, and Postfix puts its own words before it.
 const MOST_TEXT: usize = 350;
 
-/// What Postfix is told to do.
+/// The action that Postfix takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Nothing: the restrictions behind the check decide.

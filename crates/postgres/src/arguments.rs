@@ -1,5 +1,5 @@
-//! The arguments of a call as text. They are numbers and nothing else, so that nothing that a caller chose can be
-//! taken for a statement.
+//! The arguments of a call as text. They are only numbers, so a value that a caller chose cannot become part of a
+//! statement.
 
 use std::fmt::Write as _;
 
@@ -45,7 +45,7 @@ impl Arguments {
         self
     }
 
-    /// An array of arrays of numbers, each of them as a text: an array of arrays would have to be even.
+    /// An array of arrays of numbers, each inner array as a text: SQL needs inner arrays of equal length.
     pub(crate) fn lists(mut self, lists: impl Iterator<Item = impl Iterator<Item = Option<i64>>>) -> Self {
         let text = self.next();
         text.push_str("'{");
@@ -58,7 +58,7 @@ impl Arguments {
         self
     }
 
-    /// An array of ids. It means the same whatever `standard_conforming_strings` is.
+    /// An array of ids. Its meaning does not depend on `standard_conforming_strings`.
     pub(crate) fn ids<'i>(mut self, ids: impl Iterator<Item = &'i CounterId>) -> Self {
         let text = self.next();
         text.push_str("E'{");

@@ -1,10 +1,10 @@
-//! How states are numbers in columns. Reading trusts nothing: numbers that are no possible state of a limit
-//! are an error.
+//! Converts states to numbers in columns and back. Reading trusts nothing: numbers that cannot be the state of a
+//! limit are an error.
 
 use tollgate_core::limit::{Level, Limit, State, Tally};
 use tollgate_core::{MAX_EXACT, Ticket, Timestamp};
 
-/// What is in a row is not what was written.
+/// A row does not contain what this program writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Garbled;
 

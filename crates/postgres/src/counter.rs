@@ -1,9 +1,8 @@
-//! One counter while a transaction has it: loaded, settled in this process, and what has to be written of
-//! it then.
+//! One counter while a transaction has it: how it is loaded and settled in this process, and the changes to write.
 //!
-//! Logs are not loaded whole. A log is handed to the core as the entries that settling needs and one that
-//! stands for all others: what a limit says depends on nothing else. Many holds are handed over as those that
-//! an attempt names or may have to wait for, and two that stand for the rest.
+//! Logs are not loaded whole. The core gets the entries that settling needs, and one entry that stands for all
+//! others: the decision depends on nothing else. Of many holds, it gets those that an attempt names or may have to
+//! wait for, and two that stand for the rest.
 
 mod edit;
 pub(crate) mod holds;
@@ -39,7 +38,7 @@ pub(crate) struct Header {
 /// What was read of the entries of a limit.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rows {
-    /// By their numbers: some of the oldest, the newest, and that of a ticket that is given back.
+    /// By their numbers: some of the oldest, the newest, and the one of a ticket that is refunded.
     pub(crate) rows: BTreeMap<i64, Entry>,
     /// How many a ladder has in all.
     pub(crate) count: u64,
@@ -88,7 +87,7 @@ pub(crate) struct Counter {
     seq: i64,
     /// Moments that lie after this one were made by a clock that went back.
     clamp: Option<Timestamp>,
-    /// Whether something was taken, given back or ordered. What only aged need not be written.
+    /// Whether something was taken, refunded or ordered. A state that only aged need not be written.
     touched: bool,
 }
 
@@ -229,7 +228,7 @@ impl Counter {
         }
     }
 
-    /// Puts the states back after something was given back.
+    /// Puts the states back after a refund.
     pub(crate) fn refunded(&mut self, states: Vec<State>) {
         for (list, state) in self.lists.iter_mut().zip(&states) {
             if let Some(list) = list {

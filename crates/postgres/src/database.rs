@@ -23,7 +23,7 @@ pub(crate) struct Database {
     pub(crate) begin: Begin,
     load: LoadSql,
     write: WriteSql,
-    /// Goes before the server's clock, where tests move time.
+    /// Replaces the server's clock in tests that move time.
     clock: parking_lot::RwLock<Option<Arc<dyn Clock>>>,
     /// When the server had no room for a write, and what it said.
     full: parking_lot::Mutex<Option<(Instant, String)>>,
@@ -32,7 +32,7 @@ pub(crate) struct Database {
 /// How long a server counts as full after it had no room.
 const FULL_FOR: Duration = Duration::from_secs(30);
 
-/// What came of each job, and whether it is known.
+/// The result of each job, and whether it is known.
 type Replies = Vec<Result<Reply, StoreError>>;
 
 impl Database {
@@ -51,13 +51,13 @@ impl Database {
         *self.clock.write() = Some(clock);
     }
 
-    /// The time by the clock that goes before the server's.
+    /// The time by the clock that replaces the server's.
     pub(crate) fn own_time(&self) -> Option<Timestamp> {
         self.clock.read().as_ref().map(|clock| clock.now())
     }
 
-    /// Settles jobs in one transaction, and answers each, at its deadline at the latest. The transaction goes on
-    /// for as long as one of them waits. Returns the jobs that it left out.
+    /// Settles jobs in one transaction, and answers each of them by its deadline. The transaction continues while
+    /// at least one of them waits. Returns the jobs that it left out.
     pub(crate) async fn transact(&self, jobs: Vec<Job>, locking: Locking) -> LeftOut {
         let callers = jobs.iter().map(|job| Some((job.deadline, job.work.caller()))).collect();
         let waiting = Waiting { callers: parking_lot::Mutex::new(callers) };
@@ -108,7 +108,7 @@ impl Database {
             spent: table.spent,
         };
         if edits.is_empty() {
-            // Nobody need wait for the end of a transaction that writes nothing.
+            // No caller need wait for the end of a transaction that writes nothing.
             waiting.answer(replies);
             return self.abandon(line).await;
         }
@@ -137,7 +137,7 @@ impl Database {
         }
     }
 
-    /// What the server said when it had no room, unless it has had since, or nobody has tried for a while.
+    /// The server's message when it had no room; `None` if it has had room since, or if the message is old.
     pub(crate) fn full(&self) -> Option<String> {
         let full = self.full.lock();
         full.as_ref().filter(|(at, _)| at.elapsed() < FULL_FOR).map(|(_, reason)| reason.clone())
@@ -162,13 +162,13 @@ impl Database {
     }
 }
 
-/// Callers that wait for a transaction, in the order of their work. Those that get no answer before it is
-/// dropped are told that none came in time.
+/// Callers that wait for a transaction, in the order of their work. Dropping it gives a time-out to every caller
+/// that has no answer yet.
 struct Waiting {
     callers: parking_lot::Mutex<Vec<Option<Expecting>>>,
 }
 
-/// Until when a caller waits, and who it is.
+/// The deadline of a caller, and the caller.
 type Expecting = (Instant, Box<dyn Failing>);
 
 impl Waiting {
@@ -187,7 +187,7 @@ impl Waiting {
         self.answer((0..count).map(|_| Err(error.clone())).collect());
     }
 
-    /// Those of jobs that are left out wait for another transaction.
+    /// Callers of jobs that are left out wait for another transaction.
     fn leave_out(&self, is_left_out: &[bool]) {
         let mut places = is_left_out.iter();
         self.callers.lock().retain(|_| places.next() != Some(&true));
@@ -197,7 +197,7 @@ impl Waiting {
         self.callers.lock().iter().flatten().map(|(deadline, _)| *deadline).min()
     }
 
-    /// Tells those whose time is up. What they asked may yet be done.
+    /// Gives a time-out to each caller whose deadline is over. Its work may still be done.
     fn expire(&self, now: Instant) {
         for caller in self.callers.lock().iter_mut() {
             if let Some((_, caller)) = caller.take_if(|(deadline, _)| *deadline <= now) {

@@ -44,7 +44,7 @@ pub(crate) fn meaning(error: &tokio_postgres::Error, stage: Stage) -> StoreError
     }
 }
 
-/// What it means that there is no connection.
+/// The meaning of a failed connection.
 pub(crate) fn of_opening(error: &OpenError) -> StoreError {
     match error {
         OpenError::Server(error) => meaning(error, Stage::Open),
@@ -52,7 +52,7 @@ pub(crate) fn of_opening(error: &OpenError) -> StoreError {
     }
 }
 
-/// An error with what caused it, which is where the reason is.
+/// An error with its causes, which hold the reason.
 fn with_cause(error: &tokio_postgres::Error) -> String {
     let cause = std::error::Error::source(error);
     cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))

@@ -45,9 +45,9 @@ const LEAST_SERVER: i32 = 140_000;
 const LONG_TRANSACTION_SECS: f64 = 300.0;
 /// Fewer updates than these within their page mean that the table bloats.
 const LEAST_HOT: f64 = 0.8;
-/// Updates below this say nothing.
+/// Fewer updates than this are too few to judge.
 const ENOUGH_UPDATES: i64 = 1_000;
-/// How far the clocks may be apart before it is told.
+/// How far the clocks may differ before the doctor reports it.
 const MOST_SKEW: Span = Span::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -193,7 +193,7 @@ fn judge(
     let slots: Vec<String> = row.try_get(13)?;
     if !slots.is_empty() {
         let words =
-            format!("nobody uses the replication slots {}, which keep old data in place", slots.join(", "));
+            format!("the replication slots {} are not in use, and keep old data in place", slots.join(", "));
         findings.push(Finding::warning(
             "replication",
             words,

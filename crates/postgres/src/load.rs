@@ -28,7 +28,7 @@ use crate::transaction::{Begin, Param, Statement, ask, ask_after};
 /// How many of the oldest entries of each limit are loaded at first.
 const FIRST_ENTRIES: i64 = 12;
 
-/// Under which name it is kept when all rules were forgotten: no rule's name has it.
+/// The name under which a reset of all rules is recorded. No rule can have it.
 pub(crate) const ALL_RULES: &str = "%";
 
 /// The statements that load.
@@ -51,13 +51,13 @@ const ENTRIES: &str = "SELECT counter, place, part, seq, at, ticket, cost FROM "
 const HOLDS: &str = "SELECT h.counter, h.id, h.ticket, h.weight, h.since, h.renewed \
     FROM @.counter c JOIN @.hold h ON h.counter = c.id AND h.renewed >= c.oldest WHERE c.id = ANY($1)";
 
-// Those that run out next, as many as weigh so much.
+// The holds that expire next, up to this weight.
 const SOONEST: &str = "SELECT s.counter, s.id, s.ticket, s.weight, s.since, s.renewed \
     FROM unnest($1::bytea[], $2::bigint[], $3::bigint[]) k(id, cutoff, weight) CROSS JOIN LATERAL ( \
     SELECT h.*, sum(h.weight) OVER (ORDER BY h.renewed, h.id) - h.weight AS before FROM @.hold h \
     WHERE h.counter = k.id AND h.renewed > k.cutoff) s WHERE s.before < k.weight";
 
-// Of those that were not loaded: what has run out, and the latest renewal of the others.
+// Of the holds that were not loaded: the expired ones, and the latest renewal of the others.
 const BOUNDS: &str = "SELECT k.id, count(*) FILTER (WHERE h.renewed <= k.cutoff), \
     coalesce(sum(h.weight) FILTER (WHERE h.renewed <= k.cutoff), 0)::bigint, \
     max(h.renewed) FILTER (WHERE h.renewed > k.cutoff), k.cutoff \
@@ -89,7 +89,7 @@ impl LoadSql {
     }
 
     /// What begins a transaction, locks all counters in one order and reads their rows: numbers, and nothing else.
-    /// `now` goes before the server's time.
+    /// `now` replaces the server's time.
     pub(crate) fn opening(
         &self,
         begin: &Begin,
@@ -160,7 +160,7 @@ impl LoadSql {
         Ok(scene)
     }
 
-    /// Loads what turns out to be needed besides: what a ticket took, more entries, or more about holds.
+    /// Loads what else turns out to be needed: the entries of a ticket, more entries, or more holds.
     async fn load_more(&self, client: &Client, wants: &Wants, scene: &mut Scene) -> Result<(), StoreError> {
         let mut more = More::default();
         for (id, want) in &wants.counters {
@@ -202,7 +202,7 @@ impl LoadSql {
     }
 }
 
-/// What turned out to be needed besides.
+/// What else turned out to be needed.
 #[derive(Default)]
 struct More<'w> {
     entries: Vec<MoreEntries>,

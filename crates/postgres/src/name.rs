@@ -25,7 +25,7 @@ pub(crate) struct Name {
 pub(crate) struct Names {
     /// Keeps the locks of two schemas of one database apart.
     salt: i64,
-    /// What keys that must not be read are hashed with.
+    /// The secret for hashing keys that must not be readable.
     pub(crate) key_hash: KeyHash,
 }
 
@@ -51,7 +51,7 @@ impl Names {
         };
         let rule = escape(plan.rule());
         let mut hash = Sha256::new();
-        // No escaped text has a zero in it, so that rule and key cannot be told apart in two ways.
+        // Escaped texts contain no zero byte, so there is only one way to split rule and key.
         hash.update(rule.as_bytes());
         hash.update([0]);
         hash.update(key.as_bytes());

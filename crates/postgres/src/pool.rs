@@ -24,13 +24,13 @@ use crate::settings::Settings;
 const MOST_IDLE: Duration = Duration::from_secs(60);
 /// How long making or changing the tables may take.
 const MIGRATING: Duration = Duration::from_secs(60);
-/// How much may go on at once that no decision waits for.
+/// How many queries may run at once that no decision waits for.
 const MAX_QUERIES: usize = 2;
 
-/// The connections that nobody uses, and why there are none.
+/// The idle connections, and the reason if there are none.
 pub(crate) struct Pool {
     settings: Arc<Settings>,
-    /// How each host is connected to.
+    /// The connection settings of each host.
     hosts: Vec<Config>,
     /// The host that was connected to last.
     preferred: AtomicUsize,
@@ -39,7 +39,7 @@ pub(crate) struct Pool {
     /// With the time of their latest use, oldest first.
     idle: Mutex<Vec<(Instant, Connection)>>,
     redial: Mutex<Redial>,
-    /// Places for what no decision waits for.
+    /// Places for queries that no decision waits for.
     pub(crate) queries: Semaphore,
 }
 
@@ -122,8 +122,8 @@ impl Pool {
         Ok(line)
     }
 
-    /// A connection, whatever tables there are. Several hosts are tried one after the other, and beside each
-    /// other if one does not answer soon: a silent host takes no time from the others.
+    /// A connection, without a check of the tables. Hosts are tried one after the other. If one does not answer soon,
+    /// the next is tried beside it, so a silent host does not delay the others.
     pub(crate) async fn dial(&self) -> Result<Connection, StoreError> {
         let count = self.hosts.len();
         let first = self.preferred.load(Ordering::Relaxed);

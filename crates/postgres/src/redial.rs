@@ -1,5 +1,5 @@
-//! When to try to connect again: soon at first, then once a second for all callers together. Who comes
-//! meanwhile is told at once what went wrong last.
+//! When to try to connect again: soon at first, then once a second for all callers together. A caller that comes
+//! in between gets the last error at once.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::pool::Haste;
 pub(crate) struct Redial {
     /// Attempts that failed since one succeeded.
     failures: u32,
-    /// Attempts that are under way.
+    /// Attempts in flight.
     dialing: u32,
     /// When the next attempt may begin, and why the last one failed.
     next: Option<(Instant, StoreError)>,

@@ -1,4 +1,4 @@
-//! Bounds what a server can make this process keep: the length of each message, and of each reply.
+//! Bounds the memory that a server can make this process use: the length of each message, and of each reply.
 //!
 //! `tokio-postgres` reads messages of any length and replies of any number of rows. So the bytes pass through
 //! here first. It reads the five bytes before each message (its type and length), and no content.

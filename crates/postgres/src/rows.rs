@@ -44,7 +44,7 @@ impl Databases {
         Ok(databases)
     }
 
-    /// Puts other databases in their place. What has not changed keeps its connections.
+    /// Replaces the databases. An unchanged database keeps its connections.
     ///
     /// # Errors
     ///

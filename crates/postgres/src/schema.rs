@@ -1,4 +1,4 @@
-//! The tables, and how they came to be: migrations by number, each applied once, under one lock.
+//! The tables and their migrations: numbered, each applied once, under one lock.
 
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
@@ -19,7 +19,7 @@ const MIGRATIONS: [&str; 4] = [
 /// The version of the tables that this program uses.
 pub(crate) const VERSION: i32 = MIGRATIONS.len() as i32;
 
-/// The first of the two numbers of the lock that migrations are made under.
+/// The first of the two numbers of the migration lock.
 const MIGRATION_LOCKS: i32 = 0x70_6c_67_74;
 
 /// The version of the tables in one round trip; `None` if there are none.

@@ -1,5 +1,5 @@
-//! What a PostgreSQL store is told: where the database is, who asks, and how long that may take; and how
-//! it is read from an address.
+//! The settings of a PostgreSQL store: the server, the user, the database and the time-outs; and how they are read
+//! from an address.
 //!
 //! `postgres://[user[:password]@]host[:port][,host[:port]…][/database][?sslmode=…]`. Several hosts are tried
 //! in turn for the one that can be written to. A connection is encrypted and verified, unless all hosts are
@@ -15,24 +15,24 @@ use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
 pub use tollgate_remote::{Password, Tls};
 
-/// What a store on PostgreSQL is told.
+/// The settings of a store on PostgreSQL.
 ///
 /// # Defaults
 ///
-/// What an address leaves out: port 5432, the database of the user's name, the schema `tollgate`, one second
+/// For an address that leaves them out: port 5432, the database of the user's name, the schema `tollgate`, one second
 /// to connect, 250 milliseconds for a decision, and eight connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Where it is, and who asks.
+    /// The server, the database and the user.
     pub server: Config,
     /// How it is encrypted, if it is.
     pub tls: Option<Tls>,
     /// The schema that holds all tables of this store.
     pub schema: String,
-    /// What keys of secret rules are hashed with; the store's own secret if nothing is said. All nodes
-    /// that share the store say the same.
+    /// The secret for hashing the keys of secret rules; `None` means the store's own secret. All nodes that
+    /// share the store must have the same one.
     pub key_secret: Option<Password>,
-    /// How long making a connection may take.
+    /// The time-out of a connection attempt.
     pub connect_timeout: Duration,
     /// How long a decision may take, with all waiting for locks.
     pub command_timeout: Duration,
@@ -44,7 +44,7 @@ pub struct Settings {
     pub sweep_interval: Duration,
 }
 
-/// Why an address cannot be used. Its author's fault, always.
+/// Why an address cannot be used. Always the operator's fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UrlError {
     /// It does not begin with `postgres://` or `postgresql://`.
@@ -59,7 +59,7 @@ pub enum UrlError {
     UnknownParameter,
 }
 
-/// The longest silence after which the system asks whether the server is still there.
+/// The TCP keepalive time: after this silence the system probes the server.
 const KEEPALIVES_IDLE: Duration = Duration::from_secs(30);
 
 /// The parameters of an address that are passed on.
@@ -129,7 +129,7 @@ impl Settings {
         }
     }
 
-    /// The user that asks, if one is named.
+    /// The user, if one is named.
     #[must_use]
     pub fn user(&self) -> Option<&str> {
         self.server.get_user().filter(|user| !user.is_empty())
@@ -150,7 +150,7 @@ impl Settings {
         format!("{}/{database}", hosts.join(","))
     }
 
-    /// How each host is connected to.
+    /// The connection settings of each host.
     pub(crate) fn hosts(&self) -> Vec<Config> {
         let (server, ports, addresses) = (&self.server, self.server.get_ports(), self.server.get_hostaddrs());
         let hosts = server.get_hosts().iter().enumerate().map(|(index, host)| {
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_refused_without_repeating_it() {
+    fn an_unusable_url_is_refused_without_repeating_it() {
         let error = |url: &str| Settings::parse(url).unwrap_err();
         assert_eq!(error("mysql://a:secret@b"), UrlError::NoScheme);
         assert_eq!(error("postgres://a:secret@b:x/c"), UrlError::Malformed);

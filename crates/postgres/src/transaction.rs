@@ -45,8 +45,8 @@ impl Begin {
         Self { plain, time_outs, timed }
     }
 
-    /// The time-outs of a transaction whose callers wait for so long. A lock that comes too late must be told before
-    /// they give up: the store is well then.
+    /// The time-outs of a transaction whose callers wait for this long. A lock must time out before its callers give
+    /// up, because a late lock is no outage.
     pub(crate) fn time_outs_within(&self, remaining: Duration) -> [i64; 3] {
         let [lock, statement, idle] = self.time_outs;
         let patience = i64::try_from(remaining.as_millis() * 4 / 5).unwrap_or(i64::MAX);
@@ -54,9 +54,9 @@ impl Begin {
     }
 }
 
-/// What the server answered.
+/// The server's answer.
 pub(crate) struct Answers {
-    /// The first column of the rows of what was sent as text.
+    /// The first column of the rows of the statement that was sent as text.
     pub(crate) lines: Vec<String>,
     /// The rows of each statement.
     pub(crate) rows: Vec<Vec<Row>>,

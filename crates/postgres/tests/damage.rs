@@ -1,4 +1,4 @@
-//! Rows that somebody else has written: a clear error for their own key, for no other, and a reset heals it.
+//! Rows that another program has written: a clear error for their own key, for no other, and a reset heals it.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod stage;

@@ -88,7 +88,7 @@ fn too_many_connections_have_a_remedy_of_their_own() {
 }
 
 #[test]
-fn a_replication_slot_that_nobody_uses_is_told() {
+fn an_unused_replication_slot_is_reported() {
     let server = tollgate_testbed::Postgres::start_with("fsync = off");
     server.sql("SELECT pg_create_physical_replication_slot('forgotten', true)");
     let findings = found(&server.url(), "tollgate", &ManualClock::at(server_time()));

@@ -73,7 +73,7 @@ fn a_silent_host_takes_no_time_from_the_others() {
 }
 
 #[test]
-fn connections_whose_processes_stand_still_are_left_together() {
+fn all_connections_to_suspended_processes_are_dropped_together() {
     let server = Postgres::start();
     let node = Node::new(&server.url(), "tollgate", HASTY);
     let plan = plan("a", "1000/min");
@@ -120,7 +120,7 @@ fn a_process_that_stands_still_with_a_lock_keeps_only_its_key_busy() {
 }
 
 #[test]
-fn a_server_that_accepts_nobody_new_goes_on_for_those_who_are_connected() {
+fn a_server_without_new_connections_still_serves_open_ones() {
     let server = Postgres::start();
     let node = Node::new(&server.url(), "tollgate", HASTY);
     let plan = plan("a", "1000/min");

@@ -104,7 +104,7 @@ fn nodes_that_start_at_once_make_the_tables_once() {
 
 #[test]
 fn a_migration_that_was_cut_off_leaves_nothing_behind() {
-    // Somebody holds what it has to wait for, in the middle of it.
+    // A table of the same name stops the migration in the middle.
     shared().sql("CREATE SCHEMA cut_off; CREATE TABLE cut_off.hold (a int)");
     let error = refusal(settings(&shared().url(), "cut_off", PATIENT));
     assert!(error.contains("already exists"), "{error}");
@@ -115,7 +115,7 @@ fn a_migration_that_was_cut_off_leaves_nothing_behind() {
 }
 
 #[test]
-fn what_the_role_has_set_changes_nothing() {
+fn settings_of_the_role_change_nothing() {
     shared().sql("CREATE ROLE strict SUPERUSER LOGIN");
     shared().sql("ALTER ROLE strict SET default_transaction_isolation = 'serializable'");
     shared().sql("ALTER ROLE strict SET standard_conforming_strings = off; ALTER ROLE strict SET bytea_output = 'escape'");
@@ -133,7 +133,7 @@ fn what_the_role_has_set_changes_nothing() {
 }
 
 #[test]
-fn what_the_role_may_not_do_is_told() {
+fn missing_rights_of_the_role_are_reported() {
     drop(Node::new(&shared().url(), "guarded", PATIENT));
     shared().sql("CREATE ROLE reader LOGIN");
     let url = shared().url().replace("postgres@", "reader@");
@@ -165,7 +165,7 @@ fn what_the_role_may_not_do_is_told() {
 }
 
 #[test]
-fn a_full_disk_is_told_and_what_only_reads_or_removes_still_works() {
+fn a_full_disk_is_reported_and_reads_and_deletes_still_work() {
     let node = Node::new(&shared().url(), "filled", PATIENT);
     let (plan, ticket) = (plan("a", "50/hour sliding"), ticket());
     node.take_by(&plan, "k", ticket).unwrap();
@@ -272,7 +272,7 @@ fn too_many_connections_are_an_outage_that_ends() {
 }
 
 #[test]
-fn an_open_transaction_of_an_application_keeps_nobody_waiting() {
+fn an_open_transaction_of_an_application_delays_no_decision() {
     let node = Node::new(&shared().url(), "beside", PATIENT);
     let plan = plan("a", "500000/min");
     node.take(&plan, "k").unwrap();

@@ -118,7 +118,7 @@ fn later(clock: &ManualClock, span: Span) {
 }
 
 #[test]
-fn long_logs_of_idle_keys_go_in_portions_and_keep_nobody_else() {
+fn long_logs_of_idle_keys_are_removed_in_portions() {
     let (clock, node) = node_at("portions", HASTY);
     let plan = plan("long", "90000/min sliding");
     for key in 0..25 {

@@ -1,4 +1,4 @@
-//! Transactions whose end is not known, or does not come: what they took counts once at most, and nobody
+//! Transactions whose end is not known, or does not come: their charges count once at most, and no caller
 //! waits for them for long.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -36,7 +36,7 @@ fn a_caller_waits_for_all_locks_together_no_longer_than_for_one() {
     let plan = plan("a", "1000/min");
     let keys: Vec<String> = (0..6).map(|key| key.to_string()).collect();
     keys.iter().for_each(|key| drop(node.take(&plan, key).unwrap()));
-    // Each is held by somebody who lets go of it after a while, one after the other.
+    // Other sessions lock the keys, and unlock them after a while, one after the other.
     let locks: Vec<String> =
         keys.iter().map(|key| shared().sql(&format!("SELECT {}", lock_of("collected", key)))).collect();
     let mut sorted: Vec<i64> = locks.iter().map(|lock| lock.parse().unwrap()).collect();
@@ -128,7 +128,7 @@ fn behind_pgbouncer_faults_end_as_soon() {
     assert!(node.take(&plan, "k").unwrap_err().is_outage());
     hogs.iter().for_each(|hog| runtime().block_on(hog.batch_execute("ROLLBACK")).unwrap());
     node.recovers();
-    // Somebody holds a key within a transaction.
+    // Another session locks a key within a transaction.
     let lock = server.sql(&format!("SELECT {}", lock_of("tollgate", "k")));
     runtime()
         .block_on(hogs[0].batch_execute(&format!("BEGIN; SELECT pg_advisory_xact_lock({lock})")))

@@ -59,7 +59,7 @@ fn of_many_nodes_one_looks_for_idle_rows() {
     let claims = claims();
     let half = i64::try_from(interval.as_micros() / 2).unwrap();
     assert!(claims.windows(2).all(|two| two[1] - two[0] > half), "{claims:?}");
-    // A clock that went back keeps nobody from it for long.
+    // A clock that went back does not delay the next round for long.
     let ahead = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint + 3600000000";
     shared().sql(&format!("UPDATE {schema}.swept SET at = {ahead}; DELETE FROM {schema}.claim"));
     wait_until("a round by the new clock", || {

@@ -45,7 +45,8 @@ pub enum TlsMode {
     StartTls,
     /// From the first byte.
     Implicit,
-    /// From STARTTLS on if the server offers it. Certificates are not verified: only passive listeners are kept out.
+    /// From STARTTLS on if the server offers it. Certificates are not verified,
+    /// so this protects only against passive listeners.
     Opportunistic,
 }
 

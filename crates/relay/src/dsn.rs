@@ -1,4 +1,4 @@
-//! Delivery reports (RFC 3464): what a sender is told about recipients that get no message, and, if it asked for that,
+//! Delivery reports (RFC 3464): they inform a sender about recipients that get no message, and, if it asked for that,
 //! about those that have waited for long, and those whose message went to a server that reports nothing itself.
 
 mod letters;

@@ -75,7 +75,7 @@ pub enum End {
     },
     /// Nothing was tried. The item keeps its place, and the lane sleeps.
     Blocked(Sleep),
-    /// No account can be used. The item is due when the sleep ends. The lane goes on: each of its items spends its own
+    /// No account can be used. The item is due when the sleep ends. The lane continues: each of its items spends its own
     /// lifetime while it waits.
     Unserved {
         /// Why, and until when.

@@ -1,4 +1,4 @@
-//! The deliver policy: what a transaction takes from the engine, and what it is told.
+//! The deliver policy: the charges of a transaction, and the engine's decisions.
 
 mod check;
 

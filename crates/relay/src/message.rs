@@ -29,7 +29,7 @@ pub struct Envelope {
     pub tenant: String,
     /// The account to send it through, if the sender named one.
     pub account: Option<String>,
-    /// Which messages of its tenant it goes before.
+    /// Its priority among the messages of its tenant.
     pub priority: Priority,
     /// The sender's address; `None` is the null sender, `<>`.
     pub sender: Option<String>,

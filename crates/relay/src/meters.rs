@@ -20,7 +20,7 @@ const MOST_LEVELS: usize = 200;
 /// The label of what is beyond a bound.
 const OTHER: &str = "other";
 
-/// The upper bounds of the delivery latencies that are told apart, in milliseconds.
+/// The upper bounds of the delivery latency buckets, in milliseconds.
 const BOUNDS: [u64; 15] = [
     50,
     100,
@@ -123,7 +123,7 @@ impl RelayMeters {
         raise(&self.0.rejected.of(label, MOST_LEVELS, other), 1);
     }
 
-    /// Counts recipients for whom the next hop took a message.
+    /// Counts recipients that the next hop accepted.
     pub(crate) fn sent(&self, tenant: &str, account: &str, recipients: u64) {
         raise(&self.account(tenant, account).sent, recipients);
     }

@@ -192,7 +192,7 @@ impl Relay {
     pub fn reload(&self, new: RelaySettings) -> Vec<&'static str> {
         let mut current = self.settings.lock();
         let waits = current.needing_a_restart(&new);
-        // The name stays as it was until the next start, like everywhere else.
+        // The name does not change until the next start, like everywhere else.
         let hostname = current.accept.hostname.clone();
         self.acceptances.reload(AcceptTerms { hostname, ..new.accept.clone() });
         self.server.reload(new.server.clone());
@@ -214,7 +214,7 @@ impl Relay {
                 sending.end(patience).await;
             }
         };
-        // The server is told first: nothing new comes while the rest ends.
+        // The server stops first, so that no new mail comes while the rest ends.
         tokio::join!(self.server.end(patience), sender_ends);
     }
 

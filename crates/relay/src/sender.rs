@@ -220,7 +220,7 @@ impl Sender {
         self.nudge();
     }
 
-    /// Pauses what a scope covers, until [`Sender::release`]. What is in flight goes on. Returns whether it was not
+    /// Pauses a scope until [`Sender::release`]. Deliveries in flight continue. Returns whether it was not
     /// paused before. Pauses are of this process: they end with it.
     pub fn hold(&self, scope: Scope) -> bool {
         let new = self.lanes.lock().hold(scope.clone(), self.now());

@@ -71,11 +71,11 @@ struct Open(Arc<Count>);
 /// How long to wait if no connection can be accepted: most likely there are no file descriptors left, and some may be
 /// free in a moment.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How many connections beyond the most are told so at once.
+/// How many connections beyond the maximum get a refusal at once.
 const MOST_TURNED_AWAY: usize = 1_000;
 /// How many passwords are checked at once: the processors have other work.
 const MOST_HASHING: usize = 2;
-/// How many logins are under way at once. Beyond that clients are told to come back.
+/// How many logins may be in flight. Beyond that clients get a temporary error.
 const MOST_LOGINS: usize = 1_000;
 
 impl Server {

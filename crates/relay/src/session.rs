@@ -184,7 +184,7 @@ impl Session {
         Step::StartTls(Reply::new(220, "2.0.0", "Ready to start TLS"))
     }
 
-    /// TLS is in use now. The session begins anew: nothing that was said before counts (RFC 3207, 4.2).
+    /// TLS is in use now. The session starts again: the server forgets all earlier commands (RFC 3207, 4.2).
     pub fn secured(&mut self) {
         self.secure = true;
         self.greeting = None;

@@ -133,7 +133,7 @@ fn recipients_per_message_are_bounded_for_each_sender_domain() {
 }
 
 #[test]
-fn what_is_not_accepted_costs_nothing() {
+fn a_message_that_is_not_accepted_costs_nothing() {
     let stand = Stand::new(levels(), |settings| settings.terms.max_size = 1_000);
     let untouched = [100, 50, 3, 20];
     let check = |what: &str| {
@@ -160,7 +160,7 @@ fn what_is_not_accepted_costs_nothing() {
 }
 
 #[test]
-fn what_cannot_be_stored_costs_nothing() {
+fn a_message_that_cannot_be_stored_costs_nothing() {
     let stand = Stand::new(levels(), |_| {});
     let mut client = stand.greeted();
     for (fails, reply) in [
@@ -200,7 +200,10 @@ fn limits_that_are_switched_off_or_do_not_apply_let_mail_pass() {
         assert!(stand.greeted().message("a@x.test", &["b@y.test"]).starts_with("250"));
     }
     let stand = Stand::new(policies(rules(), &[("accept", &["user"])]), |_| {});
-    assert!(stand.greeted().message("a@x.test", &["b@y.test"]).starts_with("250"), "nobody logged in");
+    assert!(
+        stand.greeted().message("a@x.test", &["b@y.test"]).starts_with("250"),
+        "the client did not log in"
+    );
     // A policy that is gone is the operator's fault, and temporary.
     let stand = Stand::new(policies(rules(), &[]), |settings| settings.terms.policy = Some("accept".into()));
     assert!(stand.greeted().message("a@x.test", &["b@y.test"]).starts_with("451 4.3.5"));

@@ -203,7 +203,7 @@ async fn a_server_that_dribbles_or_floods_is_cut() {
 }
 
 #[tokio::test]
-async fn what_the_server_cannot_take_is_not_sent() {
+async fn a_message_that_the_server_cannot_take_is_not_sent() {
     let script = || with(&[("EHLO", Act::Say("250-script.example\r\n250 SIZE 10\r\n"))]);
     let (delivery, server) = against(script()).await;
     assert_eq!((delivery.progress, codes(&delivery)), (Progress::BeforeMail, both('p', "5.3.4")));

@@ -123,7 +123,7 @@ fn more_connections_than_the_server_can_bear_are_turned_away() {
 }
 
 #[test]
-fn trusted_proxies_say_whose_connection_it_is() {
+fn a_trusted_proxy_names_the_client_of_its_connection() {
     let rules = vec![rule("ip", &["ip"], &["1 at once for 60s"]), rule("sent", &["ip"], &["10/hour"])];
     let policies = policies(rules, &[("connect", &["ip"]), ("accept", &["sent"])]);
     let stand = Stand::new(policies, |settings| {
@@ -149,18 +149,18 @@ fn trusted_proxies_say_whose_connection_it_is() {
     let mut same = stand.client();
     same.send("PROXY TCP4 192.0.2.7 127.0.0.1 1235 25\r\n");
     assert!(same.reply().starts_with("421 4.7.0"));
-    let mut nobody = stand.client();
-    nobody.send("PROXY UNKNOWN\r\n");
-    nobody.expect("220 relay.test ESMTP tollgate");
-    nobody.ask("EHLO c");
-    assert_eq!(nobody.ask("MAIL FROM:<a@x.test>"), "530 5.7.0 Begin TLS and authenticate first");
+    let mut unknown = stand.client();
+    unknown.send("PROXY UNKNOWN\r\n");
+    unknown.expect("220 relay.test ESMTP tollgate");
+    unknown.ask("EHLO c");
+    assert_eq!(unknown.ask("MAIL FROM:<a@x.test>"), "530 5.7.0 Begin TLS and authenticate first");
     let mut none = stand.client();
     none.send("EHLO client.example\r\n");
     assert!(none.is_closed(), "a proxy that does not say whose connection it is is not served");
 }
 
 #[test]
-fn nobody_else_is_believed() {
+fn a_proxy_header_from_an_untrusted_client_is_refused() {
     let stand = Stand::new(policies(vec![], &[]), |settings| settings.networks.clear());
     let mut client = stand.client();
     client.send("PROXY TCP4 127.0.0.1 127.0.0.1 1234 25\r\n");

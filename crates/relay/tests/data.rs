@@ -130,7 +130,7 @@ proptest! {
     }
 
     #[test]
-    fn what_a_client_stuffs_comes_out_as_it_was(lines in lines()) {
+    fn dot_stuffed_lines_are_restored(lines in lines()) {
         let mut sent = Vec::new();
         let mut text = Vec::new();
         for line in &lines {

@@ -300,7 +300,7 @@ async fn an_account_with_a_hold_has_that_many_deliveries_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_metrics_say_what_became_of_mail() {
+async fn the_metrics_count_every_outcome_of_mail() {
     let script = with(&[
         ("RCPT TO:<gone@", Act::Say("550 5.1.1 no such user\r\n")),
         ("RCPT TO:<busy@", Act::Say("451 4.2.1 later\r\n")),

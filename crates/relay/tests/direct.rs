@@ -17,7 +17,7 @@ use tollgate_relay::queue::{EventKind, RecipientState};
 use tollgate_testbed::Sink;
 
 const HERE: Ipv4Addr = Ipv4Addr::LOCALHOST;
-/// Another address of loopback, where nobody listens.
+/// Another loopback address, without a listener.
 const DEAD: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 99);
 /// Where this relay listens in some of the tests.
 const OURS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 77);
@@ -36,7 +36,7 @@ fn names() -> HashMap<&'static str, Known> {
         ("broken.example", Known { fails: true, ..Known::default() }),
         ("six.example", mx(&[(10, "mx6.example")])),
         ("mx6.example", Known { aaaa: vec![Ipv6Addr::LOCALHOST], ..Known::default() }),
-        // What nobody should answer.
+        // Answers that no DNS server should give.
         ("zero.example", host(Ipv4Addr::UNSPECIFIED)),
         ("all.example", host(Ipv4Addr::BROADCAST)),
         ("group.example", host(Ipv4Addr::new(224, 0, 0, 1))),
@@ -101,7 +101,7 @@ async fn addresses(direct: &Direct, domain: &str) -> Vec<IpAddr> {
 }
 
 #[tokio::test]
-async fn what_dns_lies_about_leads_nowhere() {
+async fn invalid_addresses_in_dns_are_not_used() {
     let direct = direct(25).await;
     for domain in ["zero.example", "all.example", "group.example", "number.example", "[0.0.0.0]"] {
         assert_eq!(addresses(&direct, domain).await, [] as [IpAddr; 0], "{domain}");

@@ -255,7 +255,7 @@ fn a_probe_without_anything_to_ask_for_hands_on() {
 }
 
 #[test]
-fn what_a_rule_aligns_or_spreads_is_not_sent_before_its_moment() {
+fn an_aligned_or_spread_message_is_not_sent_before_its_moment() {
     let mut lanes = lanes(5, 50);
     for number in 0..2 {
         lanes.add(&waiting(number, "acme", &format!("d{number}.example"), 1, 0), START);
@@ -384,7 +384,7 @@ fn lanes_that_wait_for_a_connection_go_on_one_for_each_that_is_released() {
     // One that has no use for the connection passes it on.
     lanes.done(turns[1].item, limit(500), START);
     assert_eq!(all(&mut lanes, 0).len(), 1);
-    assert_eq!(all(&mut lanes, 2).len(), 1, "a release that nobody told of is found by looking");
+    assert_eq!(all(&mut lanes, 2).len(), 1, "a release without a notice is found by looking");
 }
 
 /// No account can be used.
@@ -439,7 +439,7 @@ fn a_hundred_thousand_lanes_are_woken_in_one_pass() {
 }
 
 #[test]
-fn what_an_operator_pauses_waits_until_it_is_resumed() {
+fn a_paused_lane_waits_until_an_operator_resumes_it() {
     let mut lanes = lanes(5, 50);
     let domain = Scope::Domain { tenant: "acme".into(), domain: "a".into() };
     assert!(lanes.hold(domain.clone(), START) && !lanes.hold(domain.clone(), START));

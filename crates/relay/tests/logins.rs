@@ -39,7 +39,7 @@ fn a_user_sends_for_its_tenant_and_from_its_domains() {
 }
 
 #[test]
-fn what_is_sent_with_starttls_is_thrown_away() {
+fn commands_sent_with_starttls_are_discarded() {
     let stand = strangers(policies(vec![], &[]));
     let mut client = stand.greeted();
     client.send("STARTTLS\r\nNOOP\r\nMAIL FROM:<injected@x.test>\r\n");
@@ -50,7 +50,7 @@ fn what_is_sent_with_starttls_is_thrown_away() {
 }
 
 #[test]
-fn nobody_logs_in_without_tls_or_with_a_wrong_password() {
+fn a_login_without_tls_or_with_a_wrong_password_fails() {
     let stand = strangers(policies(vec![], &[]));
     let mut client = stand.greeted();
     assert_eq!(client.ask(&plain("app", "secret")), "538 5.7.11 Encryption required: begin TLS first");
@@ -104,7 +104,7 @@ fn a_success_is_no_failure() {
     for _ in 0..10 {
         assert!(stand.secured().ask(&plain("app", "secret")).starts_with("235"));
     }
-    // A guard that is gone lets nobody in.
+    // While the guard is missing, every login fails.
     let stand = Stand::new(policies(vec![], &[]), |settings| settings.guard = Some("login".into()));
     assert_eq!(stand.secured().ask(&plain("app", "secret")), "454 4.7.0 Temporary authentication failure");
 }

@@ -245,7 +245,7 @@ fn a_directory_is_inspected_without_a_change() {
 fn only_a_directory_of_our_own_is_touched() {
     let home = tempfile::tempdir().unwrap();
     let path = |name: &str| home.path().join(name);
-    // A directory with somebody else's files.
+    // A directory with files of another program.
     std::fs::create_dir_all(path("other").join("drafts")).unwrap();
     std::fs::write(path("other").join("drafts").join(format!("{:032x}", 1)), "theirs").unwrap();
     let refused = Directory::open(&path("other")).unwrap_err().to_string();

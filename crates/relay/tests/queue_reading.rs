@@ -40,7 +40,7 @@ fn all(queue: &Queue, wanted: &Wanted, most: usize) -> Vec<u128> {
 }
 
 #[tokio::test]
-async fn messages_are_found_by_what_is_known_of_them_page_by_page() {
+async fn messages_are_found_by_any_of_their_attributes_page_by_page() {
     let queue = filled().await;
     let text = |text: &str| Some(text.to_owned());
     for most in [1, 4, 100] {

@@ -59,7 +59,7 @@ async fn of_1000_messages_an_account_with_200_an_hour_sends_200() {
     stand.until("400 messages in the sink", |_| sink.count() >= 400).await;
     stand.settle().await;
     assert_eq!(sink.count(), 400);
-    assert!(recipients(&sink).values().all(|count| *count == 1), "nobody got two");
+    assert!(recipients(&sink).values().all(|count| *count == 1), "no recipient got two");
     stand.stop().await;
 }
 
@@ -103,7 +103,7 @@ async fn an_exhausted_domain_delays_itself_only_and_each_is_charged_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_item_larger_than_what_is_left_is_split() {
+async fn an_item_larger_than_the_remainder_is_split() {
     let sink = Sink::start();
     let limited = Limited { domain: &["4/hour sliding"], ..Limited::default() };
     let stand = Stand::start(limited, vec![account("main", sink.port(), 0)]).await;
@@ -126,7 +126,7 @@ async fn an_item_larger_than_what_is_left_is_split() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_does_not_reach_the_server_is_given_back_and_retried() {
+async fn a_delivery_that_does_not_reach_the_server_is_refunded_and_retried() {
     let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = closed.local_addr().unwrap().port();
     drop(closed);

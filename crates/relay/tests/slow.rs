@@ -67,7 +67,7 @@ impl Site {
         self.engine.peek(&pinned, &look).await.unwrap().outcome.readings[0].remaining
     }
 
-    /// Waits until nobody is connected, and nothing is held or charged.
+    /// Waits until no client is connected, and nothing is held or charged.
     async fn is_empty(&self) -> bool {
         while self.server.open() > 0 {
             sleep(Duration::from_millis(10)).await;
@@ -180,7 +180,7 @@ async fn a_client_that_reads_no_replies_is_given_up() {
     let site = site(|_, _| {}).await;
     let (mut ours, theirs) = duplex(256);
     site.server.start(Box::new(theirs), SocketAddr::from(([127, 0, 0, 1], 1)), Kind::Smtp);
-    // More replies than fit into the connection. Nobody reads them.
+    // More replies than fit into the connection. The client does not read them.
     let _ =
         tokio::time::timeout(Duration::from_secs(900), ours.write_all(&b"EHLO c\r\n".repeat(1_000))).await;
     assert!(site.is_empty().await);
@@ -219,7 +219,7 @@ async fn a_flood_of_connections_is_bounded() {
     let site = site(|settings, _| settings.max_connections = 1).await;
     let mut served = site.connect(Kind::Smtp);
     until(&mut served, "tollgate\r\n").await;
-    // Nobody reads what these are told, so they linger.
+    // These clients do not read the refusal, so their connections stay open for a while.
     let mut flood: Vec<DuplexStream> = (0..1_500).map(|_| site.connect(Kind::Smtp)).collect();
     assert_eq!(site.server.open(), 1_001);
     let mut said = String::new();

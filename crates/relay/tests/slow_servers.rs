@@ -1,4 +1,4 @@
-//! Servers that hang: they delay their own mail, and nobody else's.
+//! Servers that hang: they delay their own mail, and no other mail.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 

@@ -240,7 +240,7 @@ fn play(path: &Path) {
     }
     let player = player.unwrap();
     assert_eq!(player.sent, "", "{}: the server said more", path.display());
-    assert!(player.answers.is_empty(), "{}: nobody asked for {:?}", path.display(), player.answers);
+    assert!(player.answers.is_empty(), "{}: the session did not use {:?}", path.display(), player.answers);
 }
 
 #[test]

@@ -105,7 +105,7 @@ fn accepted_mail_is_sent_and_a_reload_brings_the_account_that_it_waits_for() {
 }
 
 #[test]
-fn a_relay_that_ends_cuts_what_hangs_and_finds_it_again() {
+fn a_relay_that_ends_cuts_hanging_deliveries_and_resumes_them_later() {
     let (stand, home, sink) = (stand(), tempfile::tempdir().unwrap(), Sink::start());
     let relay = start(&stand, settings(home.path(), vec![account("main", sink.port())])).unwrap();
     sink.pause();

@@ -1,4 +1,4 @@
-//! The impact curve: how many requests and clients one rule would affect if its numbers were others.
+//! The impact curve: how many requests and clients one rule would affect with other numbers.
 
 use std::sync::Arc;
 

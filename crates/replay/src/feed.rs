@@ -94,7 +94,7 @@ pub struct UnreadableLine {
 /// Why logs cannot be read.
 #[derive(Debug)]
 pub enum FeedError {
-    /// A log cannot be read. Nobody's fault, or the operator's.
+    /// A log cannot be read. The operator's fault, or a failure of the machine.
     Io {
         /// The log.
         log: String,

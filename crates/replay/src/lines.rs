@@ -10,7 +10,7 @@ use crate::log::MOST_LINE;
 pub struct Lines<R> {
     reader: R,
     buffer: Vec<u8>,
-    /// What of the buffer is not handed out yet.
+    /// The part of the buffer that is not handed out yet.
     from: usize,
     to: usize,
     /// How many lines have ended, empty ones included.

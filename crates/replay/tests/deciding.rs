@@ -195,7 +195,7 @@ fn a_calendar_limit_starts_anew_with_its_period() {
 }
 
 #[test]
-fn an_observed_rule_tells_whom_it_would_deny() {
+fn an_observed_rule_reports_the_clients_it_would_deny() {
     let mut watched = rule("watched", &["ip"], &["1/min"]);
     watched.on_exceed = OnExceed::Observe;
     let policies = policies(vec![watched]);

@@ -1,4 +1,4 @@
-//! A store for tests that passes calls on to another one, and fails, delays or loses them as it is told.
+//! A store for tests that passes calls on to another one, and fails, delays or loses them on demand.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -75,7 +75,7 @@ pub enum Meeting<'a> {
 impl<'a> Meeting<'a> {
     /// It fails, because no server answers.
     pub fn unreachable() -> Self {
-        Self::Fail(StoreError::Unavailable { reason: "nobody is there".into() })
+        Self::Fail(StoreError::Unavailable { reason: "no server is there".into() })
     }
 
     /// Does to a call what happens to it.

@@ -202,7 +202,7 @@ fn taken(store: &FileStore, plan: &Arc<Plan>, key: &str) -> u64 {
 }
 
 #[test]
-fn a_kill_loses_only_what_no_saving_has_covered() {
+fn a_kill_loses_only_changes_since_the_last_save() {
     survives_kills("interval");
 }
 

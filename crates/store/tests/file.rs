@@ -68,7 +68,7 @@ fn plan(rule: &str, limits: &str) -> Arc<Plan> {
 }
 
 fn ready<T>(answer: Answer<'_, T>) -> T {
-    let Answer::Ready(Some(result)) = answer else { panic!("an interval keeps nobody waiting") };
+    let Answer::Ready(Some(result)) = answer else { panic!("no caller waits with an interval") };
     result.unwrap()
 }
 
@@ -165,7 +165,7 @@ fn a_ticket_given_back_is_not_given_back_again_after_a_restart() {
 }
 
 #[test]
-fn what_is_refunded_or_undone_is_saved_at_every_key_that_it_changed() {
+fn a_refund_or_retraction_is_saved_for_every_key_it_changed() {
     let (refund, retract) = (
         |store: &FileStore, charges: &Charges<'_>| {
             assert_eq!(ready(store.refund(charges, START)), Refunded::Done);
@@ -192,7 +192,7 @@ fn what_is_refunded_or_undone_is_saved_at_every_key_that_it_changed() {
 }
 
 #[test]
-fn what_a_crash_lost_cannot_be_given_back() {
+fn a_charge_lost_in_a_crash_cannot_be_refunded() {
     let place = Place::new();
     let plan = plan("orders", "10 in total");
     let store = place.open();
@@ -215,7 +215,7 @@ fn what_a_crash_lost_cannot_be_given_back() {
 }
 
 #[test]
-fn what_was_forgotten_stays_so_after_a_restart() {
+fn a_reset_rule_stays_reset_after_a_restart() {
     let place = Place::new();
     let plan = plan("orders", "10 in total");
     let store = place.open();
@@ -245,7 +245,7 @@ fn records_and_the_secret_survive_a_restart() {
 }
 
 #[test]
-fn what_is_idle_leaves_the_file() {
+fn idle_keys_leave_the_file() {
     let place = Place::new();
     let store = place.open();
     let (short, long) = (plan("short", "10/min"), plan("long", "10/day"));
@@ -262,7 +262,7 @@ fn what_is_idle_leaves_the_file() {
     assert_eq!(file.open_table(STATES).unwrap().len().unwrap(), 1);
     let plans = file.open_table(PLANS).unwrap();
     let rules: Vec<String> = plans.iter().unwrap().map(|row| row.unwrap().1.value().0.to_owned()).collect();
-    assert_eq!(rules, ["long"], "a plan that nobody uses goes too");
+    assert_eq!(rules, ["long"], "an unused plan goes too");
 }
 
 #[test]
@@ -363,7 +363,7 @@ fn an_empty_file_is_a_new_one() {
 }
 
 #[test]
-fn what_a_crash_left_of_a_new_file_is_begun_again() {
+fn a_new_file_left_unfinished_by_a_crash_is_created_again() {
     let place = Place::new();
     let draft = place.directory.path().join("state.redb.new");
     fs::write(&draft, [0; 5_000]).unwrap();

@@ -36,7 +36,7 @@ fn take(store: &FileStore, plan: &Arc<Plan>, key: &str) -> u64 {
     charges.push(plan, key, true);
     let mut outcome = Outcome::default();
     let Answer::Ready(Some(taken)) = store.take(&charges, &mut outcome) else {
-        panic!("an interval keeps nobody waiting")
+        panic!("no caller waits with an interval")
     };
     taken.unwrap();
     outcome.readings[0].remaining

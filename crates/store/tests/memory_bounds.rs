@@ -139,7 +139,7 @@ fn when_most_keys_are_blocked_new_ones_are_served_all_the_same() {
 }
 
 #[test]
-fn a_receipt_of_a_key_forgotten_for_others_takes_nothing_from_what_came_after() {
+fn a_refund_to_an_evicted_key_takes_nothing_from_later_charges() {
     for limit in ["10/hour", "10/hour burst 10", "10/hour sliding by 5m", "10/hour sliding"] {
         let mut full = Full::new(MAX_KEYS);
         let plan = plan("client", &[limit]);
@@ -155,7 +155,7 @@ fn a_receipt_of_a_key_forgotten_for_others_takes_nothing_from_what_came_after() 
 }
 
 #[test]
-fn forgetting_others_spoils_receipts_of_what_only_counts() {
+fn evicting_keys_invalidates_receipts_of_plain_counts() {
     for (limit, good) in [("10/hour burst 10", Refunded::TooOld), ("10/hour sliding", Refunded::Done)] {
         let mut full = Full::new(MAX_KEYS);
         let plan = plan("client", &[limit]);
@@ -220,7 +220,7 @@ fn totals_and_endless_holds_are_never_forgotten() {
 }
 
 #[test]
-fn a_store_full_of_what_must_not_be_forgotten_says_so() {
+fn a_store_full_of_keys_that_must_stay_reports_that_it_is_full() {
     let mut full = Full::new(2_000);
     let pinned = plan("pinned", &["1 in total"]);
     let answers: Vec<_> = (0..8_000).map(|number| full.try_take(&pinned, &number.to_string(), 1)).collect();
@@ -266,7 +266,7 @@ fn one_key_that_may_go_is_found_among_all_that_may_not() {
 }
 
 #[test]
-fn a_look_forgets_nobody() {
+fn a_look_evicts_no_key() {
     let mut full = Full::new(MAX_KEYS);
     let ip = plan("ip", &["10/hour"]);
     full.flood(&ip, 0..MAX_KEYS * 2);
@@ -315,7 +315,7 @@ fn a_store_tells_when_it_last_evicted_a_key_that_counted_something() {
 }
 
 #[test]
-fn of_a_refund_only_what_was_evicted_is_too_old() {
+fn only_the_evicted_part_of_a_refund_is_too_old() {
     let mut full = Full::new(MAX_KEYS);
     let (counted, named) = (plan("counted", &["10/hour burst 10"]), plan("named", &["10/hour sliding"]));
     full.flood(&plan("others", &["10/week"]), 0..MAX_KEYS * 2);

@@ -204,7 +204,7 @@ impl Cluster {
     #[must_use]
     pub fn owner_of_slot(&self, slot: u16) -> usize {
         let first = self.running().next().expect("a node runs");
-        self.owner_seen_by(first, slot).unwrap_or_else(|| panic!("somebody owns slot {slot}"))
+        self.owner_seen_by(first, slot).unwrap_or_else(|| panic!("slot {slot} has no owner"))
     }
 
     fn running(&self) -> impl Iterator<Item = &Node> {

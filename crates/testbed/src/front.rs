@@ -158,7 +158,7 @@ impl FrontOptions {
                 Err(log) => panic!("the web server does not start: {log}"),
             }
         }
-        panic!("somebody takes every port that is claimed");
+        panic!("other programs take every port that is claimed");
     }
 
     /// Starts it and waits until it listens; the error is its log.

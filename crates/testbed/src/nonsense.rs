@@ -13,7 +13,7 @@ use crate::reply::Reply;
 pub enum Kind {
     /// Garbage bytes.
     Garbage,
-    /// A bulk of 99,999,999,999 bytes, which it goes on sending.
+    /// A bulk of 99,999,999,999 bytes, which it keeps sending.
     EndlessBulk,
     /// Arrays in arrays, a million deep.
     DeepArrays,

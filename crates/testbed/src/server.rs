@@ -65,7 +65,7 @@ impl Server {
                 Err(log) => panic!("the server does not start: {log}"),
             }
         }
-        panic!("somebody takes every port that is claimed");
+        panic!("other programs take every port that is claimed");
     }
 
     fn write_files(&self) {

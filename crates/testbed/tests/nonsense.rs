@@ -19,7 +19,7 @@ fn first_bytes(kind: Kind, count: usize) -> Vec<u8> {
 }
 
 #[test]
-fn nonsense_is_sent_to_whoever_asks() {
+fn every_connection_receives_nonsense() {
     assert!(first_bytes(Kind::Garbage, 8).starts_with(b"HTTP/1.1"));
     assert_eq!(first_bytes(Kind::DeepArrays, 4_000_000).len(), 4_000_000);
     let bulk = first_bytes(Kind::EndlessBulk, 5_000_000);

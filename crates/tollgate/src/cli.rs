@@ -61,7 +61,7 @@ impl ConfigFile {
     }
 }
 
-/// Where the configuration is that is looked at, and for whom.
+/// The configuration to check, and the form of the output.
 #[derive(Args, Clone, Debug)]
 pub struct Checked {
     /// Where the configuration is.

@@ -344,7 +344,7 @@ fn mail(
     (relay, postfix)
 }
 
-/// Who is blocked and who never is.
+/// The blocklist and the allowlist.
 fn roster(
     blocked: Option<Vec<raw::BlockedForm>>,
     allowed: Option<Vec<raw::AllowedForm>>,

@@ -59,7 +59,7 @@ fn a_file_is_sent_a_thousand_targets_at_a_time() {
 }
 
 #[test]
-fn what_cannot_be_meant_is_refused_before_anybody_is_asked() {
+fn invalid_arguments_are_refused_before_any_request() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let empty = file.path().to_str().unwrap();
     for (arguments, expected) in [
@@ -127,7 +127,7 @@ user=bob        allow  -                     rule login  -
 }
 
 #[test]
-fn a_check_of_who_is_blocked_exits_with_1_and_a_role_that_is_too_small_with_2() {
+fn a_check_of_a_blocked_client_exits_with_1_and_a_missing_role_with_2() {
     let blocked = r#"{"type":"/problems/banned","title":"Banned","status":403,"detail":"banned: spam; retry after 3600 s","correlationId":"c","error":"banned","allowed":false,"verdict":"deny","policy":"p","origin":"blocked","reason":"spam","retry_after_ms":3600000,"rules":[]}"#;
     let run = Responder::always(Reply::Problem(403, blocked)).run(&["check", "p"]);
     assert_eq!(

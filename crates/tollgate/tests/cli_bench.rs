@@ -118,7 +118,7 @@ fn every_decision_of_a_batch_is_counted() {
 }
 
 #[test]
-fn it_ends_by_itself_when_the_time_is_over_even_if_nobody_answers() {
+fn bench_ends_on_time_even_without_responses() {
     let server = Responder::start(|asked| {
         if asked.body.contains("dry_run") { Reply::Json(200, ALLOWED) } else { Reply::Hang }
     });
@@ -140,7 +140,7 @@ fn requests_without_an_answer_are_errors() {
 }
 
 #[test]
-fn nothing_is_flooded_with_what_the_server_refuses() {
+fn bench_stops_if_the_server_refuses_its_requests() {
     let problem = r#"{"title":"Bad request","status":400,"detail":"there is no policy `api`"}"#;
     let server = Responder::always(Reply::Problem(400, problem));
     let run = server.run(&["bench", "--policy", "api", "--requests", "50"]);
@@ -176,7 +176,7 @@ fn without_a_policy_the_only_one_is_asked_about_or_that_of_the_starter() {
 }
 
 #[test]
-fn an_interrupt_prints_what_there_is() {
+fn an_interrupt_prints_the_results_so_far() {
     let server = limiter();
     let child = program(
         &server.url(),

@@ -50,7 +50,7 @@ fn a_check_says_that_it_was_decided_without_the_store() {
         .replace(r#""origin":"store""#, r#""origin":"outage","reason":"timeout""#)
         .replace("429", "503");
     let run = Responder::always(Reply::Problem(503, denied.leak())).run(&["check", "p"]);
-    assert_eq!((run.code, run.out.as_str()), (2, ""), "nobody knows whether it would pass");
+    assert_eq!((run.code, run.out.as_str()), (2, ""), "it is not known whether it would pass");
     assert!(run.err.contains("sender user@example.com exceeded"), "{}", run.err);
 }
 
@@ -239,7 +239,7 @@ fn reset_names_exactly_what_is_forgotten() {
 }
 
 #[test]
-fn reset_forgets_nothing_where_it_is_not_clear_what_is_meant() {
+fn an_ambiguous_reset_resets_nothing() {
     let server = Responder::always(Reply::Json(200, r#"{"reset":true}"#));
     let all = server.run(&["reset", "--all"]);
     assert_eq!(
@@ -273,7 +273,7 @@ fn a_part_of_a_receipt_is_named_by_amount_and_by_field() {
 }
 
 #[test]
-fn refund_says_what_became_of_the_receipt() {
+fn refund_reports_the_outcome_of_the_receipt() {
     let table = [
         (r#"{"refunded":"back","given":"back"}"#, 0, "refunded\n"),
         (r#"{"refunded":"already","given":"already"}"#, 0, "was refunded before\n"),

@@ -142,7 +142,7 @@ fn a_refusal_cannot_act_on_the_terminal() {
 }
 
 #[test]
-fn arguments_that_cannot_be_meant_exit_with_2_and_ask_nobody() {
+fn invalid_arguments_exit_with_2_and_send_no_request() {
     let server = Responder::always(Reply::Json(200, "{}"));
     let wrong: [&[&str]; 9] = [
         &["check", "p", "ip"],

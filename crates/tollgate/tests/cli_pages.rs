@@ -73,7 +73,7 @@ fn only_commands_that_ask_a_server_are_told_which() {
         assert_eq!(help.contains("--json"), asks || *command == "check-config", "{command}");
     }
     let wrong = run("no server at all", &["schema"], &[]);
-    assert_eq!((wrong.code, wrong.err.as_str()), (0, ""), "who asks nobody does not mind");
+    assert_eq!((wrong.code, wrong.err.as_str()), (0, ""), "a command without a server ignores its address");
 }
 
 #[test]

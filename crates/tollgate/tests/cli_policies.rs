@@ -65,7 +65,7 @@ fn a_policy_is_made_from_limits_or_from_two_numbers() {
 }
 
 #[test]
-fn what_makes_no_policy_is_not_sent() {
+fn an_invalid_policy_is_not_sent() {
     let server = Responder::always(Reply::Json(201, POLICY));
     let table: [(&[&str], &str); 7] = [
         (&[], "limits are missing"),
@@ -85,7 +85,7 @@ fn what_makes_no_policy_is_not_sent() {
 }
 
 #[test]
-fn a_change_keeps_what_is_not_said_and_overwrites_nobody() {
+fn a_change_keeps_other_fields_and_never_overwrites_a_newer_version() {
     let answer =
         format!("HTTP/1.1 200 x\r\netag: \"tag-3\"\r\ncontent-length: {}\r\n\r\n{POLICY}", POLICY.len());
     let answer: &'static [u8] = answer.leak().as_bytes();

@@ -40,7 +40,7 @@ fn a_server_that_the_system_trusts_is_asked() {
 }
 
 #[test]
-fn a_server_that_nobody_vouches_for_is_not_shown_the_token() {
+fn an_untrusted_server_never_receives_the_token() {
     let (server, _) = server();
     for command in [&["check", "api"][..], &["bench", "--policy", "api", "--requests", "1"]] {
         let run = run(&server.url(), command, &[("TOLLGATE_TOKEN", "secret-token")]);

@@ -51,7 +51,7 @@ fn a_code_that_is_none_is_refused_where_it_stands() {
 }
 
 #[test]
-fn what_is_no_yaml_is_refused_where_it_ends_being_yaml() {
+fn invalid_yaml_is_refused_at_its_position() {
     check_yaml(&[
         ("a: [1, 2", "t.yaml:1:4: not valid YAML: unclosed bracket '['"),
         ("rules:\n  a: b: c\n", "t.yaml:2:7: not valid YAML: mapping values are not allowed in this context"),
@@ -61,7 +61,7 @@ fn what_is_no_yaml_is_refused_where_it_ends_being_yaml() {
 }
 
 #[test]
-fn what_is_no_toml_is_refused_at_every_mistake() {
+fn invalid_toml_is_refused_at_every_mistake() {
     check(
         Format::Toml,
         &[
@@ -357,7 +357,7 @@ fn overrides_are_for_keys_that_the_rule_can_have() {
 }
 
 #[test]
-fn what_happens_without_the_store_is_one_of_four_things_that_the_limits_can_do() {
+fn on_outage_is_one_of_four_actions_that_the_limits_support() {
     check_yaml(&[
         (
             "rules: { a: { limits: 5/s, on_outage: panic } }",
@@ -389,7 +389,7 @@ fn what_happens_without_the_store_is_one_of_four_things_that_the_limits_can_do()
 }
 
 #[test]
-fn what_happens_when_exceeded_is_one_of_four_things() {
+fn on_exceed_is_one_of_four_actions() {
     check_yaml(&[
         (
             "rules: { a: { limits: 0, on_exceed: rejct } }",

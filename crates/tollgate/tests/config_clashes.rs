@@ -10,7 +10,7 @@ fn refusal(text: &str) -> String {
 }
 
 #[test]
-fn what_makes_a_key_cannot_be_bounded_per_attempt() {
+fn a_field_of_the_key_cannot_be_bounded_per_attempt() {
     let clash = |limit: &str, field: &str, rule: &str, policy: &str| {
         format!(
             "`{limit}` bounds `{field}`, which is part of the key of rule `{rule}` in policy `{policy}`: a number that is bounded needs a field of its own"

@@ -32,7 +32,7 @@ fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
 }
 
 #[test]
-fn a_proxy_that_is_trusted_tells_the_address_and_nobody_else_does() {
+fn only_a_trusted_proxy_names_the_client_address() {
     let config =
         load("clients: { trusted_proxies: [10.0.0.0/8, '::1'], address_header: x-real-ip }").unwrap();
     let told = headers(&[("x-real-ip", "192.0.2.7")]);
@@ -43,7 +43,7 @@ fn a_proxy_that_is_trusted_tells_the_address_and_nobody_else_does() {
 }
 
 #[test]
-fn a_key_of_a_client_is_recognised_by_what_it_is_called() {
+fn an_api_key_is_recognised_and_gives_its_name() {
     let config =
         load("clients: { api_keys: { keys: [{ name: laptop, consumer: ada, token_env: KEY }] } }").unwrap();
     let known = config.clients.credentials.recognise(&headers(&[("x-api-key", "0123456789abcdef")])).unwrap();
@@ -138,7 +138,7 @@ fn the_hash_of_a_word_that_is_guessed_first_is_no_token() {
 }
 
 #[test]
-fn a_rule_by_what_the_client_says_is_warned_of() {
+fn a_rule_keyed_on_client_supplied_values_gives_a_warning() {
     let with = |by: &str| {
         let rules = format!("rules: {{ a: {{ by: {by}, limits: 1/s }} }}\npolicies: {{ p: [a] }}\n");
         let proofs = "tokens: { secret_env: SECRET }, api_keys: { keys: [{ name: a, token_env: KEY }] }";
@@ -156,7 +156,7 @@ fn a_rule_by_what_the_client_says_is_warned_of() {
 }
 
 #[test]
-fn a_rule_by_what_nobody_can_prove_is_warned_of() {
+fn a_rule_keyed_on_an_unprovable_field_gives_a_warning() {
     const TOKENS: &str = "tokens: { secret_env: SECRET }";
     const KEYS: &str = "api_keys: { keys: [{ name: a, consumer: ada, token_env: KEY }] }";
     const PROXIES: &str = "trusted_proxies: 10.0.0.0/8";
@@ -182,7 +182,7 @@ fn a_rule_by_what_nobody_can_prove_is_warned_of() {
     ] {
         assert_eq!(warned(by, clients, GATEWAY), unproved, "{by} with {clients}");
     }
-    assert!(!warned("consumer", "", ""), "whoever asks the API says who it is about");
+    assert!(!warned("consumer", "", ""), "a caller of the API names the consumer itself");
     assert!(warned("consumer", PROXIES, ""), "proxies ask at forward-auth");
     let other = GATEWAY.replace("policy: p", "path: /*");
     assert!(!warned("consumer", PROXIES, &other), "no route has the policy");

@@ -61,7 +61,7 @@ fn the_top_level_default_counts_unless_it_asks_each_node_to_count_alone() {
 }
 
 #[test]
-fn what_is_wrong_is_told_and_no_password_is_repeated() {
+fn mistakes_are_explained_without_repeating_a_password() {
     let good = &format!("{QUERY}, at_most: 10");
     let query = |text: &str| rule("", &format!("query: '{text}', at_most: 10"));
     let database = |table: &str| format!("databases: {{ shop: {{ {table} }} }}");

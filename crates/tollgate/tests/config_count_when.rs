@@ -8,7 +8,7 @@ fn load(text: &str) -> Result<Config, ConfigError> {
 }
 
 #[test]
-fn what_counts_is_read_in_every_form() {
+fn count_when_is_read_in_every_form() {
     let table = [
         ("401", "401"),
         ("4xx", "4xx"),
@@ -30,7 +30,7 @@ fn what_counts_is_read_in_every_form() {
 }
 
 #[test]
-fn what_counts_nothing_or_is_no_status_is_refused_where_it_is() {
+fn an_empty_or_invalid_count_when_is_refused_at_its_position() {
     let table = [
         (
             "40x",
@@ -63,7 +63,7 @@ t.yaml:1:55: rules.a.count_when[2]: `4XX` is written `4xx`
 }
 
 #[test]
-fn what_is_held_at_once_cannot_be_counted_by_the_answer() {
+fn count_when_is_refused_for_limits_at_once() {
     let why = "holds for as long as something lasts, whatever the answer, and `count_when` would end it: put it into a rule of its own";
     let limits = "by: b, limits: [5/s, 2 at once], overrides: { x: 3 at once for 1m }";
     let error = load(&format!("rules: {{ a: {{ {limits}, count_when: 401 }} }}")).unwrap_err();

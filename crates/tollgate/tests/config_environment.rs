@@ -125,7 +125,7 @@ fn the_starter_can_be_changed_by_variables() {
 }
 
 #[test]
-fn what_is_wrong_in_a_variable_names_it() {
+fn a_mistake_in_an_environment_variable_names_the_variable() {
     let table: [(&[(&str, &str)], &str); 11] = [
         (
             &[("TOLLGATE__LISTN__HTTP", "127.0.0.1:1")],

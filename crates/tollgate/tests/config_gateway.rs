@@ -27,7 +27,7 @@ fn check(table: &[(&str, &str)]) {
 }
 
 #[test]
-fn the_shortest_section_says_where_to_listen_and_whom_to_pass_requests_to() {
+fn the_shortest_section_names_a_listener_an_upstream_and_a_route() {
     let settings = load(
         "{ listen: 127.0.0.1:0, upstreams: { shop: localhost:9000 }, routes: { all: { upstream: shop } } }",
     )
@@ -41,7 +41,7 @@ fn the_shortest_section_says_where_to_listen_and_whom_to_pass_requests_to() {
 }
 
 #[test]
-fn what_a_killed_gateway_would_hold_for_ever_is_warned_of() {
+fn holds_without_an_expiry_in_a_gateway_give_a_warning() {
     let warned = |store: &str, rules: &str, policies: &str, gateway: &str| {
         let text = format!(
             "store: {store}\nrules: {{ {rules} }}\npolicies: {{ {policies} }}\ngateway: {{ listen: 127.0.0.1:0, upstreams: {{ s: a:1 }}, {gateway} }}\n"
@@ -53,10 +53,7 @@ fn what_a_killed_gateway_would_hold_for_ever_is_warned_of() {
     let [(message, remedy)] = &warned("{ file: x.redb }", "a: { limits: 2 at once }", p, by_route)[..] else {
         panic!("it is warned of once");
     };
-    assert_eq!(
-        message,
-        "the rule a holds `2 at once`, and what a gateway holds when it is killed is never released"
-    );
+    assert_eq!(message, "the rule a holds `2 at once`, and the holds of a killed gateway are never released");
     assert!(remedy.starts_with("write `2 at once for 30s`"), "{remedy}");
     let key = "a: { by: ip, limits: 1/s, overrides: { 192.0.2.1: 2 at once } }";
     assert_eq!(warned("{ redis: 'redis://127.0.0.1' }", key, p, by_route).len(), 1);
@@ -135,7 +132,7 @@ fn everything_that_can_be_said_is_understood() {
 }
 
 #[test]
-fn what_is_missing_or_misspelled_is_named() {
+fn missing_and_misspelled_keys_are_named() {
     check(&[
         ("{ upstreams: {}, routes: {} }", "t.yaml:4:10: gateway: the key `listen` is missing"),
         (
@@ -269,7 +266,7 @@ fn addresses_files_and_numbers_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn what_the_gateway_would_refuse_is_told_where_it_stands() {
+fn settings_that_the_gateway_refuses_are_reported_at_their_place() {
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
         let path = directory.path().join(name);

@@ -46,7 +46,7 @@ fn source(guard: &GuardSettings, field: &str) -> String {
 }
 
 #[test]
-fn what_is_left_out_has_its_default() {
+fn omitted_guard_settings_have_their_defaults() {
     let guard = load("{ name: login, success: 303 }", "{ user: header.x-user }").unwrap();
     assert_eq!((&*guard.name, source(&guard, "user")), ("login", "header.x-user".to_owned()));
     assert_eq!((guard.success.statuses.to_string(), guard.neutral.is_none()), ("303".into(), true));
@@ -94,7 +94,7 @@ fn everything_that_can_be_said_is_understood() {
 }
 
 #[test]
-fn only_the_login_itself_can_succeed_and_not_what_lies_below() {
+fn only_the_path_of_the_login_can_succeed_and_no_path_below_it() {
     let guard =
         |route: &str| load_route(route, "{ name: login, fields: { user: form.user }, success: 303 }", "{}");
     let path = |route: &str| paths(&guard(route).unwrap());
@@ -207,7 +207,7 @@ fn mistakes_are_refused_where_they_stand() {
 }
 
 #[test]
-fn what_lies_in_a_body_is_for_guards_alone() {
+fn only_guards_may_use_fields_of_a_body() {
     let error = load("{ name: login, fields: { user: form.user }, success: 303 }", "{ user: form.user }")
         .unwrap_err();
     assert!(
@@ -224,7 +224,7 @@ gateway: { listen: 127.0.0.1:0, upstreams: { s: a:1 }, routes: { r: { upstream: 
 }
 
 #[test]
-fn a_guard_with_one_line_can_count_by_what_lies_in_a_body() {
+fn a_one_line_guard_can_count_by_a_field_of_the_body() {
     let text = "
 guards: { login: by form.user }
 gateway: { listen: 127.0.0.1:0, upstreams: { s: a:1 }, routes: { r: { path: /in, upstream: s, guard: { name: login, success: 303 } } } }

@@ -190,7 +190,7 @@ fn yaml_and_toml_mean_the_same() {
 }
 
 #[test]
-fn what_is_left_out_has_the_documented_default() {
+fn omitted_settings_have_the_documented_defaults() {
     for (text, format) in [("", Format::Yaml), ("# nothing\n", Format::Yaml), ("", Format::Toml)] {
         let config = load(text, format);
         assert!(config.policies.enabled);
@@ -278,7 +278,7 @@ fn every_way_to_write_a_limit_is_read() {
 }
 
 #[test]
-fn what_happens_when_exceeded_is_read_in_every_form() {
+fn on_exceed_is_read_in_every_form() {
     let table = [
         ("reject", OnExceed::Reject),
         ("observe", OnExceed::Observe),

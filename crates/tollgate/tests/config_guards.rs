@@ -46,7 +46,7 @@ fn one_line_is_a_guard_on_the_standard_ladder() {
 }
 
 #[test]
-fn keys_that_name_accounts_are_secret_unless_somebody_says_otherwise() {
+fn keys_that_name_accounts_are_secret_unless_configured_otherwise() {
     let config = load(&recommended("{ policy: login }")).unwrap();
     let secret = |rule: &str| config.policies.rule(rule).unwrap().secret;
     assert_eq!(
@@ -62,7 +62,7 @@ fn keys_that_name_accounts_are_secret_unless_somebody_says_otherwise() {
 }
 
 #[test]
-fn a_guard_says_what_a_success_clears_and_who_is_told() {
+fn a_guard_configures_the_cleared_rules_and_the_webhook() {
     let clears = |text: &str| {
         let config = load(&recommended(&format!("{{ policy: login, clears: {text} }}"))).unwrap();
         config.policies.guard("login").unwrap().clears.clone()
@@ -84,7 +84,7 @@ fn a_guard_says_what_a_success_clears_and_who_is_told() {
 }
 
 #[test]
-fn what_is_wrong_is_found_where_it_is() {
+fn mistakes_in_guards_are_reported_at_their_place() {
     let hook = |settings: &str| recommended(&format!("{{ policy: login, webhook: {{ {settings} }} }}"));
     let table = [
         (
@@ -140,7 +140,7 @@ fn what_is_wrong_is_found_where_it_is() {
 }
 
 #[test]
-fn what_may_not_be_meant_is_warned_of() {
+fn doubtful_settings_give_warnings() {
     let warnings = |text: &str| -> Vec<String> {
         load(text)
             .unwrap()

@@ -88,7 +88,7 @@ fn lists_and_bans_mean_the_same_in_yaml_and_toml() {
 }
 
 #[test]
-fn a_mistake_in_a_target_is_shown_where_it_is_with_what_would_be_right() {
+fn a_mistake_in_a_target_is_shown_at_its_place_with_a_correction() {
     let table = [
         (
             "blocklist:\n  - 203.0.113.7\n  - 203.0.113.7/24\n",
@@ -171,7 +171,7 @@ fn a_rule_that_could_not_ban_is_refused() {
 }
 
 #[test]
-fn a_hundred_thousand_entries_are_read_and_what_is_wrong_is_listed_in_part() {
+fn a_hundred_thousand_entries_are_read_and_only_some_mistakes_are_listed() {
     let entries = |bad: bool| -> String {
         let entry = |number: u32| {
             format!(

@@ -52,7 +52,7 @@ policies: { p: [shut], q: [open] }
 }
 
 #[test]
-fn what_is_no_mode_is_refused_where_it_stands() {
+fn an_invalid_outage_action_is_refused_at_its_place() {
     let error = load("on_outage: local 0%", &[]).unwrap_err().to_string();
     assert!(error.starts_with("t.yaml:1:12: on_outage: ") && error.contains("local 0%"), "{error}");
     let error = load("", &[("TOLLGATE__ON_OUTAGE", "shrug")]).unwrap_err().to_string();

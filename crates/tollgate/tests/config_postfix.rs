@@ -103,7 +103,7 @@ fn mistakes_are_refused_with_a_remedy() {
 }
 
 #[test]
-fn what_is_valid_and_doubtful_is_a_warning() {
+fn valid_but_doubtful_settings_give_warnings() {
     let said = warnings("listen: { postfix: 0.0.0.0:10031 }\npostfix: { policy: mail.held }");
     assert!(said[0].contains("`0.0.0.0:10031` can be reached from other machines"), "{said:?}");
     assert!(

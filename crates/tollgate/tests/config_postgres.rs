@@ -49,7 +49,7 @@ fn settings_beside_the_address_are_used() {
 }
 
 #[test]
-fn what_is_wrong_is_told_and_no_password_is_repeated() {
+fn mistakes_are_explained_without_repeating_a_password() {
     for (text, expected) in [
         ("store: postgres://localhost/d", "the user is missing"),
         ("store: 'postgres:secret@localhost'", "an address begins with"),

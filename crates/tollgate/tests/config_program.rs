@@ -139,7 +139,7 @@ rules:
 }
 
 #[test]
-fn check_config_warns_of_what_the_server_would_stumble_over() {
+fn check_config_warns_of_problems_that_the_server_would_meet() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("lost.yaml"), "store: { file: nowhere/counts.redb }\n").unwrap();
     // The file can be given without the option, which then takes precedence.

@@ -93,7 +93,7 @@ fn a_password_and_an_authority_can_be_files() {
 }
 
 #[test]
-fn what_secret_keys_are_hashed_with_can_be_said_and_is_long_enough() {
+fn the_key_secret_can_be_configured_and_must_be_long_enough() {
     assert_eq!(settings("store: redis://a").key_secret, None);
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("secret");
@@ -130,7 +130,7 @@ fn check(table: &[(&str, &str)]) {
 }
 
 #[test]
-fn what_is_wrong_with_an_address_or_a_login_is_told_with_a_remedy() {
+fn a_wrong_address_or_login_is_explained_with_a_remedy() {
     check(&[
         (
             "store: reddis://:hunter2@h",
@@ -169,7 +169,7 @@ t.yaml:1:49: store.password_env: the address has a password already: keep one of
 }
 
 #[test]
-fn what_is_wrong_with_a_setting_is_told_with_a_remedy() {
+fn a_wrong_setting_is_explained_with_a_remedy() {
     check(&[
         (
             "store: { redis: redis://a, tls_ca: f, tls_insecure: true }",
@@ -256,7 +256,7 @@ fn the_shared_variables_go_before_the_file() {
 }
 
 #[test]
-fn what_names_a_store_in_the_environment_goes_before_the_shared_variables() {
+fn variables_of_tollgate_take_precedence_over_the_shared_variables() {
     let (valkey, prefix) = (("VALKEY_URL", "valkey://v"), ("VALKEY_KEY_PREFIX", "p"));
     for own in [("TOLLGATE__STORE", "redis://t"), ("TOLLGATE__store__REDIS", "redis://t")] {
         let config = load("", &[valkey, prefix, own]).unwrap();
@@ -276,7 +276,7 @@ fn what_names_a_store_in_the_environment_goes_before_the_shared_variables() {
 }
 
 #[test]
-fn what_is_wrong_in_a_shared_variable_names_it() {
+fn a_mistake_in_a_shared_variable_names_the_variable() {
     let variables = [("VALKEY_URL", "valkey://:hunter2@:1"), ("VALKEY_KEY_PREFIX", "*")];
     assert_eq!(
         load("", &variables).unwrap_err().to_string(),

@@ -88,7 +88,7 @@ fn the_example_of_the_guide_means_what_it_says() {
 }
 
 #[test]
-fn an_empty_section_is_a_relay_on_loopback_that_nobody_may_use_yet() {
+fn an_empty_section_is_a_relay_on_loopback_that_accepts_no_client_yet() {
     let config = load("{}");
     let relay = config.relay.as_ref().unwrap();
     assert_eq!(relay.listeners[0].address.to_string(), "127.0.0.1:2525");
@@ -221,7 +221,7 @@ fn the_rule_of_accounts_is_by_tenant_and_account() {
 }
 
 #[test]
-fn what_may_not_be_meant_is_warned_of() {
+fn doubtful_settings_give_warnings() {
     let users = "users: [{ name: app, tenant: acme, password_env: APP_PASSWORD }]";
     let told = warnings(&format!("{{ {users} }}"));
     assert!(

@@ -80,7 +80,7 @@ fn every_form_of_every_setting_fits_the_schema() {
 }
 
 #[test]
-fn what_is_misspelled_does_not_fit_the_schema() {
+fn misspelled_settings_do_not_fit_the_schema() {
     let schema = Schema::compile();
     let texts = [
         "rulez: {}",

@@ -96,7 +96,7 @@ fn a_server_that_throws_keys_out_is_warned_of() {
 }
 
 #[test]
-fn what_a_restart_forgets_is_noted() {
+fn data_lost_by_a_server_restart_is_noted() {
     let table = [
         (["--save", "", "--appendonly", "no"], "none: a restart of the server forgets every limit"),
         (["--save", "60 1", "--appendonly", "no"], "snapshots: a crash of the server loses"),
@@ -119,7 +119,7 @@ fn a_full_server_is_a_problem() {
 }
 
 #[test]
-fn what_an_acl_does_not_grant_is_named_with_the_line_that_grants_it() {
+fn missing_acl_rights_are_named_with_the_command_that_grants_them() {
     for options in [Server::redis(), Server::valkey()] {
         let users = format!("user default off\n{LIMITER} -hset -pexpire -evalsha -config\n");
         let server = options.users(&users).start();
@@ -154,7 +154,7 @@ fn keys_that_an_acl_keeps_from_us_are_named() {
 }
 
 #[test]
-fn a_user_who_may_not_look_is_told_so() {
+fn a_user_without_the_right_to_inspect_is_told_so() {
     let users = format!("user default off\n{LIMITER} -info -config\n");
     let server = Server::redis().users(&users).start();
     let (words, code) = Patient::at(&server.url_as("limiter", "hunter2")).words();
@@ -279,7 +279,7 @@ fn a_cluster_is_looked_at_node_by_node() {
 }
 
 #[test]
-fn slots_that_nobody_has_are_a_problem() {
+fn unassigned_slots_are_a_problem() {
     let cluster = Cluster::start(3);
     let node = &cluster.nodes()[0].server;
     let _ = node.command(&["CLUSTER", "DELSLOTS", "0", "1", "2"]).ok();

@@ -32,7 +32,7 @@ fn a_file_is_looked_at_beside_the_server_that_has_it_and_without_it() {
 #[test]
 fn a_file_that_is_no_store_is_a_problem_and_not_touched() {
     let home = Home::empty();
-    std::fs::write(home.path("t.redb"), "a letter to somebody").unwrap();
+    std::fs::write(home.path("t.redb"), "a letter to a friend").unwrap();
     std::fs::write(home.path("t.redb.damaged-1"), "").unwrap();
     let patient = Patient::of(&format!("{{ file: {} }}", home.path("t.redb").display()));
     let (words, code) = patient.words();
@@ -41,7 +41,7 @@ fn a_file_that_is_no_store_is_a_problem_and_not_touched() {
         words.contains("a file was damaged and set aside, as") && words.contains("t.redb.damaged-1"),
         "{words}"
     );
-    assert_eq!(std::fs::read(home.path("t.redb")).unwrap(), b"a letter to somebody");
+    assert_eq!(std::fs::read(home.path("t.redb")).unwrap(), b"a letter to a friend");
     assert_eq!(patient.json()["verdict"], "problem");
 }
 

@@ -364,7 +364,7 @@ fn the_gateway_limits_routes_and_consumers_and_charges_both_or_none() {
 }
 
 #[test]
-fn the_lists_keep_out_whom_they_name_and_rules_ban_whom_they_keep_denying() {
+fn lists_block_the_clients_they_name_and_rules_ban_clients_denied_repeatedly() {
     let server = serve("blocklist.yaml");
     let status = |policy: &str, fields: Value| {
         server.post("/api/v1/check", &json!({ "policy": policy, "fields": fields })).0
@@ -383,7 +383,7 @@ fn the_lists_keep_out_whom_they_name_and_rules_ban_whom_they_keep_denying() {
         }
     }
     assert_eq!(last, 403, "denied until it is banned");
-    assert_eq!(login("eve", "203.0.113.9"), 200, "the pair is banned, and nobody else");
+    assert_eq!(login("eve", "203.0.113.9"), 200, "only the pair is banned");
 }
 
 #[test]

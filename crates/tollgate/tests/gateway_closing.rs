@@ -111,7 +111,7 @@ fn delayed(server: &Server) -> u64 {
 }
 
 #[test]
-fn told_to_end_it_answers_everybody_and_tells_them_to_leave() {
+fn at_shutdown_the_gateway_answers_all_requests_and_closes_connections() {
     let upstream = Upstream::answering(|asked| if asked.target == "/login" { 401 } else { 200 });
     let home = Home::with(&config(&upstream));
     let server = home.start();

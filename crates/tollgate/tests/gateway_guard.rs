@@ -134,7 +134,7 @@ fn a_login_that_comes_too_early_is_held_back_until_its_time_has_come() {
 }
 
 #[test]
-fn what_would_have_to_wait_too_long_is_refused_at_once() {
+fn a_login_that_would_wait_too_long_is_refused_at_once() {
     let guard = "{ name: login, fields: { user: form.user }, success: 303, max_delay: none }";
     let login = Login::with("ladder 2 +10m", guard, "");
     assert_eq!([login.status("ada", "guess"), login.status("ada", "guess")], [401, 401]);
@@ -174,7 +174,7 @@ fn statuses_mean_what_the_route_says() {
 }
 
 #[test]
-fn an_upstream_that_is_down_costs_nobody_an_attempt() {
+fn an_upstream_that_is_down_costs_no_attempt() {
     let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let login = Login::guarded_by("ladder 2 lock 15m");
     let text = config(&login.upstream, "ladder 2 lock 15m", BY_FORM, "");
@@ -187,7 +187,7 @@ fn an_upstream_that_is_down_costs_nobody_an_attempt() {
 }
 
 #[test]
-fn a_captcha_is_asked_for_at_both_sides_and_nobody_says_so_but_the_gateway() {
+fn the_captcha_header_reaches_both_sides_and_only_the_gateway_sets_it() {
     let login = Login::guarded_by("ladder 2 captcha then 4 lock 15m captcha");
     let hint = |reply: &Reply| reply.header("x-captcha-required").map(str::to_owned);
     let kind = "application/x-www-form-urlencoded";
@@ -385,7 +385,7 @@ fn a_refused_login_is_answered_as_is_configured() {
 }
 
 #[test]
-fn whoever_is_on_the_blocklist_does_not_log_in() {
+fn a_blocked_account_cannot_log_in() {
     let login = Login::guarded_by("ladder 5 lock 15m, secret: false");
     assert_eq!(login.status("ada", "right"), 303);
     let banned = json!({ "target": "user=ada", "reason": "a test" });
@@ -417,5 +417,5 @@ fn while_limits_are_switched_off_logins_pass_untouched() {
     for _ in 0..3 {
         assert_eq!(login.status("ada", "guess"), 401);
     }
-    assert_eq!(login.say("text/plain", "whatever").status, 401, "nobody looks into them");
+    assert_eq!(login.say("text/plain", "whatever").status, 401, "the guard does not read them");
 }

@@ -122,7 +122,7 @@ impl Gate {
 }
 
 #[test]
-fn a_client_that_vanishes_before_the_answer_has_failed_whatever_the_answer_is() {
+fn a_login_of_a_disconnected_client_counts_as_failed_whatever_the_response() {
     let gate = Gate::default();
     let upstream = Upstream::answering({
         let gate = gate.clone();
@@ -143,12 +143,12 @@ fn a_client_that_vanishes_before_the_answer_has_failed_whatever_the_answer_is() 
     wait_until("both ends are seen", || server.get("/metrics").text().contains(gone));
     assert_eq!(server.remaining("login", "ada"), 0);
     gate.open();
-    assert_eq!(server.gateway().ask("GET", "/", &[], None).status, 200, "whoever stays is answered");
+    assert_eq!(server.gateway().ask("GET", "/", &[], None).status, 200, "a client that stays is answered");
     assert_eq!(guess(&mut server.gateway()), 429);
 }
 
 #[test]
-fn a_worker_with_many_logins_held_back_serves_others_and_lets_go_of_those_who_leave() {
+fn a_worker_with_many_delayed_logins_serves_others_and_drops_disconnected_ones() {
     let upstream = Upstream::answering(|asked| if asked.target.starts_with("/login") { 401 } else { 200 });
     let home = Home::with(&config(&upstream, "memory", "ladder 1 +50s", "60s"));
     let server = home.start();
@@ -164,7 +164,7 @@ fn a_worker_with_many_logins_held_back_serves_others_and_lets_go_of_those_who_le
     for _ in 0..20 {
         assert_eq!(server.gateway().ask("GET", "/", &[], None).status, 200);
     }
-    assert_eq!(delayed(&server), 50, "nobody waited for them");
+    assert_eq!(delayed(&server), 50, "other requests do not wait for them");
     drop(waiting);
     wait_until("none is left", || delayed(&server) == 0);
     assert_eq!(upstream.count(), 21);

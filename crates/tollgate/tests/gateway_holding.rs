@@ -113,7 +113,7 @@ fn a_request_holds_its_place_for_as_long_as_it_is_under_way() {
 }
 
 #[test]
-fn gateways_on_one_redis_share_what_is_under_way_and_free_it_as_it_ends() {
+fn gateways_on_one_redis_share_requests_in_flight_and_release_them() {
     let (redis, (slow, upstream)) = (Redis::redis().start(), Slow::start());
     let store = format!("{{ redis: '{}', command_timeout: 10s, connect_timeout: 10s }}", redis.url());
     let config = config(&upstream, &store, "2 at once for 1h", "1000");
@@ -144,7 +144,7 @@ fn gateways_on_one_redis_share_what_is_under_way_and_free_it_as_it_ends() {
 }
 
 #[test]
-fn what_a_killed_gateway_held_is_free_once_its_time_is_up() {
+fn the_hold_of_a_killed_gateway_expires() {
     let (redis, (slow, upstream)) = (Redis::redis().start(), Slow::start());
     let store = format!("{{ redis: '{}', command_timeout: 10s, connect_timeout: 10s }}", redis.url());
     let config = config(&upstream, &store, "1 at once for 3s", "1000");

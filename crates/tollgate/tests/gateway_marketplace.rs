@@ -167,7 +167,7 @@ fn addresses_are_limited_as_nginx_means_it() {
 }
 
 #[test]
-fn who_says_nothing_or_lies_about_themselves_is_not_let_through() {
+fn an_anonymous_client_is_limited_and_a_forged_token_refused() {
     let market = Marketplace::open();
     assert_eq!(market.ask("GET", "/api/v1/deals/1", None).status, 200, "the address is limited all the same");
     let lie = format!("Bearer {}x", token("ada"));

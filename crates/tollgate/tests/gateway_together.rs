@@ -127,7 +127,7 @@ fn logins_that_fail_are_counted_and_others_are_not() {
 }
 
 #[test]
-fn what_a_stranger_says_about_addresses_is_not_believed() {
+fn forwarding_headers_of_an_untrusted_client_are_ignored() {
     let upstream = Upstream::start();
     let rules = "ip: { by: ip, limits: 2/day }";
     let home =

@@ -17,7 +17,7 @@ fn refusal(files: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn what_is_not_of_its_language_is_refused_where_it_ends_being_that() {
+fn invalid_syntax_is_refused_at_its_position() {
     let table = [
         ("a.yaml", "rate_limit: [1, 2", "a.yaml:1:13: not valid YAML: unclosed bracket '['"),
         ("a.yaml", "rate_limit:\n\tglobal: 1", "a.yaml:2:2: not valid YAML: a tab: indent with spaces"),

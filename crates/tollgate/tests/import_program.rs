@@ -72,7 +72,7 @@ fn the_configuration_goes_to_standard_output_and_the_report_beside_it() {
 }
 
 #[test]
-fn what_is_written_can_be_checked_and_is_never_overwritten_unasked() {
+fn the_written_file_is_valid_and_overwritten_only_with_force() {
     let home = home();
     let arguments = ["import", "marketplace.yml", "--by", "api-write=user", "-o", "tollgate.yaml"];
     let output = run(home.path(), &arguments);

@@ -22,7 +22,7 @@ fn marketplace_nginx_admits_its_burst_and_one_more() {
 }
 
 #[test]
-fn marketplace_tiers_are_token_buckets_by_whom_the_answers_say() {
+fn marketplace_tiers_are_token_buckets_keyed_as_answered() {
     let answers =
         Answers::default().by("auth=ip").unwrap().by("api-write=user").unwrap().by("api-read=user").unwrap();
     let answers = answers.store("redis://localhost:6379");

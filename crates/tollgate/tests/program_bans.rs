@@ -127,7 +127,7 @@ fn a_ban_by_a_rule_survives_a_kill_and_is_told_in_the_log() {
 }
 
 #[test]
-fn what_is_set_and_removed_is_in_the_log_with_who_did_it() {
+fn bans_and_unbans_are_logged_with_their_author() {
     let home = Home::with(&format!(
         "store: memory\nlog: {{ format: json }}\nkeys: [{{ name: ops, role: admin, token_env: TOKEN }}]\n{RULES}"
     ))
@@ -162,7 +162,7 @@ fn what_is_set_and_removed_is_in_the_log_with_who_did_it() {
 }
 
 #[test]
-fn a_reload_changes_what_is_configured_and_keeps_what_was_set() {
+fn a_reload_changes_configured_entries_and_keeps_runtime_ones() {
     let config = |lists: &str| format!("store: memory\n{lists}\n{RULES}");
     let home = Home::with(&config("blocklist: [203.0.113.0/24]"));
     let server = home.start();
@@ -234,7 +234,7 @@ fn nodes_on_redis_count_denials_together_and_a_late_one_knows_the_ban() {
 }
 
 #[test]
-fn bans_hold_without_redis_and_what_was_missed_holds_after_it() {
+fn bans_hold_during_an_outage_and_missed_ones_after_it() {
     let redis = Redis::redis().start();
     let home = |settings: &str| {
         let store = format!("store: {{ redis: '{}', {settings} }}", redis.url());

@@ -138,7 +138,7 @@ fn holds_are_shown_renewed_and_released() {
 }
 
 #[test]
-fn top_and_decisions_tell_who_was_refused() {
+fn top_and_decisions_name_the_denied_keys() {
     let terminal = Terminal::new();
     for _ in 0..3 {
         terminal.says(0, &["check", "p", "user=ada"]);
@@ -155,7 +155,7 @@ fn top_and_decisions_tell_who_was_refused() {
 }
 
 #[test]
-fn config_and_reload_show_and_renew_what_is_in_force() {
+fn config_shows_and_reload_renews_the_configuration_in_force() {
     let terminal = Terminal::new();
     let shown = terminal.says(0, &["config"]);
     assert!(shown.contains("3/hour, 100/day") && shown.contains("work"), "{shown}");
@@ -171,7 +171,7 @@ fn config_and_reload_show_and_renew_what_is_in_force() {
 }
 
 #[test]
-fn bench_measures_and_what_it_sends_is_counted() {
+fn bench_measures_and_its_requests_are_counted() {
     let terminal = Terminal::new();
     let load = ["bench", "--policy", "api", "--field", "ip=192.0.2.9", "--requests", "2000"];
     let table = terminal.home.run(&terminal.server, &load);

@@ -1,5 +1,5 @@
-//! What goes wrong with a query that counts rows: each fault is told, takes nothing, holds nobody up, and is
-//! over when its cause is.
+//! Failures of a query that counts rows: each is reported, takes nothing, delays no other request, and ends
+//! with its cause.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod market_rows;

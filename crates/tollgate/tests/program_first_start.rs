@@ -35,7 +35,7 @@ fn it_starts_in_an_empty_directory_and_the_line_it_prints_works() {
     assert!(answer.contains("\"allowed\":true"), "{answer}");
     assert_eq!(server.remaining("client", "192.0.2.7"), 49);
     let file = std::fs::metadata(home.path("tollgate.redb")).expect("counters are kept in a file");
-    assert_eq!(file.permissions().mode() & 0o777, 0o600, "nobody else may read it");
+    assert_eq!(file.permissions().mode() & 0o777, 0o600, "only its owner may read it");
     server.stop();
 }
 
@@ -78,7 +78,7 @@ policies: { api: [client] }
 }
 
 #[test]
-fn it_serves_on_when_nobody_reads_what_it_prints() {
+fn the_server_keeps_serving_if_its_output_is_not_read() {
     let home = Home::with("store: memory\nrules: { one: { limits: 1/hour } }\npolicies: { p: [one] }\n");
     let server = home.start_unread();
     for expected in [200, 429, 429] {

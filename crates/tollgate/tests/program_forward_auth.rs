@@ -24,7 +24,7 @@ fn ask(server: &Server, query: &str, headers: &[(&str, &str)]) -> Reply {
 }
 
 #[test]
-fn who_nobody_trusts_is_the_client_itself_on_loopback_too() {
+fn an_untrusted_proxy_counts_as_the_client_on_loopback_too() {
     let server = Home::with(CONFIG).start();
     for (query, address) in [("", "198.51.100.1"), ("?dialect=nginx", "198.51.100.2")] {
         let passed = ask(&server, query, &[("x-forwarded-for", address)]);
@@ -59,7 +59,7 @@ fn where_there_are_keys_a_proxy_needs_one_of_them() {
 }
 
 #[test]
-fn what_only_the_operator_can_mend_is_in_the_log_and_not_at_every_request() {
+fn misconfigured_proxies_are_logged_but_not_at_every_request() {
     let server = Home::with(&format!("{CONFIG}log: {{ format: json }}\n")).start();
     for _ in 0..3 {
         assert_eq!(server.connect().ask("GET", "/api/v1/forward-auth/q", &[], None).status, 500);

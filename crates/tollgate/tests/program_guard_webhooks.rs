@@ -98,7 +98,7 @@ fn it_is_called_once_for_each_lock_with_a_right_signature() {
 }
 
 #[test]
-fn what_the_guide_says_of_signatures_holds() {
+fn the_signature_check_in_the_guide_works() {
     let guide = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guides/logins.md"));
     let guide = guide.unwrap();
     let snippet = guide.split("```python\n").nth(2).unwrap().split("```").next().unwrap();
@@ -122,7 +122,7 @@ fn what_the_guide_says_of_signatures_holds() {
     assert!(!genuine(time, signature, &asked.body.replace("ada", "bob")));
     assert!(!genuine("1700000000", signature, &asked.body));
     let old = format!("sha256={}", hmac(SECRET.as_bytes(), format!("1700000000.{}", asked.body).as_bytes()));
-    assert!(!genuine("1700000000", &old, &asked.body), "it may be somebody who heard it then");
+    assert!(!genuine("1700000000", &old, &asked.body), "an old call may be a replay");
 }
 
 #[test]
@@ -218,13 +218,13 @@ fn one_that_fails_first_is_tried_again_with_the_same_notice() {
     wait_until("the second call", || counted(&server, "delivered") == 1.0);
     let told: Vec<Value> = receiver.asked().iter().map(verified).collect();
     assert_eq!(told.len(), 2);
-    assert_eq!(told[0], told[1], "whoever knows its id knows that it is the same");
+    assert_eq!(told[0], told[1], "the id shows the receiver that it is the same");
     let log = server.stop();
     assert_eq!(lines(&log, "a webhook did not acknowledge a notice; trying again")[0]["error"], "status 500");
 }
 
 #[test]
-fn one_that_hangs_or_always_fails_is_given_up_and_nobody_waits_for_it() {
+fn a_webhook_that_hangs_or_always_fails_is_given_up_and_delays_no_request() {
     for (reply, settings) in
         [(Reply::Hang, ", timeout: 300ms, tries: 2"), (Reply::Json(500, "{}"), ", timeout: 60s, tries: 2")]
     {
@@ -252,7 +252,7 @@ fn it_follows_no_redirect() {
 }
 
 #[test]
-fn over_tls_it_is_told_only_if_somebody_vouches_for_it() {
+fn a_webhook_over_tls_is_called_only_with_a_trusted_certificate() {
     let certified = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
     let key = PrivateKeyDer::try_from(certified.signing_key.serialize_der()).unwrap();
     let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());

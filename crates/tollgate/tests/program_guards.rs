@@ -94,7 +94,7 @@ fn parallel_guesses_do_not_slip_through() {
 }
 
 #[test]
-fn a_success_clears_what_was_abandoned_never_was_and_what_is_not_finished_stays() {
+fn a_success_clears_an_abandoned_attempt_is_refunded_and_an_unfinished_one_stays() {
     for stage in Stage::all("guards: { login: { by: user, ladder: ladder 9 lock 1h } }\n") {
         let server = stage.home.start();
         let ada = json!({ "user": "ada" });
@@ -201,7 +201,7 @@ fn with_sync_always_every_lock_that_was_answered_survives_a_kill() {
 }
 
 #[test]
-fn what_one_node_begins_another_finishes_and_both_know_who_is_locked() {
+fn a_login_begun_on_one_node_can_finish_on_another_and_both_list_the_lock() {
     let redis = Redis::redis().start();
     let homes = [0, 1].map(|_| Home::with(&on(&redis, SHORT)));
     let [one, other] = [homes[0].start(), homes[1].start()];

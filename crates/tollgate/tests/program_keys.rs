@@ -68,7 +68,7 @@ fn works(server: &Server) {
 }
 
 #[test]
-fn each_token_opens_what_its_role_may_do() {
+fn each_token_permits_the_actions_of_its_role() {
     let home = home();
     let server = home.start();
     works(&server);
@@ -88,7 +88,7 @@ fn a_token_may_come_in_three_headers_and_nowhere_else() {
 }
 
 #[test]
-fn whether_it_lives_may_be_asked_by_anybody() {
+fn health_checks_and_the_openapi_document_need_no_token() {
     let home = home();
     let server = home.start();
     for path in ["/livez", "/readyz", "/api/v1/openapi.json"] {
@@ -135,7 +135,7 @@ fn keys_are_reloaded_all_or_none() {
 }
 
 #[test]
-fn without_keys_it_listens_to_nobody_but_this_machine() {
+fn without_keys_the_server_listens_on_loopback_only() {
     for address in ["0.0.0.0:0", "[::]:0", "192.0.2.1:0"] {
         let home = Home::empty().variable("TOLLGATE__LISTEN__HTTP", &format!("'{address}'"));
         let refused = home.refused();

@@ -77,7 +77,7 @@ fn an_attack_writes_few_lines_and_says_how_many_were_held_back() {
 }
 
 #[test]
-fn a_log_for_people_has_no_colours_where_nobody_watches() {
+fn a_pretty_log_has_no_colours_without_a_terminal() {
     let home = Home::with(&JSON.replace("json", "pretty"));
     let server = home.start();
     for status in [200, 429] {

@@ -140,7 +140,7 @@ fn a_group_gets_twenty_messages_in_any_minute_and_the_next_is_told_at_once_how_l
             let wait = answer["retry_after_ms"].as_u64().unwrap();
             assert!((5_000..=60_000).contains(&wait), "{answer}");
             assert_eq!(reply.header("retry-after").unwrap(), wait.div_ceil(1_000).to_string());
-            assert!(answer["waited_ms"].as_u64().unwrap() < 5_000, "nobody waited in vain: {answer}");
+            assert!(answer["waited_ms"].as_u64().unwrap() < 5_000, "the refusal came at once: {answer}");
         }
         stage.first().post("/api/v1/acquire", &to_group("-200", 0)).ok();
         stage.first().post("/api/v1/acquire", &to_chat("7")).ok();
@@ -148,7 +148,7 @@ fn a_group_gets_twenty_messages_in_any_minute_and_the_next_is_told_at_once_how_l
 }
 
 #[test]
-fn a_chat_that_stands_still_uses_up_nothing_and_holds_up_nobody() {
+fn a_paused_chat_takes_nothing_and_delays_no_other_chat() {
     both(TELEGRAM, |stage| {
         let node = stage.first();
         report(node, &json!("50s"), &json!({ "chat": "slow" }));
@@ -180,7 +180,7 @@ fn messages_to_one_chat_go_in_the_order_in_which_they_came() {
 }
 
 #[test]
-fn who_hangs_up_gives_its_place_back() {
+fn a_disconnect_frees_the_place_in_the_queue() {
     both(TELEGRAM, |stage| {
         let node = stage.first();
         report(node, &json!("50s"), &json!({ "chat": "a" }));

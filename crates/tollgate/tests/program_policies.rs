@@ -140,7 +140,7 @@ free   /free/*  -       -
 }
 
 #[test]
-fn what_was_made_survives_a_server_that_is_killed() {
+fn policies_survive_a_killed_server() {
     let home = Home::with(CONFIG);
     let server = home.start();
     done(&home, &server, &["policies", "create", "partners", "2/hour"]);
@@ -180,7 +180,7 @@ fn a_configuration_that_takes_a_name_goes_before_and_a_server_of_nothing_else_ca
 }
 
 #[test]
-fn every_change_is_one_line_with_who_made_it_and_from_what_to_what() {
+fn every_change_is_one_log_line_with_its_author_and_both_values() {
     let config = format!(
         "{CONFIG}keys:\n  - {{ name: boss, role: admin, token_env: BOSS }}\n  - {{ name: eye, role: read, token_env: EYE }}\n"
     );
@@ -248,7 +248,7 @@ fn every_change_is_one_line_with_who_made_it_and_from_what_to_what() {
 }
 
 #[test]
-fn what_a_client_did_not_wait_for_holds_all_the_same() {
+fn a_change_takes_effect_even_if_its_client_disconnects() {
     let home = Home::with(CONFIG);
     let server = home.start();
     for number in 0..20 {

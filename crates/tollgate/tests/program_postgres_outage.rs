@@ -123,7 +123,7 @@ fn records_and_the_secret_that_are_deleted_are_told() {
 }
 
 #[test]
-fn a_batch_of_a_hundred_costs_a_few_round_trips_and_nodes_share_what_is_set() {
+fn a_batch_of_a_hundred_costs_a_few_round_trips_and_nodes_share_overrides() {
     let postgres = Postgres::start();
     let proxy = Proxy::to(postgres.port());
     let rules = [("window", "by: user, limits: 60/day"), ("sliding", "by: user, limits: 60/day sliding")];

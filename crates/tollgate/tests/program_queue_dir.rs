@@ -41,7 +41,7 @@ fn used() -> Home {
 }
 
 #[test]
-fn what_is_not_a_queue_is_refused_and_left_as_it_is() {
+fn a_path_that_is_no_queue_is_refused_and_left_unchanged() {
     let queue = |home: &Home| home.path("queue");
     type Prepare = fn(&Path);
     let cases: [(&str, Prepare); 7] = [

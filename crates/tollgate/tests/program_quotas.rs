@@ -117,7 +117,7 @@ fn a_user_has_three_disputes_in_any_seven_days() {
 }
 
 #[test]
-fn a_negotiation_has_ten_counter_offers_for_ever_and_what_is_rolled_back_is_given_back() {
+fn a_negotiation_has_ten_counter_offers_in_total_and_a_rollback_is_refunded() {
     both(Time::Moved, |market| {
         let offer = |turn: usize| market.once(turn, "offers.counter", "negotiation", "n1");
         let receipts: Vec<Value> = (0..10).map(|turn| offer(turn).ok()["receipt"].clone()).collect();

@@ -93,7 +93,7 @@ fn a_forbidden_command_stops_only_what_needs_it_and_charges_nothing() {
 }
 
 #[test]
-fn what_the_server_says_instead_of_serving_is_logged_and_shown() {
+fn errors_of_the_redis_server_are_logged_and_shown() {
     let redis = Redis::redis().start();
     let home = home(&redis.url(), HASTY, &RULES);
     let server = home.start();

@@ -98,7 +98,7 @@ fn whatever_a_server_says_instead_of_serving_is_the_outage_mode() {
 }
 
 #[test]
-fn a_user_who_may_do_less_is_the_outage_mode_until_it_may_again() {
+fn revoked_rights_mean_outage_mode_until_they_are_granted_again() {
     let redis = Redis::redis().users("user default off\nuser limiter on >secret ~* &* +@all").start();
     let home = home(&redis.url_as("limiter", "secret"), HASTY, &RULES);
     let order = |words: &[&str]| drop(redis.command(words).ok());
@@ -120,7 +120,7 @@ fn a_user_who_may_do_less_is_the_outage_mode_until_it_may_again() {
 }
 
 #[test]
-fn a_failure_of_the_store_is_noticed_where_nobody_asks() {
+fn a_failure_of_the_store_is_noticed_without_traffic() {
     let (_redis, proxy, _home, server) = node();
     proxy.cut();
     wait_until_it_is(&server, "degraded");

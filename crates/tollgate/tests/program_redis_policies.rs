@@ -41,7 +41,7 @@ fn put(server: &Server, path: &str, body: &Value) -> Reply {
 }
 
 #[test]
-fn what_is_made_on_one_node_holds_on_the_other_within_a_second_and_counts_once() {
+fn a_policy_of_one_node_applies_on_the_other_within_a_second_and_counts_once() {
     let [(home, one), (_, other)] = &nodes("made");
     let made = home.run(one, &["policies", "create", "partners", "3/day"]);
     assert!(made.status.success(), "{}", text(&made.stderr));
@@ -75,7 +75,7 @@ fn what_is_made_on_one_node_holds_on_the_other_within_a_second_and_counts_once()
 }
 
 #[test]
-fn a_node_that_starts_later_knows_what_was_made_before() {
+fn a_node_that_starts_later_knows_earlier_policies() {
     let [(_, one), (home, other)] = nodes("later");
     other.stop();
     one.post(ALL, &json!({ "name": "partners", "requestsPerSecond": 1, "burstSize": 2 }));
@@ -85,7 +85,7 @@ fn a_node_that_starts_later_knows_what_was_made_before() {
 }
 
 #[test]
-fn of_two_who_make_the_same_at_once_one_succeeds() {
+fn of_two_concurrent_creations_of_one_policy_one_succeeds() {
     let nodes = nodes("race");
     for round in 0..10 {
         let body = json!({ "name": format!("p{round}"), "limits": "3/day" });
@@ -105,7 +105,7 @@ fn of_two_who_make_the_same_at_once_one_succeeds() {
 }
 
 #[test]
-fn a_change_bound_to_what_was_seen_on_another_node_is_made_or_refused_by_the_truth() {
+fn if_match_is_compared_with_the_latest_version_of_any_node() {
     let [(_, one), (_, other)] = &nodes("tags");
     let made = one.post(ALL, &json!({ "name": "partners", "limits": "3/day" }));
     let tag = |reply: &Reply| reply.header("etag").unwrap().to_owned();
@@ -120,7 +120,7 @@ fn a_change_bound_to_what_was_seen_on_another_node_is_made_or_refused_by_the_tru
 }
 
 #[test]
-fn without_its_store_a_node_decides_by_what_was_made_and_makes_nothing() {
+fn during_an_outage_a_node_uses_known_policies_and_creates_none() {
     let redis = Redis::redis().start();
     let home = home(&redis.url(), STEADY, &[("own", "by: user, limits: 2/day")]);
     let server = home.start();

@@ -21,7 +21,7 @@ const RULES: [(&str, &str); 3] = [
 ];
 
 #[test]
-fn a_node_that_starts_before_its_store_finds_it_and_what_was_set_there() {
+fn a_node_that_starts_before_its_store_finds_it_and_its_overrides() {
     let mut redis = Redis::redis().append_only().start();
     let first = home(&redis.url(), STEADY, &RULES);
     let server = first.start();
@@ -94,7 +94,7 @@ fn takes_whose_answers_were_lost_are_undone_after_the_outage() {
         }
         let reply = server.post(path, &body);
         assert_eq!(origin(&reply), ("local".to_owned(), Some("timeout".to_owned())));
-        wait_until("it was counted, though nobody knows", || witness.remaining(policy, "ada") < 10);
+        wait_until("it was counted without a reply", || witness.remaining(policy, "ada") < 10);
     }
     wait_until("both were counted", || witness.remaining("sliding", "ada") == 8);
     proxy.heal();

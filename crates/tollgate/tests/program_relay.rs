@@ -207,7 +207,7 @@ fn a_reload_changes_accounts_and_limits_and_says_what_needs_a_restart() {
 }
 
 #[test]
-fn what_cannot_work_is_refused_before_anything_is_changed() {
+fn an_unusable_relay_is_refused_before_it_changes_anything() {
     let sink = Sink::start();
     let first = home(sink.port(), "", "");
     let server = first.start();

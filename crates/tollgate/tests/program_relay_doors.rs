@@ -113,7 +113,7 @@ fn direct_mail_goes_to_the_hosts_that_dns_names_and_a_null_mx_returns_it() {
     let here = Known { a: vec![Ipv4Addr::LOCALHOST], ..Known::default() };
     let names = HashMap::from([
         ("there.test", Known { mx: vec![(20, "mx2.test"), (10, "mx1.test")], ..Known::default() }),
-        // Nobody listens there.
+        // An address without a listener.
         ("mx1.test", Known { a: vec![Ipv4Addr::new(127, 0, 0, 99)], ..Known::default() }),
         ("mx2.test", here.clone()),
         ("null.test", Known { mx: vec![(0, "")], ..Known::default() }),

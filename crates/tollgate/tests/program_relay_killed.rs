@@ -36,7 +36,7 @@ const LATEST: Duration = Duration::from_secs(2);
 const WINDOWS: usize = 4;
 
 fn rounds() -> usize {
-    #[expect(clippy::disallowed_methods, reason = "the long form is chosen by whoever runs the tests")]
+    #[expect(clippy::disallowed_methods, reason = "the developer who runs the tests chooses the long form")]
     let long = std::env::var("TOLLGATE_LONG").is_ok();
     if long { 50 } else { 4 }
 }

@@ -105,7 +105,7 @@ fn a_large_message_needs_little_memory_on_its_whole_way() {
 
 #[test]
 fn a_slow_and_steady_upload_is_not_cut() {
-    #[expect(clippy::disallowed_methods, reason = "the long form is chosen by whoever runs the tests")]
+    #[expect(clippy::disallowed_methods, reason = "the developer who runs the tests chooses the long form")]
     if std::env::var("TOLLGATE_LONG").is_err() {
         return;
     }

@@ -267,7 +267,7 @@ fn a_file_that_is_touched_emptied_or_gone_for_a_moment_is_no_news() {
 }
 
 #[test]
-fn what_was_set_at_run_time_stays() {
+fn a_reload_keeps_overrides_set_at_run_time() {
     let home = Home::with(&config("3/day", ""));
     let server = started(&home);
     server.ask("PUT", "/api/v1/counters/one/bob", Some(&json!({ "limits": ["7/day"] }))).ok();

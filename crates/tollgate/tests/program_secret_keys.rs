@@ -123,12 +123,12 @@ fn two_nodes_share_the_count_of_an_account_that_redis_does_not_know() {
 }
 
 #[test]
-fn nodes_that_are_told_a_secret_share_what_others_cannot_find() {
+fn nodes_with_the_same_secret_share_counters_that_others_cannot_find() {
     let redis = Redis::redis().start();
     let told = |secret: &str| {
         on_redis(&redis, &format!("{PATIENT}, key_secret_env: KEY_SECRET")).variable("KEY_SECRET", secret)
     };
-    let homes = ["kept beside the password", "kept beside the password", "of somebody else's"].map(told);
+    let homes = ["kept beside the password", "kept beside the password", "of another cluster"].map(told);
     let nodes = homes.each_ref().map(Home::start);
     let allowed =
         |node: &Server| (0..8).filter(|number| node.check(&attempt("window", *number)).status == 200).count();
@@ -137,7 +137,7 @@ fn nodes_that_are_told_a_secret_share_what_others_cannot_find() {
     hides_the_account("Redis", &dump(&redis));
     for node in nodes {
         let log = node.stop();
-        assert!(!log.contains("kept beside") && !log.contains("somebody else"), "{log}");
+        assert!(!log.contains("kept beside") && !log.contains("another cluster"), "{log}");
     }
 }
 

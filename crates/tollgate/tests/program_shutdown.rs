@@ -60,12 +60,12 @@ fn ends_in_order(signal: Signal) {
 }
 
 #[test]
-fn told_to_terminate_it_answers_what_is_on_its_way_and_saves_everything() {
+fn on_sigterm_the_server_answers_requests_in_flight_and_saves_everything() {
     ends_in_order(Signal::TERM);
 }
 
 #[test]
-fn interrupted_it_answers_what_is_on_its_way_and_saves_everything() {
+fn on_sigint_the_server_answers_requests_in_flight_and_saves_everything() {
     ends_in_order(Signal::INT);
 }
 

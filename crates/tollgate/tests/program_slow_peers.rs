@@ -26,7 +26,7 @@ fn still_serves(server: &Server) {
 }
 
 #[test]
-fn slow_peers_are_cut_and_nobody_waits_for_them() {
+fn slow_peers_are_disconnected_and_delay_no_other_client() {
     let home = Home::with(CONFIG);
     let server = home.start();
     thread::scope(|scope| {
@@ -138,7 +138,7 @@ fn reads_no_answers(server: &Server) {
 }
 
 #[test]
-fn idle_connections_keep_nobody_waiting() {
+fn idle_connections_delay_no_other_client() {
     let home = Home::with(CONFIG);
     let server = home.start();
     let mut idle: Vec<Connection> = (0..200).map(|_| server.connect()).collect();

@@ -65,7 +65,7 @@ fn contents(home: &Home) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
 }
 
 #[test]
-fn what_is_not_a_state_file_is_refused_and_left_as_it_is() {
+fn a_path_that_is_no_state_file_is_refused_and_left_unchanged() {
     let rules = "rules: { one: { by: user, limits: 10/day } }\npolicies: { p: [one] }\n";
     for (file, what) in [
         ("letter.txt", "is not a state file"),

@@ -52,7 +52,7 @@ fn four_clients_get_exactly_what_the_limit_says() {
 }
 
 #[test]
-fn a_shared_limit_is_not_eaten_by_those_who_are_refused() {
+fn denied_clients_do_not_use_up_a_shared_limit() {
     let home = Home::with(CONFIG);
     let server = home.start();
     assert_eq!(allowed(&server, "both", "ada"), 50);

@@ -42,7 +42,7 @@ fn go_on(server: &Server) {
 }
 
 #[test]
-fn who_waits_is_told_when_the_server_ends_and_nothing_is_taken() {
+fn waiting_requests_get_503_at_shutdown_and_take_nothing() {
     let home = Home::with(CONFIG);
     let (server, mut waiting) = waits(&home);
     server.signal(Signal::TERM);
@@ -58,7 +58,7 @@ fn who_waits_is_told_when_the_server_ends_and_nothing_is_taken() {
 }
 
 #[test]
-fn who_hangs_up_leaves_the_queue_whatever_it_sent_after_its_request() {
+fn a_disconnected_client_leaves_the_queue_despite_pipelined_bytes() {
     let home = Home::with(CONFIG);
     let server = home.start();
     server.post("/api/v1/paced/send/retry-after", &json!({ "retry_after": "50s" })).ok();
@@ -76,7 +76,7 @@ fn who_hangs_up_leaves_the_queue_whatever_it_sent_after_its_request() {
 }
 
 #[test]
-fn what_is_asked_after_a_request_that_waits_is_answered_after_it() {
+fn requests_pipelined_behind_a_waiting_one_are_answered_after_it() {
     let home = Home::with(CONFIG);
     let (server, mut waiting) = waits(&home);
     waiting.send(&request("POST", "/api/v1/check", &[], Some(&to("b"))));
@@ -88,7 +88,7 @@ fn what_is_asked_after_a_request_that_waits_is_answered_after_it() {
 }
 
 #[test]
-fn a_reload_keeps_those_who_wait() {
+fn a_reload_keeps_waiting_requests() {
     let home = Home::with(CONFIG);
     let (server, mut waiting) = waits(&home);
     home.configure(&CONFIG.replace("1/s", "2/s"));
@@ -158,7 +158,7 @@ policies: { send: [job] }
 ";
 
 #[test]
-fn who_waits_for_a_hold_is_let_in_when_it_is_released_or_given_back() {
+fn a_released_or_refunded_hold_admits_the_next_waiter() {
     let server = Home::with(HELD).start();
     let job = |id: &str| json!({ "policy": "send", "fields": { "job": "a" }, "id": id });
     let acquire = |id: &str| server.post("/api/v1/acquire", &job(id)).ok();

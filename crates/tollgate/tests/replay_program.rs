@@ -64,7 +64,7 @@ fn refused(home: &Path, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn the_summary_tells_who_would_be_denied_and_how_much() {
+fn the_summary_names_clients_that_would_be_denied_and_how_often() {
     let home = home();
     let output = run(home.path(), &["replay", "--config", "new.yaml", "access.log"]);
     let printed = text(&output.stdout);
@@ -351,7 +351,7 @@ gateway:
 }
 
 #[test]
-fn what_is_missing_is_named_in_the_error() {
+fn missing_fields_and_unknown_names_appear_in_the_error() {
     let home = home();
     std::fs::write(home.path().join("user.yaml"), CONFIG.replace("by: ip", "by: account")).unwrap();
     let error = refused(home.path(), &["replay", "--config", "user.yaml", "access.log"]);

@@ -60,7 +60,7 @@ pub(crate) fn excuse(reason: Reason) -> &'static str {
         Reason::Open => "the store failed a moment ago",
         Reason::Full => "the store is full",
         Reason::Forbidden => "the store forbids a command that this needs",
-        Reason::Damaged => "what the store keeps there cannot be read",
+        Reason::Damaged => "the stored counter cannot be read",
         Reason::Busy => "other callers kept the counter busy for too long",
         Reason::Uncounted => "the rows that a limit counts could not be counted",
     }

@@ -33,7 +33,7 @@ fn client(header: HeaderName, peer: &str, lines: &[&str]) -> String {
 }
 
 #[test]
-fn nobody_is_trusted_unless_told() {
+fn no_proxy_is_trusted_by_default() {
     let headers = headers(&X_FORWARDED_FOR, &["192.0.2.1"]);
     assert_eq!(TrustedProxies::none().client(ip("10.0.0.1"), &headers), ip("10.0.0.1"));
     assert!(!TrustedProxies::none().trusts(ip("127.0.0.1")));
@@ -182,7 +182,7 @@ proptest! {
     }
 
     #[test]
-    fn what_stands_left_of_the_first_untrusted_hop_never_matters(
+    fn hops_left_of_the_first_untrusted_one_never_matter(
         header in header(),
         peer in trusted(),
         client in untrusted(),

@@ -48,7 +48,7 @@ fn said(answers: &Answers, decision: &Decision<'_>) -> Vec<String> {
 }
 
 #[test]
-fn a_refusal_says_who_exceeded_what_and_when_to_come_back() {
+fn a_refusal_names_the_key_the_limit_and_the_retry_time() {
     let bench = Bench::new(vec![rule("login", &["user"], &["5/min burst 3"])]);
     let response = refusal(&bench, &Answers::default(), &ALICE);
     assert_eq!(response.status(), 429);
@@ -105,7 +105,7 @@ fn keys_of_secret_rules_are_veiled() {
 }
 
 #[test]
-fn what_is_deferred_says_until_when() {
+fn a_deferral_says_until_when() {
     let deferring =
         Rule { on_exceed: OnExceed::Defer(Default::default()), ..rule("mail", &["user"], &["1/hour"]) };
     let response = refusal(&Bench::new(vec![deferring]), &Answers::default(), &ALICE);
@@ -115,7 +115,7 @@ fn what_is_deferred_says_until_when() {
 }
 
 #[test]
-fn what_can_never_pass_says_no_time() {
+fn a_denial_without_end_says_no_retry_time() {
     let bench = Bench::new(vec![rule("user", &["user"], &["3/min"])]);
     let response = bench.decide_costing(4, &ALICE, |decision| {
         Answers::default().refusal(&bench.engine, decision, &correlation("x"))
@@ -298,7 +298,7 @@ fn periods_are_said_as_people_say_them() {
 }
 
 #[test]
-fn the_binding_rule_says_whose_limit_it_is() {
+fn the_type_header_names_the_kind_of_the_binding_rule() {
     let rules = || {
         vec![
             rule("per route", &["route", "ip"], &["10/s burst 50"]),
@@ -318,7 +318,7 @@ fn the_binding_rule_says_whose_limit_it_is() {
 }
 
 #[test]
-fn what_others_said_under_the_same_names_is_replaced() {
+fn rate_limit_headers_of_the_service_are_replaced() {
     let bench = Bench::new(vec![rule("trial", &["user"], &["5 in total"])]);
     let mut headers = HeaderMap::new();
     for name in [
@@ -377,7 +377,7 @@ fn which_headers_are_sent_is_a_choice() {
 }
 
 #[test]
-fn what_others_expose_stays_exposed() {
+fn headers_exposed_by_the_service_stay_exposed() {
     let answers =
         Answers::new(AnswerSettings { expose: Exposure::Exposed, ..AnswerSettings::default() }).unwrap();
     let mut headers = HeaderMap::new();

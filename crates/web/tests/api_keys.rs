@@ -30,7 +30,7 @@ fn a_key_is_known_by_its_hash() {
 }
 
 #[test]
-fn who_sends_none_is_anybody() {
+fn a_request_without_an_api_key_is_anonymous() {
     for headers in [sending(&[]), sending(&[""])] {
         let identity = credentials().recognise(&headers).unwrap();
         assert!(identity.api_key.is_none() && identity.consumer.is_none() && identity.subject.is_none());
@@ -38,7 +38,7 @@ fn who_sends_none_is_anybody() {
 }
 
 #[test]
-fn who_sends_a_wrong_one_is_refused() {
+fn a_wrong_api_key_is_refused() {
     let refused = |values: &[&'static str]| credentials().recognise(&sending(values)).unwrap_err();
     assert_eq!(refused(&["open"]), BadCredential::UnknownKey);
     assert_eq!(refused(&["ci"]), BadCredential::UnknownKey);

@@ -80,7 +80,7 @@ fn a_member_of_json_is_read_where_the_path_leads() {
 }
 
 #[test]
-fn what_two_parsers_could_see_differently_is_refused() {
+fn a_body_that_two_parsers_could_read_differently_is_refused() {
     let twice = |field: &str| Err(BadFact::Twice { source: field.to_owned() });
     for body in [
         "user=ada&user=bob",
@@ -224,7 +224,7 @@ fn where_some_readers_part_and_others_do_not_nothing_is_guessed() {
 }
 
 #[test]
-fn a_body_that_is_not_what_it_says_to_be_is_the_callers_fault() {
+fn a_body_that_contradicts_its_type_is_the_callers_fault() {
     for body in ["", "{", "user=ada", r#"{"user":"ada"} {}"#, "{\"user\":\"\\ud800\"}", &"[".repeat(300)] {
         let bad = ask("json.user", Some(&json(body))).unwrap_err();
         assert_eq!(Problem::from(bad).status, StatusCode::BAD_REQUEST, "{body}");
@@ -287,7 +287,7 @@ fn only_bodies_that_every_reader_reads_alike_are_looked_into() {
 }
 
 #[test]
-fn who_does_not_read_bodies_does_not_know_their_members() {
+fn fields_of_a_body_are_unknown_where_bodies_are_not_read() {
     let bad = ask("form.user", None).unwrap_err();
     assert_eq!(Problem::from(bad).status, StatusCode::INTERNAL_SERVER_ERROR);
     let (aliases, by_form) = (Aliases::default(), policy(&["form.user"]));
@@ -305,7 +305,7 @@ fn names_of_a_guards_own_come_before_others() {
     assert_eq!(own.source("tenant").unwrap().to_string(), "header.x-tenant");
     let wrong = shared.with([("user", "body.user")]).unwrap_err().to_string();
     assert!(wrong.ends_with("api_key and consumer, form.NAME and json.NAME"), "{wrong}");
-    assert!(shared.with([("ip", "form.ip")]).is_err(), "an address is not what somebody says it is");
+    assert!(shared.with([("ip", "form.ip")]).is_err(), "a client must not choose its own address");
 }
 
 #[test]

@@ -107,7 +107,7 @@ fn names_say_where_values_come_from() {
 }
 
 #[test]
-fn fields_come_in_the_order_of_the_policy_and_what_is_not_there_is_left_out() {
+fn fields_come_in_the_order_of_the_policy_and_missing_ones_are_left_out() {
     let request = Request::new().header("x-b", b"2").header("x-empty", b"");
     let by = [
         "header.x-b",
@@ -125,7 +125,7 @@ fn fields_come_in_the_order_of_the_policy_and_what_is_not_there_is_left_out() {
 }
 
 #[test]
-fn what_is_said_twice_differently_is_nobodys_choice() {
+fn conflicting_values_of_one_field_are_refused() {
     let twice_over =
         |first: &[u8], second: &[u8]| Request::new().header("x-tenant", first).header("x-tenant", second);
     assert_eq!(twice_over(b"a", b"b").ask("header.x-tenant"), twice("header.x-tenant"));
@@ -237,7 +237,7 @@ fn aliases_that_cannot_be_say_why() {
 }
 
 #[test]
-fn a_field_without_source_is_told_with_what_there_is() {
+fn a_field_without_a_source_is_refused_with_the_known_sources() {
     let aliases = Aliases::new([("tenant", "header.x-tenant")]).unwrap();
     let unknown = aliases.check(&policy(&["ip", "tenent"]), Reach::Head).unwrap_err();
     assert_eq!(
@@ -275,7 +275,7 @@ fn sources_are_printed_as_they_are_read() {
 }
 
 #[test]
-fn what_a_client_can_choose_is_known() {
+fn sources_under_the_clients_control_are_known() {
     let by_client = |name: &str| Source::parse(name).unwrap().by_client();
     for name in ["header.x", "cookie.x", "query.x", "path", "host", "method"] {
         assert!(by_client(name), "{name}");

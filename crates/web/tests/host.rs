@@ -21,7 +21,7 @@ fn ports_case_and_the_last_dot_do_not_matter() {
 }
 
 #[test]
-fn what_names_no_host_is_refused() {
+fn an_invalid_host_is_refused() {
     for authority in [
         "", ".", ":80", "a..b", ".a", "a..", "a b", "a/b", "a\\b", "user@a", "a:80:90", "a:http", "[::1",
         "[::1]x", "[a]", "::1", "a,b", "a%2eb", "ä.de", "a\0",

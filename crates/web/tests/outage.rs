@@ -17,7 +17,7 @@ use tollgate_web::answer::Media;
 use tollgate_web::{AnswerSettings, Answers, Correlation};
 
 #[test]
-fn whom_an_outage_denies_is_told_so_whatever_refusals_are_made_to_look_like() {
+fn a_denial_during_an_outage_ignores_the_custom_refusal() {
     let clock = clock();
     let local = Arc::new(MemoryStore::new(Arc::clone(&clock) as _, 100));
     let fallback =

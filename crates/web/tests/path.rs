@@ -45,7 +45,7 @@ fn spellings_of_one_path_become_one() {
 }
 
 #[test]
-fn what_could_be_read_in_two_ways_is_refused() {
+fn an_ambiguous_path_is_refused() {
     let forbidden = |byte| BadPath::Forbidden { byte };
     for (raw, why) in [
         ("", BadPath::NotAbsolute),

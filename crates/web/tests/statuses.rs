@@ -17,7 +17,7 @@ fn entry() -> impl Strategy<Value = (String, Vec<u16>)> {
 
 proptest! {
     #[test]
-    fn what_is_printed_reads_back_as_the_same_statuses(
+    fn printing_and_parsing_returns_the_same_statuses(
         entries in prop::collection::vec(entry(), 1..30), not: bool, space in "[ \t]{0,2}",
     ) {
         let written: Vec<&str> = entries.iter().map(|(text, _)| text.as_str()).collect();
@@ -71,7 +71,7 @@ fn a_kind_holds_all_that_begin_with_its_digit_and_no_other() {
 }
 
 #[test]
-fn what_is_no_status_is_always_counted() {
+fn an_invalid_status_is_always_counted() {
     for odd in [0, 42, 99, 600, 999, u16::MAX] {
         assert!(statuses("401").contains(odd) && statuses("not 5xx").contains(odd), "{odd}");
     }
@@ -119,7 +119,7 @@ const MISTAKES: &[(&str, usize, &str)] = &[
 ];
 
 #[test]
-fn a_mistake_is_told_where_it_is_with_what_would_be_right() {
+fn a_mistake_is_reported_at_its_column_with_a_correction() {
     for (text, column, remedy) in MISTAKES {
         let error = text.parse::<Statuses>().expect_err(text);
         let told = error.to_string();

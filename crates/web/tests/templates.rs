@@ -30,7 +30,7 @@ fn json_can_be_written_as_it_is() {
 }
 
 #[test]
-fn an_unknown_placeholder_is_told_with_its_place_and_what_there_is() {
+fn an_unknown_placeholder_is_refused_with_its_place_and_the_known_ones() {
     assert_eq!(
         body(r#"{"é": {retry_aftr}}"#).unwrap_err(),
         "`body`, character 7: there is no `{retry_aftr}` (did you mean `{retry_after}`?); there are {retry_after} \

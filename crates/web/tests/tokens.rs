@@ -91,7 +91,7 @@ fn refused(credentials: &Credentials, token: &str) -> BadCredential {
 }
 
 #[test]
-fn a_token_tells_who_it_is_and_what_else_it_says() {
+fn a_token_gives_the_subject_and_its_claims() {
     let claims = json!({
         "sub": "alice", "exp": START + 60, "plan": "gold", "level": 3, "admin": true, "groups": ["a"], "org": { "id": 1 },
     });
@@ -115,7 +115,7 @@ fn the_claim_that_names_the_consumer_is_a_choice() {
 }
 
 #[test]
-fn who_sends_no_token_is_anybody() {
+fn a_request_without_a_token_is_anonymous() {
     for value in [None, Some("Basic dXNlcjpwYXNz"), Some("Bear"), Some("Bearing x"), Some("")] {
         let headers =
             value.map(|value| (AUTHORIZATION, HeaderValue::from_static(value))).into_iter().collect();
@@ -137,7 +137,7 @@ fn the_scheme_is_read_in_any_case_and_with_any_blanks() {
 }
 
 #[test]
-fn what_only_begins_like_a_token_is_not_nobodys() {
+fn a_malformed_bearer_header_is_refused_and_not_anonymous() {
     for scheme in ["Bearer", "bearer:", "Bearer=", "Bearer,", "BearerToken ", "Bearer\u{a0}", "Bearer\" "] {
         let said = authorized(format!("{scheme}{}", hs256(&good())));
         assert_eq!(said.unwrap_err(), BadCredential::Malformed, "{scheme:?}");
@@ -208,7 +208,7 @@ fn a_token_without_signature_is_never_believed() {
 }
 
 #[test]
-fn whoever_changes_a_token_breaks_it() {
+fn a_changed_token_is_forged() {
     let token = hs256(&good());
     let (head, rest) = token.split_once('.').unwrap();
     let (_, signature) = rest.split_once('.').unwrap();
@@ -219,7 +219,7 @@ fn whoever_changes_a_token_breaks_it() {
 }
 
 #[test]
-fn what_is_no_token_is_refused() {
+fn an_invalid_token_is_refused() {
     let claims = good().to_string();
     for token in [
         "x".to_owned(),
@@ -246,7 +246,7 @@ fn what_is_no_token_is_refused() {
 }
 
 #[test]
-fn what_must_be_understood_and_is_not_is_refused() {
+fn a_token_with_critical_extensions_is_refused() {
     let token = by_hand(r#"{"alg":"HS256","crit":["exp"]}"#, &good().to_string());
     assert_eq!(refused(&secret(), &token), BadCredential::UnknownSigner);
 }
@@ -259,7 +259,7 @@ fn tokens_are_bounded() {
 }
 
 #[test]
-fn a_token_is_good_from_and_until_what_it_says() {
+fn a_token_is_valid_from_nbf_until_exp() {
     let clock = clock();
     let leeway = Span::from_secs(10);
     let settings = TokenSettings { leeway, ..settings(vec![TokenKey::Secret(SECRET.to_vec())]) };
@@ -392,7 +392,7 @@ fn secrets_are_not_shown() {
 }
 
 #[test]
-fn the_entry_of_a_key_says_who_the_consumer_is_before_a_token_does() {
+fn the_consumer_of_an_api_key_goes_before_that_of_a_token() {
     let key = |consumer: Option<&str>| ApiKey {
         name: "ci".into(),
         consumer: consumer.map(Into::into),
@@ -411,7 +411,7 @@ fn the_entry_of_a_key_says_who_the_consumer_is_before_a_token_does() {
 }
 
 #[test]
-fn what_was_verified_is_remembered_as_what_it_was() {
+fn a_remembered_token_keeps_its_own_identity() {
     // More tokens than slots, so that many share one.
     let credentials = secret();
     let count = Tokens::MOST_REMEMBERED + 100;

@@ -220,5 +220,5 @@ async def _give_back(taking: Awaitable[AsyncHold]) -> None:
         hold = await taking
         await hold.refund()
     except errors.TollgateError:
-        # There is no hold, or nobody to give it back to.
+        # There is no hold, or no server to refund it.
         pass

@@ -124,7 +124,7 @@ def _is_open(connection: socket.socket) -> bool:
     """Whether the server has neither closed an idle connection nor written to it."""
     try:
         connection.settimeout(0)
-        # The socket below TLS: whatever is there, nobody asked for it.
+        # The socket below TLS: any bytes there belong to no request.
         socket.socket.recv(connection, 1, socket.MSG_PEEK)
     except BlockingIOError:
         return True

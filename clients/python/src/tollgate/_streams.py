@@ -60,7 +60,7 @@ class Streams:
                 try:
                     await stream.writer.wait_closed()
                 except OSError:
-                    # It is closed, whoever closed it first.
+                    # It is closed, no matter which side closed it first.
                     pass
 
     def _reuse(self) -> Optional[_Stream]:

@@ -135,7 +135,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_refunded_at_once_is_back_whole((rate, period, burst) in numbers(), cost in 0..100_u64) {
+    fn an_immediate_refund_restores_the_full_burst((rate, period, burst) in numbers(), cost in 0..100_u64) {
         let mut bench = Bench::one(&format!("{rate}/{period}us burst {burst}"));
         let ask = Ask::of(cost_of(cost, burst).min(burst));
         prop_assert!(bench.settle(ask, at(0)).allowed);

@@ -129,7 +129,7 @@ fn a_bucket_whose_clock_goes_back_is_at_most_empty_to_the_last_fraction() {
 }
 
 #[test]
-fn what_was_taken_in_the_future_counts_once() {
+fn a_charge_from_before_a_clock_jump_counts_once() {
     for limit in ["5/hour sliding by 6m", "5/hour sliding", "5/hour"] {
         let mut bench = Bench::one(limit);
         let mut take = |cost, minute: u64| bench.settle(Ask::by(cost, minute), at(minute * 60_000_000));

@@ -12,7 +12,7 @@ fn a_code_is_what_it_was_written_as() {
 }
 
 #[test]
-fn what_is_no_code_says_what_is_wrong_with_it() {
+fn an_invalid_code_is_refused_with_the_reason() {
     let long = "x".repeat(65);
     for (text, problem) in [
         ("", "the code is empty"),

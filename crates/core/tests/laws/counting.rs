@@ -86,7 +86,7 @@ fn remaining(text: &str, states: &[State]) -> u64 {
 
 proptest! {
     #[test]
-    fn a_part_given_back_at_once_leaves_what_a_smaller_take_would_have(
+    fn an_immediate_partial_refund_equals_a_smaller_take(
         text in any_limit(), cost in 0..6_u64, part in 0..8_u64,
     ) {
         let cost = 1 + cost % plan("rule", &[&text]).limits()[0].capacity();

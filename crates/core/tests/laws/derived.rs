@@ -102,7 +102,7 @@ fn a_guard_needs_the_source_where_the_field_can_be_derived() {
 }
 
 #[test]
-fn lists_see_what_is_derived() {
+fn lists_match_derived_fields() {
     let kinds = kinds();
     let fields = [("sender", "a@Example.com")];
     assert_eq!(

@@ -20,7 +20,7 @@ fn exceeding() -> impl Strategy<Value = OnExceed> {
 
 proptest! {
     #[test]
-    fn what_is_printed_reads_back_as_the_same(on_exceed in exceeding()) {
+    fn printing_and_parsing_returns_the_same_action(on_exceed in exceeding()) {
         prop_assert_eq!(on_exceed.to_string().parse::<OnExceed>(), Ok(on_exceed));
     }
 }

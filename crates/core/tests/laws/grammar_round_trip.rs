@@ -79,7 +79,7 @@ fn spaced(text: &str, spaces: &str) -> String {
 
 proptest! {
     #[test]
-    fn what_is_printed_reads_back_as_the_same_limit(text in text(), spaces in "[ \t]{1,3}") {
+    fn printing_and_parsing_returns_the_same_limit(text in text(), spaces in "[ \t]{1,3}") {
         let limit: Limit = text.parse().map_err(|error| TestCaseError::fail(format!("{error}")))?;
         let printed = limit.to_string();
         prop_assert_eq!(printed.parse::<Limit>(), Ok(limit.clone()));

@@ -142,7 +142,7 @@ fn holds_are_those_of_the_model(
 
 proptest! {
     #[test]
-    fn never_more_is_held_than_allowed_and_what_runs_out_is_free(
+    fn holds_never_exceed_the_limit_and_expired_ones_are_free(
         max in 1..6_u64, lease in prop::option::of(1..40_u64), events in events(),
     ) {
         holds_are_those_of_the_model(max, lease, events)?;
@@ -201,7 +201,7 @@ fn an_id_that_only_some_limits_hold_is_charged_at_the_others() {
 }
 
 #[test]
-fn only_a_release_frees_what_has_no_lease() {
+fn only_a_release_frees_a_hold_without_an_expiry() {
     let mut bench = Bench::one("1 at once");
     assert!(bench.settle(Ask { cost: 1, ticket: Ticket(1), id: Some("a") }, at(0)).allowed);
     let century = 3_155_760_000_000_000;

@@ -328,7 +328,7 @@ const NO_DOMAINS: &[&str] = &[
 ];
 
 #[test]
-fn what_is_no_address_or_domain_is_a_mistake_and_no_key() {
+fn an_invalid_address_or_domain_is_a_mistake_and_gives_no_key() {
     let too_long = format!("alice@{}.com", "a".repeat(64));
     let far_too_long = format!("alice@{}com", "abcdefg.".repeat(32));
     let addresses = NO_ADDRESSES.iter().copied().chain([&*too_long, &far_too_long]);
@@ -347,7 +347,7 @@ fn what_is_no_address_or_domain_is_a_mistake_and_no_key() {
 }
 
 #[test]
-fn what_is_wrong_with_an_address_is_told_with_an_example() {
+fn an_invalid_address_is_explained_with_an_example() {
     let policy = policy(vec![rule("sender", &[("sender", FieldKind::Address)], &["1/hour"])]);
     let mistake = written(&policy, &[("sender", "alice")]).unwrap_err();
     assert_eq!(
@@ -392,7 +392,7 @@ fn a_missing_field_skips_the_rule_and_an_empty_one_is_a_mistake() {
             Err(empty),
             "{kind:?}"
         );
-        assert_eq!(rule.key_of(nothing), None, "nobody can name it either");
+        assert_eq!(rule.key_of(nothing), None, "no operator can name it either");
     }
 }
 

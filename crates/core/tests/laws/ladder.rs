@@ -234,7 +234,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_given_back_restores_the_wait_that_held_before(
+    fn a_refund_restores_the_previous_wait(
         text in ladder(), waits in prop::collection::vec(0..12_u64, 1..60), later in 0..20_u64,
     ) {
         let mut bench = Bench::one(&text);
@@ -280,7 +280,7 @@ fn a_success_clears_what_came_before_it_and_nothing_that_came_after() {
 }
 
 #[test]
-fn a_success_whose_own_failure_is_gone_clears_what_is_as_old_by_time() {
+fn a_success_whose_own_failure_is_gone_clears_failures_as_old_as_it() {
     let mut bench = Bench::one(LOGIN);
     for ticket in 1..=3 {
         assert!(bench.settle(Ask::by(1, ticket), at(ticket)).allowed);
@@ -290,7 +290,7 @@ fn a_success_whose_own_failure_is_gone_clears_what_is_as_old_by_time() {
 }
 
 #[test]
-fn what_is_older_than_it_would_be_remembered_alone_can_no_longer_be_given_back() {
+fn a_failure_older_than_its_own_memory_cannot_be_refunded() {
     for fate in [Fate::Back, Fate::Clear] {
         let mut bench = Bench::one(LOGIN);
         assert!(bench.settle(Ask::by(1, 1), at(0)).allowed);
@@ -368,7 +368,7 @@ fn with_a_bounded_wait_a_delay_waits_and_a_lock_denies() {
         let decision = decide(&rules, &mut bench, 12, now + SECOND);
         assert_eq!((decision.verdict, decision.wait()), (Verdict::Deny, Some(Span::from_secs(899))));
     }
-    assert_eq!(guard(LOGIN, OnExceed::Reject).on_outage, OnOutage::Deny, "nobody else knows who failed");
+    assert_eq!(guard(LOGIN, OnExceed::Reject).on_outage, OnOutage::Deny, "only the store knows the failures");
 }
 
 #[test]

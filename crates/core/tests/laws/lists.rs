@@ -110,7 +110,7 @@ fn the_smallest_network_around_an_address_counts() {
 }
 
 #[test]
-fn whoever_one_entry_allows_is_blocked_by_none() {
+fn an_allow_entry_beats_every_block_of_other_fields() {
     let lists =
         lists(vec![], vec![block("user=bob"), allow("10.0.0.0/8"), block("192.0.2.0/24"), allow("user=ann")]);
     let is_blocked = |fields: &[(&str, &str)]| blocked(&lists, fields, 0).is_some();
@@ -139,11 +139,11 @@ fn values_are_compared_as_keys_are_and_all_of_a_target_together() {
     assert!(!is_blocked(&[("user", "a"), ("ip", "192.0.2.2")]));
     assert!(is_blocked(&[("user", "b,c"), ("peer", "198.51.100.77")]), "cut as its field's keys are");
     assert!(!is_blocked(&[("user", "b"), ("peer", "198.51.100.77")]));
-    assert!(!is_blocked(&[("user", "a"), ("ip", "nonsense")]), "what is no value is nobody");
+    assert!(!is_blocked(&[("user", "a"), ("ip", "nonsense")]), "an invalid value matches no entry");
 }
 
 #[test]
-fn an_entry_that_has_ended_uncovers_what_lies_under_it() {
+fn an_ended_entry_uncovers_the_entry_below_it() {
     let lists = lists(
         vec![block("10.0.0.0/8"), block("user=bob")],
         vec![
@@ -163,7 +163,7 @@ fn an_entry_that_has_ended_uncovers_what_lies_under_it() {
 }
 
 #[test]
-fn what_is_allowed_is_known_before_it_is_banned() {
+fn an_allowed_target_is_recognised_before_a_ban() {
     let lists = lists(vec![], vec![allow("10.0.0.0/8"), block("10.1.0.0/16"), allow("user=ann")]);
     let allows = |target: &str| lists.allows(&Target::parse(target, &kinds()).unwrap(), || at(0));
     assert!(allows("10.2.2.2") && allows("user=ann") && allows("user=bob,ip=10.2.2.2"));

@@ -215,7 +215,7 @@ fn each_of_many_rules_is_found_by_its_name() {
 }
 
 #[test]
-fn what_fields_hold_stays_with_the_set_when_its_rules_change() {
+fn field_kinds_survive_a_change_of_rules() {
     let kinds = [("net".into(), FieldKind::Ip { v4: 24, v6: 48 }), ("ip".into(), FieldKind::Text)];
     let one = Arc::new(rule("one", &[("key", FieldKind::Text)], &["5/hour"]));
     let policies = Policies::new(true, vec![one], Vec::new())

@@ -29,7 +29,7 @@ fn networks_are_printed_in_one_way() {
 }
 
 #[test]
-fn what_is_no_network_is_refused_with_what_would_be_right() {
+fn an_invalid_network_is_refused_with_a_correction() {
     let table = [
         (
             "203.0.113.7/24",
@@ -78,7 +78,7 @@ fn targets_are_printed_in_one_way() {
 }
 
 #[test]
-fn what_is_no_target_is_refused_with_what_would_be_right() {
+fn an_invalid_target_is_refused_with_a_correction() {
     let table = [
         ("", "neither an address nor a field"),
         ("bob", "as in `user=bob`"),
@@ -103,7 +103,7 @@ fn what_is_no_target_is_refused_with_what_would_be_right() {
 }
 
 #[test]
-fn a_key_of_a_rule_stands_for_whom_it_counts() {
+fn a_key_of_a_rule_becomes_the_target_that_it_counts() {
     let (text, ip) = (FieldKind::Text, FieldKind::of_name("ip"));
     let of = |by: &[(&str, FieldKind)], key: &str| {
         Target::of_key(&crate::support::rule("r", by, &["1/s"]), key).map(|target| target.to_string())
@@ -137,7 +137,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_reading_a_target_panic_and_what_is_read_is_read_again(text in "[a-z0-9.:/=,\\\\%\\[\\] é-]{0,40}") {
+    fn parsing_a_target_never_panics_and_printing_returns_the_same_target(text in "[a-z0-9.:/=,\\\\%\\[\\] é-]{0,40}") {
         if let Ok(read) = target(&text) {
             prop_assert_eq!(target(&read.to_string()), Ok(read));
         }

@@ -53,7 +53,7 @@ fn a_bucket_whose_share_cannot_be_exact_has_a_smaller_burst() {
 }
 
 #[test]
-fn what_is_wrong_in_the_writing_is_said_where_it_is() {
+fn a_syntax_error_is_reported_at_its_column() {
     let table = [
         ("local", 5),
         ("local 0%", 6),
@@ -85,7 +85,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_printed_reads_back_the_same(percent in 1..=100_u64, nodes in 1..=Share::MOST_NODES) {
+    fn printing_and_parsing_returns_the_same_outage_action(percent in 1..=100_u64, nodes in 1..=Share::MOST_NODES) {
         let shares = [Share::percent(percent), Share::one_of(nodes)];
         let all = shares.into_iter().flatten().map(OnOutage::Local).chain([OnOutage::Allow, OnOutage::Deny]);
         for choice in all {
@@ -180,7 +180,7 @@ fn rules_that_only_observe_never_deny() {
 }
 
 #[test]
-fn what_only_the_share_is_too_small_for_is_an_outage_and_no_never() {
+fn a_cost_that_only_exceeds_the_local_share_is_an_outage_and_not_never() {
     let rules = || {
         let bounded = rule("bounded", &[], &["5 recipients per attempt"]);
         vec![with("counted", &["10/hour", "100/day"], OnOutage::Local(Share::HALF)), bounded]

@@ -6,7 +6,7 @@ use tollgate_core::Limit;
 
 proptest! {
     #[test]
-    fn what_remains_is_within_the_capacity_and_exactly_what_could_be_taken(
+    fn remaining_is_within_the_capacity_and_exactly_the_largest_cost_allowed(
         text in quota(), trace in any_trace(),
     ) {
         let mut bench = Bench::one(&text);
@@ -45,7 +45,7 @@ proptest! {
     }
 
     #[test]
-    fn looking_changes_nothing_and_foretells_what_settling_says(
+    fn looking_changes_nothing_and_predicts_the_decision(
         bench in any_bench(), trace in any_trace(), looks in prop::collection::vec((0..9_u64, 0..30_u64), 1..6),
     ) {
         let mut bench = bench;

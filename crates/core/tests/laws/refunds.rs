@@ -45,7 +45,7 @@ fn trace_with_refunds() -> impl Strategy<Value = Vec<(u64, u64, Option<prop::sam
 
 proptest! {
     #[test]
-    fn what_remains_is_the_capacity_less_what_counts_and_was_not_given_back(
+    fn remaining_is_the_capacity_minus_charges_that_count_and_were_not_refunded(
         text in counted_limit(), trace in trace_with_refunds(),
     ) {
         let mut bench = Bench::one(&text);
@@ -100,7 +100,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_given_back_at_once_might_as_well_not_have_been_taken(
+    fn an_immediate_refund_leaves_no_trace_of_the_charge(
         text in any_limit(), trace in any_trace(), wait in 0..60_u64, cost in 1..6_u64,
     ) {
         let mut bench = Bench::one(&text);

@@ -38,7 +38,7 @@ proptest! {
     }
 
     #[test]
-    fn never_is_said_only_of_what_exceeds_the_capacity_and_on_release_only_of_what_has_no_lease(
+    fn never_and_on_release_are_answered_only_where_no_time_helps(
         bench in any_bench(), trace in any_trace(), cost in 0..32_u64,
     ) {
         let mut bench = bench;

@@ -125,7 +125,7 @@ fn rows_and_reservations_are_read_together() {
     assert_eq!((third.verdict, third.retry), (Verdict::Deny, When::After(Span::from_secs(30))));
     assert_eq!((third.outcome.readings[0].remaining, third.outcome.taken), (0, 0));
     assert!(!states[0].holds().unwrap().has(Some("d3")), "its reservation was given back");
-    // Rows end by themselves, and nobody can say when.
+    // Rows end by themselves, at an unknown time.
     let mut fourth = reserve(&policy, &mut states, "d4", 4);
     counted(&mut fourth, &mut states, 10);
     assert_eq!((fourth.verdict, fourth.retry), (Verdict::Deny, When::OnRelease));

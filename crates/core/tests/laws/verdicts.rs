@@ -104,7 +104,7 @@ proptest! {
             prop_assert_eq!(retry, When::After(wait));
         }
         if let (Verdict::Defer(until), When::After(wait)) = (decision.verdict, retry) {
-            prop_assert!(until >= at(0) + wait, "nobody is called back too early");
+            prop_assert!(until >= at(0) + wait, "no caller is asked back too early");
         }
     }
 
@@ -148,7 +148,7 @@ fn a_wait_is_told_up_to_its_bound_and_denied_beyond_it() {
 }
 
 #[test]
-fn what_can_never_pass_is_denied_even_where_one_would_defer_or_wait() {
+fn an_attempt_that_can_never_pass_is_denied_even_by_rules_that_defer_or_wait() {
     for on_exceed in [OnExceed::Defer(Deferral::default()), OnExceed::Wait(Span::MAX)] {
         let policy = policy_of(&[on_exceed, on_exceed]);
         for when in [When::Never, When::OnRelease] {

@@ -133,7 +133,7 @@ async fn remove_one(app: Arc<App>, ask: Ask) -> Answered {
     match registry.remove(&tenant, &id).await {
         Ok(()) => {
             let what = format!("{tenant}/{id}");
-            // Another account of this name is not meant to be paused. If that cannot be said now, an operator can.
+            // A new account of this name must not be paused. If the pause cannot be ended now, an operator can end it.
             let _ = registry.resume(&Pausable::Account { tenant, id }).await;
             Change { action: "account.remove", what: &what, before, ..Change::default() }.tell(&ask);
             Ok(json(&Removed { removed: true }))

@@ -105,10 +105,10 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     let legacy = Operation::new(LEGACY, "List messages as genro-mail-proxy does")
         .query(LEGACY_QUERY)
         .answers::<MessagePage>();
-    let lanes = Operation::new(LANES, "List the lanes of the queue: what waits, and for what")
+    let lanes = Operation::new(LANES, "List the lanes of the queue, and what each waits for")
         .query(LANES_QUERY)
         .answers::<LanesShown>();
-    let pause = Operation::new(PAUSE, "Pause sending, on all nodes; what is in flight goes on")
+    let pause = Operation::new(PAUSE, "Pause sending on all nodes; deliveries in flight continue")
         .takes::<PauseBody<'_>>()
         .answers::<PauseChanged>();
     let resume = Operation::new(RESUME, "Resume sending, on all nodes")

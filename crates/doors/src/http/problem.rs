@@ -114,12 +114,12 @@ impl Problem {
     /// The problem for a fault where fields only identify a user and nothing is attempted.
     pub(crate) fn about(fault: Fault) -> Self {
         match fault {
-            Fault::Mistake(mistake) => Self::about_whom(mistake),
+            Fault::Mistake(mistake) => Self::from_client_mistake(mistake),
             fault => fault.into(),
         }
     }
 
-    fn about_whom(mistake: Mistake) -> Self {
+    fn from_client_mistake(mistake: Mistake) -> Self {
         match mistake {
             Mistake::NoRuleApplies { policy, fields } => Self::bad_request(format!(
                 "no rule of policy `{policy}` applies: its rules need some of the fields {}",
@@ -193,7 +193,7 @@ impl From<PauseFault> for Problem {
         let detail = fault.to_string();
         match fault {
             PauseFault::Mistake(Mistake::UnknownPolicy { .. }) => Self::not_found(detail),
-            PauseFault::Mistake(mistake) => Self::about_whom(mistake),
+            PauseFault::Mistake(mistake) => Self::from_client_mistake(mistake),
             PauseFault::TooMany { .. } => Self::list_full(detail),
             PauseFault::Store(_) => {
                 let (kind, title) = ("/problems/store-unavailable", "Store unavailable");

@@ -77,7 +77,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     let assign = Operation::new(ONE, "Make a route pass a policy")
         .takes::<AssignBody<'_>>()
         .answers::<RouteShown<'_>>();
-    let remove = Operation::new(ONE, "Make a route pass what it is configured to").answers::<Removed>();
+    let remove = Operation::new(ONE, "Restore the configured policy of a route").answers::<Removed>();
     vec![
         Endpoint::new(Method::GET, ALL, read, show_all).does(list),
         Endpoint::new(Method::GET, ONE, read, show_one).does(look),

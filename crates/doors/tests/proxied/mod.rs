@@ -54,7 +54,7 @@ pub enum Limiter {
     /// The door itself.
     Door(Box<Door>),
     /// No server.
-    Nobody(Port),
+    Absent(Port),
     /// A server that closes every connection.
     HangingUp(Nonsense),
     /// A silent server: connections wait to be accepted.
@@ -118,7 +118,7 @@ impl Site {
                 .await;
                 (port, Some(server))
             }
-            Limiter::Nobody(port) => (port.number(), None),
+            Limiter::Absent(port) => (port.number(), None),
             Limiter::HangingUp(server) => (server.port(), None),
             Limiter::Silent(listener) => (listener.local_addr().unwrap().port(), None),
         };

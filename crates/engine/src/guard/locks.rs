@@ -197,7 +197,7 @@ impl Guards {
         Ok((locks, more))
     }
 
-    /// Records a lock. If that fails, the key is locked all the same, and only missing from lists.
+    /// Records a lock. If that fails, the key is still locked, and only missing from lists.
     pub(super) async fn record_lock(
         &self,
         home: Home,

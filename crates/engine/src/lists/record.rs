@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_nobody_and_what_is_not_known_is_passed_over() {
+    fn an_unreadable_record_gives_no_entry_and_unknown_lines_are_skipped() {
         for value in ["", "ban", "block\nuntil soon", "block\nsince -1", "block\ntimes many"] {
             assert_eq!(read(target(), value.as_bytes()), None, "{value}");
         }

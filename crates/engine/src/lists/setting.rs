@@ -26,7 +26,7 @@ pub struct Wish {
     pub lasts: Option<Span>,
     /// Why, in one line.
     pub reason: Box<str>,
-    /// Whether a blocked client is told the reason.
+    /// Whether a blocked client sees the reason.
     pub show_reason: bool,
     /// The author of the entry.
     pub author: Author,

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_beforehand_has_no_pace() {
+    fn a_limit_without_a_predictable_rate_has_no_pace() {
         for limit in ["5 at once for 10s", "10 in total", "3/month calendar"] {
             assert_eq!(Pace::of(&limit.parse().unwrap()), None, "{limit}");
         }

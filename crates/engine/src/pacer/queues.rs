@@ -156,7 +156,7 @@ impl Queues {
                 continue;
             }
             let lane = self.lanes.get_mut(&lane_id).expect("a lane in a ring is there");
-            let (rank, waiter) = lane.first().expect("somebody waits in every lane");
+            let (rank, waiter) = lane.first().expect("every lane has a waiter");
             let job = Job {
                 seat: Seat { lane: lane_id, rank },
                 ask: Arc::clone(&waiter.ask),
@@ -184,8 +184,8 @@ impl Queues {
     /// Puts a lane at the back of a wait key's ring.
     fn join(&mut self, lane_id: LaneId, id: WaitKeyId) {
         let number = self.number();
-        let lane = self.lanes.get_mut(&lane_id).expect("whoever joins is there");
-        let (first, _) = lane.first().expect("somebody waits in every lane");
+        let lane = self.lanes.get_mut(&lane_id).expect("the waiter that joins is in it");
+        let (first, _) = lane.first().expect("every lane has a waiter");
         lane.stand = id;
         lane.turn = lane.turn.with_priority_of(first).renumbered(number);
         let turn = lane.turn;
@@ -195,8 +195,8 @@ impl Queues {
 
     /// Puts a lane back at its former position.
     fn rejoin(&mut self, lane_id: LaneId, id: WaitKeyId, turn: Rank) {
-        let lane = self.lanes.get_mut(&lane_id).expect("whoever joins is there");
-        let (first, _) = lane.first().expect("somebody waits in every lane");
+        let lane = self.lanes.get_mut(&lane_id).expect("the waiter that joins is in it");
+        let (first, _) = lane.first().expect("every lane has a waiter");
         lane.stand = id;
         lane.turn = turn.with_priority_of(first);
         let turn = lane.turn;

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_read_past_what_a_newer_node_wrote_and_not_past_what_is_wrong() {
+    fn unknown_lines_of_a_newer_node_are_skipped_and_wrong_ones_refused() {
         let made = DynamicPolicy::new(PolicySpec::new(draft("x")).unwrap(), Timestamp::ZERO);
         let text = String::from_utf8(made.written().to_vec()).unwrap();
         let newer = DynamicPolicy::read("partners", format!("{text}\ncolour red").as_bytes()).unwrap();

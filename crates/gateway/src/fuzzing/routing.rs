@@ -50,7 +50,7 @@ pub fn route(bytes: &[u8], table: &Table, rewrite: Option<&Rewrite>) -> Option<R
         host: None,
         address: &"upstream.example:8080",
         origin: &origin,
-        trust: Trust::Nobody,
+        trust: Trust::Untrusted,
         forwarding_header: None,
         captcha: None,
         correlation: None,

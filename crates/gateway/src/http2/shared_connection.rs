@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn many_who_hang_up_at_once_do_not_cost_others_their_connection() {
+    async fn many_disconnects_at_once_do_not_break_the_shared_connection() {
         let alarms = Alarms::new();
         let ask_and_leave = async {
             let (shared, mut server) = connected(&alarms).await;
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_few_who_hang_up_among_many_who_do_not_are_no_strain() {
+    async fn a_few_disconnects_among_many_requests_do_not_strain_a_connection() {
         let alarms = Alarms::new();
         let ask_and_leave = async {
             let (shared, mut server) = connected(&alarms).await;

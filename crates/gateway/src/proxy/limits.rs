@@ -100,7 +100,7 @@ enum Needs {
 }
 
 static NO_HEADERS: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
-static NOBODY: Identity = Identity { subject: None, api_key: None, consumer: None, claims: None };
+static ANONYMOUS: Identity = Identity { subject: None, api_key: None, consumer: None, claims: None };
 
 impl Case<'_> {
     /// Applies the limits. `None` if the client went away while the request waited.
@@ -258,7 +258,7 @@ impl Case<'_> {
             fields.filter(|field| !Source::is_at_hand(field)).map(needs).max().unwrap_or(Needs::Nothing);
         let origin = &self.downstream.origin;
         let client = match origin.trust(&self.local.plan) {
-            Trust::Nobody => origin.peer,
+            Trust::Untrusted => origin.peer,
             Trust::Proxy => settings.trusted_proxies.client(origin.peer, self.request.headers()),
         };
         note.client = Some(client);
@@ -285,7 +285,7 @@ impl Case<'_> {
             query: self.query.and_then(|query| str::from_utf8(query).ok()),
             host: self.host,
             headers: if known.needs == Needs::Nothing { &NO_HEADERS } else { self.request.headers() },
-            identity: known.identity.as_deref().unwrap_or(&NOBODY),
+            identity: known.identity.as_deref().unwrap_or(&ANONYMOUS),
             body,
         }
     }

@@ -47,7 +47,7 @@ impl Worker {
         let pinned = self.shared.admissions.pin();
         let address = origin.peer.to_string();
         // A connection of a trusted proxy does not show the client's address.
-        let known = origin.trust(&local.plan) == Trust::Nobody;
+        let known = origin.trust(&local.plan) == Trust::Untrusted;
         let is_address =
             |field: &&str| known && local.plan.settings.aliases.source(field) == Some(Source::Ip);
         let asked = pinned.policies.find(policy).into_iter().flat_map(Policy::fields);

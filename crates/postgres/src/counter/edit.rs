@@ -1,4 +1,4 @@
-//! What has to be written of a counter: the difference to what was loaded.
+//! The changes to write: how a counter differs from its loaded state.
 
 use tollgate_core::Timestamp;
 use tollgate_core::limit::{Entry, Hold, Idle, Limit, State};
@@ -24,7 +24,7 @@ pub(crate) struct CounterEdit {
     pub(crate) removed: Vec<(i64, i64)>,
     /// Entries before these no longer count.
     pub(crate) drop_below: Vec<(i64, i64)>,
-    /// Moments after this one were made by a clock that went back: they were made then.
+    /// Moments after this one are from before the clock went back. They are set to this moment.
     pub(crate) clamp: Option<Timestamp>,
     pub(crate) put_holds: Vec<(String, Hold)>,
     pub(crate) end_holds: Vec<String>,
@@ -89,7 +89,7 @@ impl Counter {
         if !moved && edit.put_holds.is_empty() {
             return None;
         }
-        // What has run out and is not removed yet must not be taken for what is held.
+        // A hold that has expired and is not removed yet must not count as held.
         let dead = self.expired().map_or(0, |cutoff| cutoff + 1);
         let [oldest, newest] = [oldest, newest].map(|at| column(at.as_micros()));
         row.numbers = [self.seq, self.count_holds(&edit), oldest.max(dead), newest];
@@ -110,7 +110,7 @@ impl Counter {
         Kept::of(limit) == Kept::Numbers && *state != State::Fresh && before != (now.0, Some(now.1))
     }
 
-    /// Where entries no longer count that did.
+    /// Of each log, the first entry that still counts, if that has changed.
     fn drops(&self, header: &Header, row: &HeaderRow) -> Vec<(i64, i64)> {
         let mut drops = Vec::new();
         let first = |marks: &[i64], logs: &[Option<i64>], log: i64| {

@@ -161,7 +161,7 @@ impl List {
         }
     }
 
-    /// Follows what giving back did to the state: entries went from among the others, or from the front.
+    /// Follows what a refund did to the state: entries were removed from among the others, or from the front.
     pub(super) fn refunded(&mut self, state: &State) {
         if self.kept == Kept::Slots {
             return;

@@ -14,7 +14,7 @@ const MOST_KEYS: usize = 64;
 const MOST_JOBS: usize = 256;
 /// The most that wait.
 const MOST_WAITING: usize = 10_000;
-/// How far from its front the queue is searched for what can run. A start must not cost more the more wait.
+/// How far from its front the queue is searched for jobs that can run. A long queue must not slow down starts.
 const MOST_SEARCHED: usize = 1_024;
 /// How many transactions with unrelated jobs run at once. With more, each would have fewer jobs.
 const MOST_MIXED: usize = 2;
@@ -186,8 +186,8 @@ impl Queue {
         !self.waiting.is_empty() && !std::mem::replace(&mut self.is_watched, true)
     }
 
-    /// Refuses those who have waited for too long; when to look again, if anybody waits. Who waited for a
-    /// counter is told that it is busy; who waited for the server only, that it is too slow.
+    /// Refuses jobs that have waited for too long, and returns when to look again, if jobs still wait. A job that
+    /// waited for a counter fails as busy; a job that waited only for the server fails as timed out.
     pub(super) fn expire(&mut self, now: Instant) -> Option<Instant> {
         let mut wanted: HashSet<i64> = self.busy.clone();
         for job in std::mem::take(&mut self.waiting) {
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_starts_together_and_what_waits_for_other_nodes_beside_it() {
+    fn waiting_jobs_start_together_and_contended_ones_separately() {
         let take: Kind = Work::Take;
         let jobs =
             [(take, &["a"][..]), (take, &["b"]), (Work::Peek, &["a", "c"]), (take, &["c"]), (take, &["d"])];
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_out_starts_again_before_others_and_waits_for_its_lock() {
+    fn a_skipped_job_starts_again_first_and_waits_for_its_lock() {
         let take: Kind = Work::Take;
         let (mut all, _answers) = queue(&[(take, &["a"]), (take, &["b"])]);
         let batch = all.next(Instant::now()).unwrap();
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_overtakes_what_waits_for_the_same_key() {
+    fn no_job_overtakes_another_of_the_same_key() {
         let take: Kind = Work::Take;
         let retract: Kind = |attempt, _| Work::Retract(attempt, Caller::new().0);
         let (mut all, _answers) =
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_too_long_for_a_key_is_told_busy_and_for_the_server_that_it_is_slow() {
+    fn a_late_job_fails_as_busy_if_its_key_is_in_use_and_else_as_timed_out() {
         let now = Instant::now();
         let later = now + Duration::from_secs(1);
         let (early, mut answers) = (["a", "b", "b", "c"], Vec::new());

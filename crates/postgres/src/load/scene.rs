@@ -1,4 +1,4 @@
-//! What was read. A row that is not what was written damages its own counter, and no other.
+//! The rows that were read. A damaged row makes its own counter unreadable, and no other.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -22,7 +22,7 @@ pub(crate) struct Scene {
     pub(crate) taken: HashSet<i64>,
     /// The counters whose rows cannot be read.
     pub(crate) damaged: HashSet<CounterId>,
-    /// The counters at which the ticket was given back before.
+    /// The counters at which the ticket was refunded before.
     pub(crate) spent: BTreeSet<CounterId>,
     /// When rules were forgotten.
     pub(crate) forgotten: HashMap<String, Timestamp>,

@@ -33,7 +33,7 @@ pub(crate) struct Want {
 #[derive(Default)]
 pub(crate) struct Wants {
     pub(crate) counters: BTreeMap<CounterId, Want>,
-    /// The ticket that is given back, and when it was taken.
+    /// The ticket that is refunded, and when it was taken.
     pub(crate) refund: Option<(Ticket, Timestamp)>,
 }
 
@@ -76,7 +76,7 @@ impl Want {
         self.plans.iter().flat_map(|plan| plan.limits())
     }
 
-    /// Whether a limit of the counter's row goes on under one of the plans.
+    /// Whether one of the plans still has this limit of the counter's row.
     pub(crate) fn keeps(&self, limit: &Limit) -> bool {
         self.limits().any(|other| other.identity() == limit.identity())
     }

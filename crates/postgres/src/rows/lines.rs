@@ -31,7 +31,7 @@ pub(super) struct Lines {
     failed: Mutex<Option<(Instant, RowsError)>>,
 }
 
-/// A connection that is in use. Dropped, it is closed, unless it is given back.
+/// A connection in use. Dropping it closes it, unless it was given back.
 pub(super) struct RowLine {
     lines: Arc<Lines>,
     open: Connection,

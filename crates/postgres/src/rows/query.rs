@@ -15,8 +15,7 @@ use tollgate_core::RowsError;
 /// The longest message of a server that is passed on.
 const MOST_SAID: usize = 300;
 
-/// The value of a field. The server finds out from the query which type it is to have, and reads it as it
-/// reads a quoted value.
+/// The value of a field. The server infers its type from the query, and parses it like a quoted value.
 #[derive(Debug)]
 struct Value<'v>(Option<&'v str>);
 

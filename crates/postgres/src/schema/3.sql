@@ -3,7 +3,7 @@
 
 -- Locks counters and reads them. The first line has the server's time, and the locks that others have if the
 -- caller does not wait for them. Each line after it is a counter. No row of ours is as long as what is cut here;
--- what somebody else wrote is found to be damaged. All locks together are waited for no longer than the first
+-- a longer row of another program is found to be damaged. All locks together are waited for no longer than the first
 -- time-out.
 CREATE FUNCTION @.lock_and_read(time_outs text[], locks bigint[], ids bytea[], own_time bigint, waits boolean)
 RETURNS SETOF text

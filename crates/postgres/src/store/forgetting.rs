@@ -1,5 +1,4 @@
-//! Forgetting counters. Nothing of a counter is read for that but its name, so that one whose rows are
-//! damaged can be forgotten too.
+//! Resets counters. Only their names are read, so a counter with damaged rows can be reset too.
 
 use std::sync::Arc;
 
@@ -21,8 +20,8 @@ const SLICE: i64 = 2_000;
 /// How many counters one transaction forgets.
 const AT_ONCE: usize = 64;
 
-// So many rows are read, whatever rules they are of: a rule with few counters among millions is found slice
-// by slice, and none of them takes long.
+// Each query reads this many rows, of any rule. So a rule with few counters among millions is found slice by
+// slice, and no query takes long.
 const FIND: &str =
     "SELECT id, $2::text IS NULL OR rule = $2 FROM @.counter WHERE id > $1 ORDER BY id LIMIT $3";
 const LOCK: &str = "SELECT pg_advisory_xact_lock(l) FROM \
@@ -39,7 +38,7 @@ impl PostgresStore {
             Forget::Rule(rule) => escape(rule),
             Forget::All => ALL_RULES.to_owned(),
         };
-        // What was taken before can no longer be given back: not while counters go, and not afterwards.
+        // Earlier charges can no longer be refunded, neither while counters are removed nor afterwards.
         self.note_forgotten(rule.clone()).await?;
         match what {
             Forget::Key(counter) => {

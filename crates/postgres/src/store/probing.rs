@@ -1,4 +1,4 @@
-//! Asking the server whether it can be used, for what, and what time it is.
+//! Asks the server whether it can be used, which rights the user has, and what time it is.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -22,7 +22,7 @@ pub(crate) type QueryFuture<'c, T> = Pin<Box<dyn Future<Output = Result<T, Store
 
 const TIME: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 
-// A privilege that a list names is there if any of them is, so each is asked for by itself.
+// A list of privileges is true if the user has any of them, so each is queried by itself.
 const STANDING: &str = "SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean, \
     ARRAY(SELECT t FROM unnest(ARRAY['counter', 'entry', 'hold', 'spent', 'forgotten', 'record', 'record_space', 'secret', 'swept']) t \
     WHERE NOT (SELECT bool_and(has_table_privilege('@.' || t, p)) \
@@ -55,7 +55,7 @@ impl PostgresStore {
         let (database, deadline) = (Arc::clone(&self.database), Instant::now() + patience);
         let timed = async move {
             let running = async {
-                // A probe does not wait behind what waits for the server.
+                // A probe does not wait behind queries that wait for the server.
                 let _place = match haste {
                     Haste::FailFast => Some(database.pool.queries.acquire().await),
                     Haste::Try => None,
@@ -132,8 +132,8 @@ impl PostgresStore {
         Ok(impairments)
     }
 
-    /// The secret that is there, or one that is there from now on. Secret keys are hashed with it, unless
-    /// another is configured.
+    /// The stored secret. Creates it if there is none. Secret keys are hashed with it, unless another is
+    /// configured.
     pub(crate) async fn read_secret(&self) -> Result<[u8; 32], StoreError> {
         self.read_secret_for(self.settings.command_timeout.max(Duration::from_secs(1))).await
     }

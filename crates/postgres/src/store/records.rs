@@ -19,9 +19,9 @@ use crate::transaction::{Param, Statement, ask, commit, roll_back};
 
 /// How long reading or changing a whole namespace may take: no decision waits for it.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long asking for changes may take: a node that cannot learn them soon has to find out why.
+/// How long a call for changes may take: a node that cannot read them soon has to find out why.
 const POLL_PATIENCE: Duration = Duration::from_secs(1);
-/// Up to how many entries are counted whenever somebody asks for changes; more, once in a while.
+/// Up to this many entries are counted at every call for changes; more than that, only once in a while.
 const COUNTED_ALWAYS: i64 = 1_000;
 const COUNTED_EVERY: Duration = Duration::from_secs(30);
 
@@ -36,7 +36,7 @@ const LOCK: &str = "SELECT pg_advisory_xact_lock($1, hashtext($2))";
 const STATE: &str = "SELECT coalesce($2::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint), s.version, s.size \
     FROM (SELECT $1::text AS space) k LEFT JOIN @.record_space s ON s.space = k.space";
 
-// No record of ours is longer than 8 MiB. What somebody else wrote is cut, and so found to be damaged.
+// No record of ours is longer than 8 MiB. A longer one of another program is cut, and so found to be damaged.
 const ENTRIES: &str = "SELECT name, substr(bytes, 1, 8388608), until FROM @.record \
     WHERE space = $1 AND name = ANY($2) AND bytes IS NOT NULL \
     UNION SELECT name, substr(bytes, 1, 8388608), until FROM @.record WHERE space = $1 AND bytes IS NOT NULL \
@@ -158,8 +158,8 @@ impl PostgresStore {
         due
     }
 
-    /// Restores the secret if somebody has deleted it: secret keys are hashed with it. If there is another one,
-    /// all nodes go on with that. Returns whether it was missing.
+    /// Restores the secret if an operator has deleted it: secret keys are hashed with it. If there is another
+    /// secret, all nodes go on with that. Returns whether it was missing.
     async fn keep_secret(&self) -> Result<bool, StoreError> {
         let Some(known) = self.names.key_hash.stored() else { return Ok(false) };
         let find = self.sql("SELECT substr(bytes, 1, 33) FROM @.secret");

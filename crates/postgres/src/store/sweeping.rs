@@ -16,16 +16,16 @@ use crate::pool::Haste;
 use crate::settings::Settings;
 use crate::transaction::{Param, Statement, ask, commit};
 
-/// How many rows one look takes in.
+/// How many rows one query looks at.
 const SLICE: i64 = 2_000;
 /// How many counters one transaction removes.
 const AT_ONCE: usize = 64;
 /// How many rows of one table a transaction removes at most, so that it ends in time however long logs are.
 pub(super) const MOST_REMOVED: i64 = 2_000;
-/// How long a row stays after it says no more than none, in case the clock goes back a little.
+/// How long a row stays after it has become equal to no row, in case the clock goes back a little.
 const SLACK: Duration = Duration::from_secs(60);
-/// The same for marks of refunds: without its mark, a second refund is told to be the first, though nothing
-/// of it counts any more.
+/// The same for marks of refunds. Without its mark, a repeated refund would be reported as the first one, although
+/// its charge no longer counts.
 const MARK_SLACK: Duration = Duration::from_secs(86_400);
 /// How long to rest between two looks.
 const REST: Duration = Duration::from_millis(20);
@@ -40,7 +40,7 @@ const FIND: &str = "SELECT id, coalesce(idle_at < t.before, false) FROM \
     LATERAL (SELECT id, idle_at FROM @.counter WHERE id > $1 ORDER BY id LIMIT $3) c";
 const LOCK: &str =
     "SELECT id FROM unnest($1::bytea[], $2::bigint[]) u(id, l) WHERE pg_try_advisory_xact_lock(l)";
-// The second look is at rows that nobody changes meanwhile.
+// The second look is at locked rows, which no caller changes meanwhile.
 const IDLE: &str = "SELECT id FROM @.counter WHERE id = ANY($1) \
     AND idle_at < coalesce($3::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) - $2";
 const SPENT: &str = "WITH gone AS (DELETE FROM @.spent WHERE ctid = ANY(ARRAY(SELECT ctid FROM @.spent \
@@ -49,7 +49,7 @@ const SPENT: &str = "WITH gone AS (DELETE FROM @.spent WHERE ctid = ANY(ARRAY(SE
 const FORGOTTEN: &str = "DELETE FROM @.forgotten \
     WHERE at < coalesce($2::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) - $1";
 
-/// How long it matters that a rule was forgotten: as long as anything can be given back.
+/// How long the reset of a rule is remembered: as long as an earlier charge could be refunded.
 const FORGOTTEN_MATTERS: Duration = Duration::from_secs(33 * 86_400);
 
 /// Removes idle rows.
@@ -85,7 +85,7 @@ impl Sweeper {
             loop {
                 sleep(self.interval).await;
                 let Some(database) = database.upgrade() else { return };
-                // A server that cannot be used is swept when it can, and the breaker tells of it.
+                // A server that is down is swept once it is back, and the circuit breaker reports the outage.
                 let swept = match self.claim(&database).await {
                     Ok(true) => self.sweep(&database).await.map(drop),
                     other => other.map(drop),
@@ -99,8 +99,8 @@ impl Sweeper {
         });
     }
 
-    /// Whether it is this node's turn: no node has begun within half of the interval, so that two that sleep
-    /// equally long do not keep each other from it.
+    /// Whether it is this node's turn: no node has begun a sweep within half of the interval. With the
+    /// whole interval, two nodes of equal rhythm could block each other.
     pub(super) async fn claim(&self, database: &Database) -> Result<bool, StoreError> {
         let recent = micros(self.interval / 2);
         let statement = Statement { sql: &self.claim, params: vec![(&recent, Type::INT8)] };
@@ -108,8 +108,8 @@ impl Sweeper {
         Ok(with_line(database, claiming).await?.iter().flatten().next().is_some())
     }
 
-    /// Looks at all rows once. Returns how many counters were removed. Counters that cannot be removed now
-    /// keep no other from it.
+    /// Looks at all rows once. Returns how many counters were removed. A counter that cannot be removed now
+    /// does not stop the others.
     pub(super) async fn sweep(&self, database: &Database) -> Result<u64, StoreError> {
         let (mut last, mut removed, mut failed) = (Vec::new(), 0, None);
         loop {
@@ -232,7 +232,7 @@ fn ids_of(rows: &[Vec<tokio_postgres::Row>]) -> Vec<Vec<u8>> {
     rows.iter().flatten().filter_map(|row| row.try_get(0).ok()).collect()
 }
 
-/// The time by the clock that goes before the server's, where tests move time.
+/// The time by the clock that replaces the server's in tests that move time.
 fn own_micros(database: &Database) -> Option<i64> {
     database.own_time().map(|now| column(now.as_micros()))
 }

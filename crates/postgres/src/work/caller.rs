@@ -14,9 +14,9 @@ pub(crate) struct Caller<T>(Arc<Mutex<Option<Sender<T>>>>);
 
 type Sender<T> = oneshot::Sender<Result<T, StoreError>>;
 
-/// A caller to whom only errors can be told.
+/// A caller that can only be given errors.
 pub(crate) trait Failing: Send + Sync {
-    /// Tells it this error, unless it has an answer.
+    /// Gives the caller this error, unless it has an answer.
     fn fail(&self, error: StoreError);
 }
 

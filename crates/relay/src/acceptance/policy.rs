@@ -21,7 +21,7 @@ pub(crate) struct Question<'q> {
     pub(crate) policy: Option<&'q str>,
     /// The id that log and journal name.
     pub(crate) correlation: &'q str,
-    /// Whether the charge is kept if nothing else is said.
+    /// Whether the charge is kept by default.
     pub(crate) unsettled: Unsettled,
     /// All fields that are known.
     pub(crate) fields: &'q [(&'static str, &'q str)],

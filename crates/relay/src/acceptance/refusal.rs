@@ -9,7 +9,7 @@ use crate::session::TextFault;
 /// Why a message is not accepted. Nothing was added, and nothing stays charged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotAccepted {
-    /// The id that the client is told, and that log and journal name.
+    /// The id in the client's reply, in the log and in the journal.
     pub correlation: Arc<str>,
     /// The reason.
     pub reason: RefusalReason,

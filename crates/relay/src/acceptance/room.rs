@@ -27,7 +27,7 @@ pub(super) struct Room {
 pub(super) struct NoRoom;
 
 impl Room {
-    /// The room of a message of which nothing has come.
+    /// The room of a message before its first byte.
     pub(super) fn new(memory: &Arc<Memory>) -> Self {
         Self { memory: Arc::clone(memory), bytes: 0 }
     }

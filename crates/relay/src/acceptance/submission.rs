@@ -35,7 +35,7 @@ pub struct Submission {
     pub recipients: Vec<Recipient>,
     /// The account to send it through, if the client names one.
     pub account: Option<String>,
-    /// Which messages it goes before.
+    /// Its priority.
     pub priority: Priority,
     /// Whether the client uses SMTPUTF8: header fields beyond ASCII are UTF-8 then.
     pub utf8: bool,

@@ -32,7 +32,7 @@ pub enum AccountFault {
     NoKey,
     /// There is no rule that could hold an account's limits. The operator's fault.
     NoRule,
-    /// Others change it all the time. Nobody's fault.
+    /// Other callers change it all the time. Not the caller's fault.
     Contended {
         /// Its tenant and id.
         name: String,

@@ -84,7 +84,7 @@ impl fmt::Display for Pausable {
 }
 
 impl AccountRegistry {
-    /// Pauses something on all nodes. What is in flight goes on. Returns whether it was not paused before.
+    /// Pauses a scope on all nodes. Deliveries in flight continue. Returns whether it was not paused before.
     pub async fn pause(&self, what: &Pausable) -> Result<bool, AccountFault> {
         if let Pausable::Account { tenant, id } = what
             && self.view(tenant, id).is_none()

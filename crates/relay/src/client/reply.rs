@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_reply_is_refused() {
+    fn a_malformed_reply_is_refused() {
         for bytes in
             [&b"hello\r\n"[..], b"25\r\n", b"250-a\r\n251 b\r\n", b"250_a\r\n", b"999 a\r\n", b"\r\n"]
         {

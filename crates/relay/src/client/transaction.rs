@@ -42,7 +42,7 @@ pub enum Answer {
     Another,
 }
 
-/// What was said.
+/// The explanation of an outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reason {
     /// The enhanced status code.

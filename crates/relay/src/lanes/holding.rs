@@ -46,7 +46,7 @@ impl Scope {
 }
 
 impl Lanes {
-    /// Pauses what a scope covers. What is in flight goes on. Returns whether it was not paused before.
+    /// Pauses a scope. Deliveries in flight continue. Returns whether it was not paused before.
     pub fn hold(&mut self, scope: Scope, now: Timestamp) -> bool {
         let new = self.held.0.insert(scope);
         self.apply_holds(now);

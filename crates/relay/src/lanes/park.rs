@@ -174,8 +174,8 @@ impl Parks {
 }
 
 impl Park {
-    /// When it is worth to ask. A look comes before the limit is free: whoever finds room then owes it to a limit that
-    /// was raised or a slot that was given back, and not to a moment that its rule wants to pass by.
+    /// The next time to try. A first try comes before the limit is free. If there is room then, the limit was
+    /// raised or a slot was refunded, and no rule that aligns or spreads its messages is circumvented.
     fn next_moment(&self, now: Timestamp) -> Option<Timestamp> {
         if now + LOOK_EVERY < self.free_at {
             return Some(now + LOOK_EVERY);

@@ -14,7 +14,7 @@ impl<T: Clone> Ring<T> {
         Self { members: VecDeque::new(), quantum: i64::from(quantum.max(1)) }
     }
 
-    /// Whether nobody takes turns.
+    /// Whether the ring has no members.
     pub(super) fn is_empty(&self) -> bool {
         self.members.is_empty()
     }

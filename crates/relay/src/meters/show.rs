@@ -46,7 +46,7 @@ impl RelayMeters {
     fn encode_accounts(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         type Counter = (&'static str, &'static str, fn(&AccountCounts) -> &AtomicU64);
         let families: [Counter; 3] = [
-            ("tollgate_relay_sent", "Recipients for whom the next hop took a message", |of| &of.sent),
+            ("tollgate_relay_sent", "Recipients that the next hop accepted", |of| &of.sent),
             ("tollgate_relay_bounced", "Recipients that failed for good", |of| &of.bounced),
             ("tollgate_relay_rate_limited", "Turns that a limit did not allow", |of| &of.rate_limited),
         ];

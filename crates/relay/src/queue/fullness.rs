@@ -60,7 +60,7 @@ impl Fullness {
         Ok(())
     }
 
-    /// How long to wait after a count that took as long as the last one: commits wait while it goes on.
+    /// How long to wait after a count that took as long as the last one: commits wait while it runs.
     fn pause(&self) -> Span {
         Span::from_micros(self.took.load(Ordering::Relaxed).saturating_mul(SHARE))
     }

@@ -57,10 +57,10 @@ pub enum RecipientState {
     Cancelled(Timestamp),
 }
 
-/// The last word about a recipient.
+/// The final outcome of a recipient.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Final {
-    /// When it was said.
+    /// When it was decided.
     pub at: Timestamp,
     /// The enhanced status code, such as `5.1.1`.
     pub status: String,

@@ -62,7 +62,7 @@ pub struct Waiting {
     pub account: Option<String>,
     /// The recipient domain.
     pub domain: String,
-    /// Which items of its tenant it goes before.
+    /// Its priority among the items of its tenant.
     pub priority: Priority,
     /// How many recipients wait.
     pub recipients: u32,

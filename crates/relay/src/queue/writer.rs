@@ -135,12 +135,12 @@ struct Committing {
     arrived: Vec<Waiting>,
 }
 
-/// Transactions whose commit failed. Their rows may have become durable all the same.
+/// Transactions whose commit failed. Their rows may still have become durable.
 #[derive(Default)]
 pub(super) struct Doubtful {
     /// Messages that their clients were told are not accepted.
     accepted: Vec<Submitted>,
-    /// Items that the scheduler was not told of.
+    /// Items that the scheduler does not know of.
     arrived: Vec<Waiting>,
 }
 

@@ -11,7 +11,7 @@ use crate::client::{Connection, Stage};
 use crate::limits::{Refusal, Taken};
 use crate::queue::Text;
 
-/// For how long a turn goes on trying other servers after one that could not be reached.
+/// How long a turn keeps trying other servers after one could not be reached.
 const MOST_SEARCHING: Span = Span::from_secs(300);
 
 /// An account that can be used now: connected, and its limits taken.

@@ -1,5 +1,5 @@
 //! Mail that no account can be used for. It waits, and that uses up its lifetime: unlike a limit, a missing account or
-//! a wrong password does not end by itself. So its sender is told in the end.
+//! a wrong password does not end by itself. So its sender gets a report in the end.
 
 use tollgate_core::{Span, Timestamp};
 

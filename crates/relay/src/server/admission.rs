@@ -1,4 +1,4 @@
-//! How connections are admitted, and how refusals are said over SMTP.
+//! Admits connections, and writes refusals as SMTP replies.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -25,7 +25,7 @@ pub(super) struct Connection<'c> {
     ending: watch::Receiver<bool>,
 }
 
-/// How a session goes on.
+/// How a session continues.
 enum Flow {
     Continue,
     Close,

@@ -15,7 +15,7 @@ use super::settings::Settings;
 use super::wire::Wire;
 use crate::session::{Identity, Login, LoginOutcome};
 
-/// The longest delay of a ladder that a session waits out. Beyond that the client is told to come back.
+/// The longest delay of a ladder that a session waits out. Beyond that the client gets a temporary error.
 const MOST_DELAY: Span = Span::from_secs(10);
 
 /// Lets a login wait for as long as its client and the server do.

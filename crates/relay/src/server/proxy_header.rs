@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_header_is_refused() {
+    async fn a_malformed_header_is_refused() {
         let endless = [&b"PROXY TCP4 "[..], &[b'1'; 200]].concat();
         for bytes in [
             &b"EHLO client.example\r\n"[..],

@@ -23,7 +23,7 @@ struct Arrival {
     receiver: DataReceiver,
 }
 
-/// Asks whether the message may come, and receives it. Returns how the session goes on.
+/// Asks whether the message is allowed, and receives it. Returns how the session continues.
 pub(super) async fn admit(connection: &mut Connection<'_>) -> Result<Step, Over> {
     let submission = submission(connection).ok_or(Over::Gone)?;
     let size = connection.session.transaction().and_then(|transaction| transaction.size());

@@ -144,7 +144,7 @@ fn mail(rest: &str) -> Result<Mail, Reply> {
                 let decoded = (value.len() <= MOST_ENVID).then(|| xtext::decode(value)).flatten();
                 put(&mut mail.envelope_id, Some(decoded.ok_or_else(|| bad_parameter("Bad ENVID"))?))
             }
-            // Who submitted a message elsewhere is not taken from somebody's word (RFC 4954, 5).
+            // The client is not trusted to name the original submitter (RFC 4954, 5).
             ("AUTH", Some(_)) => put(&mut auth, Some(())),
             ("SMTPUTF8", None) => !std::mem::replace(&mut mail.utf8, true),
             _ => return Err(Reply::new(555, "5.5.4", "Unknown parameter of MAIL")),

@@ -26,7 +26,7 @@ pub(super) enum Exchange {
 /// The next step of an exchange.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum SaslStep {
-    /// The server asks, and the exchange goes on.
+    /// The server asks, and the exchange continues.
     Ask(Exchange, Reply),
     /// The client has said all.
     Done(Login),

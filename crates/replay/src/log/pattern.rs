@@ -31,7 +31,7 @@ pub type Spans = Vec<(u32, u32)>;
 pub enum BadPattern {
     /// It has no variable.
     NoVariable,
-    /// No text separates two variables, so nobody can tell where the first one ends.
+    /// No text separates two variables, so the end of the first one is ambiguous.
     Adjacent {
         /// The first variable.
         first: String,

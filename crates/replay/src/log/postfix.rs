@@ -35,7 +35,7 @@ const CLIENT_NAME: usize = 9;
 const MOST_MESSAGES: usize = 100_000;
 /// The most bytes that are kept of all messages together.
 const MOST_BYTES: usize = 64 << 20;
-/// The most recipients of one message that are told apart.
+/// The most recipients of one message that are distinguished.
 const MOST_RECIPIENTS: usize = 1_000;
 
 /// What a line says.
@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_known_of_messages_is_bounded_in_bytes() {
+    fn remembered_messages_are_bounded_in_bytes() {
         let (mut joined, mut row) = (Joined::default(), Row::default());
         let sender = "x".repeat(300_000);
         let line = format!("Nov 17 09:08:51 mx postfix/qmgr[103]: ABCDEF0123: from=<{sender}>, size=1");

@@ -178,7 +178,7 @@ fn a_full_disk_loses_nothing_once_there_is_room_again() {
 }
 
 #[test]
-fn who_waits_for_a_full_disk_is_told() {
+fn a_write_to_a_full_disk_fails() {
     let setup = Setup::new();
     let store = setup.open(Syncing::Always);
     setup.mood.full.store(true, Ordering::SeqCst);
@@ -199,7 +199,7 @@ fn who_waits_for_a_full_disk_is_told() {
 }
 
 #[test]
-fn nobody_is_answered_before_the_disk_is_done() {
+fn no_charge_is_answered_before_the_disk_has_it() {
     let setup = Setup::new();
     let store = setup.open(Syncing::Always);
     setup.mood.hold();

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_packed_is_unpacked_the_same() {
+    fn packing_and_unpacking_returns_the_same_state() {
         let at = Timestamp::from_micros;
         let plan = plan(&["9 recipients per attempt", "5/hour", "7/s burst 3"]);
         for (tally, level) in [

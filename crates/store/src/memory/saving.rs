@@ -125,7 +125,7 @@ mod tests {
     use crate::ManualClock;
 
     #[test]
-    fn what_was_forgotten_for_another_is_too_old_after_a_restart_as_well() {
+    fn a_refund_to_an_evicted_key_is_too_old_after_a_restart_too() {
         let now = Timestamp::from_micros(1_760_000_045_000_000);
         let store = || {
             let clock = Arc::new(ManualClock::at(now));

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_beyond_the_horizon_is_never_given_back() {
+    fn a_charge_beyond_the_horizon_is_never_refunded() {
         let mut spent = Spent::new(Saving::On);
         for count in 1..=Spent::MOST as u64 + 1 {
             assert_eq!(spent.spend(mark(count)), Refunded::Done);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_until_a_rule_was_forgotten_is_not_remembered() {
+    fn charges_from_before_a_reset_of_their_rule_are_not_remembered() {
         let mut spent = Spent::new(Saving::On);
         assert!(spent.remembers("rule", at(0)) && spent.changed_rules().is_empty());
         spent.forget(Some("rule"), at(5));

@@ -269,7 +269,7 @@ pub(crate) fn store_in_words(store: &StoreConfig) -> String {
         StoreConfig::Postgres(settings) => {
             let tls = match &settings.tls {
                 None => "",
-                Some(tls) if tls.unverified => ", by TLS with whoever answers",
+                Some(tls) if tls.unverified => ", by TLS without checking its certificate",
                 Some(_) => ", by TLS",
             };
             format!("in PostgreSQL at {}{tls}, in schema {}", settings.address(), settings.schema)

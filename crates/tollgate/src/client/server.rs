@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused() {
+    fn an_invalid_address_is_refused() {
         for text in [
             "127.0.0.1:8080",
             "ftp://x",

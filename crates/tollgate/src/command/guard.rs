@@ -37,7 +37,7 @@ enum Action {
     Unlock(About),
 }
 
-/// A guard, and somebody.
+/// A guard, and the fields of a login.
 #[derive(Args, Clone, Debug)]
 struct About {
     /// The guard

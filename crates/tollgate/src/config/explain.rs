@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn bans_say_whom_they_bar_and_for_how_long() {
+    fn bans_say_which_key_they_block_and_for_how_long() {
         let table = [
             ("after 100 denials in 10m ban 1h", "a key with 100 denials in 10 minutes is banned for 1 hour"),
             (

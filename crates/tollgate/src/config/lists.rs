@@ -47,12 +47,12 @@ pub(super) fn mean(
             listings.push(listing);
         }
     }
-    warn_of_everybody(&listings, findings);
+    warn_if_all_are_blocked(&listings, findings);
     Roster::new(kinds.clone(), listings)
 }
 
 /// Warns if the blocklist's networks cover every address.
-fn warn_of_everybody(listings: &[Listing], findings: &mut Findings<'_>) {
+fn warn_if_all_are_blocked(listings: &[Listing], findings: &mut Findings<'_>) {
     let blocked = listings.iter().filter(|listing| listing.stance == Stance::Block);
     let nets: Vec<IpNet> = blocked
         .filter_map(|listing| match &listing.target {

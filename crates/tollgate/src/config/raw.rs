@@ -75,7 +75,7 @@ pub(super) struct Written {
     /// The rules, by name.
     #[schemars(extend("propertyNames" = { "pattern": "^[a-z0-9_.-]{1,64}$" }))]
     pub(super) rules: Option<Named<Rule>>,
-    /// Who is blocked. The list is checked before anything is counted.
+    /// The clients that are blocked. The list is checked before anything is counted.
     pub(super) blocklist: Option<Vec<BlockedForm>>,
     /// Clients that are never blocked, whatever the blocklist says. Of several networks that contain an
     /// address, the smallest counts. Limits still apply to them.

@@ -39,7 +39,7 @@ fn unleased_holds(who: &str, policy: &Policy, rule: &Rule) -> Option<Warning> {
     rule.enabled.then(|| Warning {
         policy: Some(policy.name.to_string()),
         message: format!(
-            "the rule {} holds `{limit}`, and what a {who} holds when it is killed is never released",
+            "the rule {} holds `{limit}`, and the holds of a killed {who} are never released",
             rule.name
         ),
         remedy: format!(

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_say_what_a_map_says_and_hold_no_line_breaks() {
+    fn lines_equal_the_header_map_and_contain_no_line_breaks() {
         let (mut map, mut lines) = (HeaderMap::new(), Lines::default());
         fill(&mut map);
         fill(&mut lines);

@@ -92,7 +92,7 @@ impl Verifier {
 
     /// Whether the signature of this message is valid. The key must allow the algorithm.
     pub(super) fn made(&self, signature: &str, message: &[u8], algorithm: Algorithm) -> bool {
-        debug_assert!(self.allows(algorithm), "whoever asks has looked");
+        debug_assert!(self.allows(algorithm), "the caller has checked the algorithm");
         jsonwebtoken::crypto::verify(signature, message, &self.key, algorithm).unwrap_or(false)
     }
 }

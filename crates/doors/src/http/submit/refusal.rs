@@ -1,4 +1,4 @@
-//! How the relay's refusals are said over HTTP.
+//! The relay's refusals as HTTP responses.
 
 use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};

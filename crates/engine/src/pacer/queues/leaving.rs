@@ -156,7 +156,7 @@ impl Queues {
     /// Removes an attempt whose caller gave up. `None` if it was no longer there.
     pub(in crate::pacer) fn leave(&mut self, seat: Seat) -> Option<Waiter> {
         let waiter = self.take_out(seat)?;
-        let lane = self.lanes.get(&seat.lane).expect("somebody was in it");
+        let lane = self.lanes.get(&seat.lane).expect("a waiter was in it");
         let stand = lane.stand;
         if lane.is_empty() && lane.asked.is_none() {
             if let Some(wait_key) = self.wait_keys.get_mut(&stand) {

@@ -182,8 +182,8 @@ impl Scene {
             assert_eq!(wait_key.asked, asked);
             // The key gives turns now, or later, or after a decision in flight.
             let hopeful = wait_key.open || wait_key.due.is_some() || wait_key.asked > 0;
-            assert!(wait_key.ring.is_empty() || hopeful, "nobody ever comes to {id:?}");
-            assert!(!wait_key.open || queues.open.contains(id), "{id:?} is open and nobody knows");
+            assert!(wait_key.ring.is_empty() || hopeful, "{id:?} never gives a turn");
+            assert!(!wait_key.open || queues.open.contains(id), "{id:?} is open and not listed as open");
             assert!(
                 *id == WaitKeyId::FRESH || !wait_key.is_idle() || wait_key.open,
                 "{id:?} is kept for nothing"
@@ -204,7 +204,7 @@ impl Scene {
                 self.now += Duration::from_millis(5);
             }
         }
-        assert_eq!(self.queues.waiting(), 0, "somebody is left");
+        assert_eq!(self.queues.waiting(), 0, "a waiter is left");
         assert_eq!(self.queues.wait_keys.len(), 1, "something is left");
         assert!(self.queues.lanes.is_empty());
     }
@@ -219,7 +219,7 @@ fn pick<T>(list: &mut Vec<T>, index: usize) -> Option<T> {
 
 proptest! {
     #[test]
-    fn everybody_has_a_place_and_a_turn_to_come(
+    fn every_waiter_has_a_place_and_gets_a_turn(
         events in prop::collection::vec(event(), 0..200),
         most_width in prop_oneof![Just(1_usize), Just(4)],
     ) {
@@ -233,7 +233,7 @@ proptest! {
 }
 
 #[test]
-fn what_was_asked_about_before_everybody_was_sent_away_says_nothing() {
+fn an_answer_from_before_the_queues_were_cleared_is_ignored() {
     let mut scene = Scene::new(1);
     scene.happens(Event::Comes { way: 0, priority: 0, cost: 1, wait_millis: None });
     scene.happens(Event::IsAsked);

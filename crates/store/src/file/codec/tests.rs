@@ -92,7 +92,7 @@ fn exercise(plan: &Plan, states: &mut [State]) {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read_again(number in any::<u32>(), states in states()) {
+    fn encoding_and_decoding_returns_the_same_states(number in any::<u32>(), states in states()) {
         let mut row = Vec::new();
         encode(number, &states, &mut row);
         let mut read = Vec::new();

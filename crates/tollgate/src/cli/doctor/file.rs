@@ -106,7 +106,7 @@ fn damaged(path: &Path) -> Option<Finding> {
     found.sort();
     let first = found.first()?;
     let words = format!("{} damaged and set aside, as {}", files(found.len()), first.display());
-    Some(Finding::note("damage", words).remedy("delete it when nobody needs it to find out why"))
+    Some(Finding::note("damage", words).remedy("delete it when you no longer need it to find the cause"))
 }
 
 fn files(count: usize) -> String {

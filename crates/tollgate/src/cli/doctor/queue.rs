@@ -93,6 +93,7 @@ fn set_aside(directory: &Path) -> Option<Finding> {
     let first = directory.join(aside.first()?);
     let words = format!("a damaged queue was set aside as {}: its messages are not sent", first.display());
     Some(
-        Finding::warning("damage", words).remedy("restore it from a copy, or delete it when nobody needs it"),
+        Finding::warning("damage", words)
+            .remedy("restore it from a copy, or delete it when you no longer need it"),
     )
 }

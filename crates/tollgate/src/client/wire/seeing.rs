@@ -64,7 +64,7 @@ pub struct RulesPressed {
     pub rules: Vec<RulePressed>,
 }
 
-/// A rule, and what it did of late.
+/// A rule and its recent outcomes.
 #[derive(Clone, Debug, Deserialize)]
 pub struct RulePressed {
     /// Its name.

@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_counts_is_said_the_short_way() {
+    fn counted_statuses_are_explained_briefly() {
         let table = [
             ("401", "an attempt whose answer is 401; others are refunded once answered"),
             ("[403, 401]", "an attempt whose answer is 401 or 403; others are refunded once answered"),

@@ -135,7 +135,7 @@ pub(in crate::config) struct UpstreamTable {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(
     deny_unknown_fields,
-    expecting = "a table, as in `{ ca: ca.pem }`; `{}` trusts whom the system trusts"
+    expecting = "a table, as in `{ ca: ca.pem }`; `{}` trusts the certificate authorities of the system"
 )]
 pub(in crate::config) struct UpstreamTls {
     /// The PEM file with the certificate authorities; by default those of the system.
