@@ -369,7 +369,7 @@ impl<'a> Charges<'a> {
                     holds += 1;
                     held += u32::from(state.holds().is_some_and(|holds| holds.has(draft.id)));
                 }
-                outcome.readings.push(Reading { capacity: 0, remaining: 0, reset: None, when });
+                outcome.readings.push(Reading::at(when));
             }
         }
         outcome.now = draft.now;
@@ -391,7 +391,7 @@ impl<'a> Charges<'a> {
             let taken = takes && charge.cost > 0 && own.iter().all(|reading| reading.when == When::Now);
             outcome.taken |= u32::from(taken) << index;
             for ((limit, reading), state) in charge.plan.limits().iter().zip(own).zip(&mut states) {
-                *reading = limit.conclude(state, reading.when, draft, taken);
+                limit.conclude(state, draft, taken, reading);
             }
         }
     }

@@ -263,18 +263,21 @@ impl Limit {
     /// The reading of the limit, given when the draft conformed.
     #[inline]
     pub fn read(&self, state: &State, when: When, draft: &Draft<'_>) -> Reading {
-        with_kind!(self, kind => kind.read(state, when, draft))
+        let mut reading = Reading::at(when);
+        reading.show(with_kind!(self, kind => kind.read(state, draft)));
+        reading
     }
 
-    /// Takes the draft's cost if it is `taken`, and returns the reading, given when the draft conformed.
+    /// Takes the draft's cost if it is `taken`, and shows the units of the limit in its reading, which already has
+    /// when the draft conforms.
     #[inline]
-    pub(crate) fn conclude(&self, state: &mut State, when: When, draft: &Draft<'_>, taken: bool) -> Reading {
+    pub(crate) fn conclude(&self, state: &mut State, draft: &Draft<'_>, taken: bool, reading: &mut Reading) {
         with_kind!(self, kind => {
             if taken {
                 kind.take(state, draft);
             }
-            kind.read(state, when, draft)
-        })
+            reading.show(kind.read(state, draft));
+        });
     }
 
     /// The reading after the wait that it shows, if nothing was taken meanwhile.

@@ -30,3 +30,25 @@ pub struct Reading {
     /// When the attempt conforms.
     pub when: When,
 }
+
+/// The units of a limit: how many there are, how many are left, and when all are back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stock {
+    pub(crate) capacity: u64,
+    pub(crate) remaining: u64,
+    pub(crate) reset: Option<Timestamp>,
+}
+
+impl Reading {
+    /// A reading that shows no units yet.
+    #[inline]
+    pub(crate) fn at(when: When) -> Self {
+        Self { capacity: 0, remaining: 0, reset: None, when }
+    }
+
+    /// Shows these units.
+    #[inline]
+    pub(crate) fn show(&mut self, Stock { capacity, remaining, reset }: Stock) {
+        (self.capacity, self.remaining, self.reset) = (capacity, remaining, reset);
+    }
+}

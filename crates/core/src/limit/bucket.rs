@@ -9,7 +9,7 @@ use super::kind::{Kind, Nature, Refill};
 use super::{Draft, Identity, Idle, Limit, Refund, State, TooBig};
 use crate::MAX_EXACT;
 use crate::outage::Share;
-use crate::reading::{Reading, When};
+use crate::reading::{Stock, When};
 use crate::time::{Span, Timestamp};
 
 /// `rate` per `period`, with up to `burst` at once. Starts full.
@@ -192,13 +192,12 @@ impl Kind for Bucket {
     }
 
     #[inline]
-    fn read(&self, state: &State, when: When, draft: &Draft<'_>) -> Reading {
+    fn read(&self, state: &State, draft: &Draft<'_>) -> Stock {
         let level = state.level();
-        Reading {
+        Stock {
             capacity: self.burst,
             remaining: self.numerator.divide(self.empty - self.backlog(level, draft.now)).0,
             reset: Some(level.map_or(draft.now, Level::idle_at)),
-            when,
         }
     }
 

@@ -10,7 +10,7 @@ use super::kind::{Kind, LONGEST_MATTER, Nature};
 use super::window::{Tally, room, when_in_window};
 use super::{Draft, Identity, Idle, Limit, Refund, State};
 use crate::outage::Share;
-use crate::reading::{Reading, When};
+use crate::reading::{Reading, Stock, When};
 use crate::time::{Span, Timestamp};
 
 /// At most `max` per calendar period.
@@ -104,12 +104,11 @@ impl Kind for Calendar {
         *state = State::Tally(Tally { edge: draft.end_of(&self.period), count: count + draft.cost });
     }
 
-    fn read(&self, state: &State, when: When, draft: &Draft<'_>) -> Reading {
-        Reading {
+    fn read(&self, state: &State, draft: &Draft<'_>) -> Stock {
+        Stock {
             capacity: self.max,
             remaining: self.max.saturating_sub(state.tally().map_or(0, |tally| tally.count)),
             reset: Some(draft.end_of(&self.period)),
-            when,
         }
     }
 

@@ -9,7 +9,7 @@ use super::kind::{Kind, LONGEST_MATTER, Nature};
 use super::{Draft, Identity, Idle, Limit, Refund, State};
 use crate::Ticket;
 use crate::outage::Share;
-use crate::reading::{Reading, When};
+use crate::reading::{Stock, When};
 use crate::time::{Span, Timestamp};
 
 /// At most `max` held at once; with a lease, a hold expires unless it is renewed.
@@ -154,14 +154,13 @@ impl Kind for InFlight {
         state.change_holds(|holds| holds.take(draft));
     }
 
-    fn read(&self, state: &State, when: When, draft: &Draft<'_>) -> Reading {
+    fn read(&self, state: &State, draft: &Draft<'_>) -> Stock {
         let holds = state.holds();
         let newest = holds.filter(|holds| !holds.is_empty()).map(|holds| holds.newest);
-        Reading {
+        Stock {
             capacity: self.max,
             remaining: self.max.saturating_sub(holds.map_or(0, |holds| holds.used)),
             reset: self.lease.map(|lease| newest.map_or(draft.now, |renewed| renewed + lease)),
-            when,
         }
     }
 

@@ -3,7 +3,7 @@
 
 use super::{Draft, Holding, Identity, Idle, Limit, Period, Refund, State};
 use crate::outage::Share;
-use crate::reading::{Reading, When};
+use crate::reading::{Reading, Stock, When};
 use crate::time::{Span, Timestamp};
 
 /// The longest time that a take is remembered for a refund.
@@ -80,8 +80,8 @@ pub(super) trait Kind {
     /// Takes the draft's cost, which is not 0. The draft must conform, and the state be fresh as of its time.
     fn take(&self, state: &mut State, draft: &Draft<'_>);
 
-    /// The reading of the limit, given when the draft conformed.
-    fn read(&self, state: &State, when: When, draft: &Draft<'_>) -> Reading;
+    /// The units of the limit. The state must be fresh as of the draft's time.
+    fn read(&self, state: &State, draft: &Draft<'_>) -> Stock;
 
     /// The reading after the wait that it shows, if nothing was taken meanwhile: at least the cost remains.
     fn read_after_wait(&self, reading: Reading, cost: u64) -> Reading {

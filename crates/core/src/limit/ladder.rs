@@ -13,7 +13,7 @@ use super::kind::{Kind, Nature};
 use super::{Draft, Identity, Idle, Limit, Refund, State};
 use crate::Ticket;
 use crate::outage::Share;
-use crate::reading::{Reading, When};
+use crate::reading::{Reading, Stock, When};
 use crate::time::{Span, Timestamp};
 
 /// The steps of failures, and how long failures are remembered.
@@ -198,12 +198,12 @@ impl Kind for Ladder {
 
     /// The capacity is the failures of the last step, or the counted ones if they are more; `remaining` is
     /// that less the failures.
-    fn read(&self, state: &State, when: When, draft: &Draft<'_>) -> Reading {
+    fn read(&self, state: &State, draft: &Draft<'_>) -> Stock {
         let height = state.height();
         let count = height.map_or(0, |height| height.failures);
         let capacity = self.top().max(count);
         let reset = height.map_or(draft.now, |height| self.idle_at(height));
-        Reading { capacity, remaining: capacity - count, reset: Some(reset), when }
+        Stock { capacity, remaining: capacity - count, reset: Some(reset) }
     }
 
     /// The failures stay while the pause passes.

@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 use super::kind::{Kind, Nature};
 use super::{Draft, Identity, Idle, Limit, Refund, State};
 use crate::outage::Share;
-use crate::reading::{Reading, When};
+use crate::reading::{Reading, Stock, When};
 use crate::time::{Span, Timestamp};
 
 /// The number in `field` may be at most `max`.
@@ -61,9 +61,9 @@ impl Kind for PerAttempt {
 
     fn take(&self, _: &mut State, _: &Draft<'_>) {}
 
-    fn read(&self, _: &State, when: When, draft: &Draft<'_>) -> Reading {
+    fn read(&self, _: &State, draft: &Draft<'_>) -> Stock {
         let amount = draft.amount(&self.field).unwrap_or(0);
-        Reading { capacity: self.max, remaining: self.max.saturating_sub(amount), reset: None, when }
+        Stock { capacity: self.max, remaining: self.max.saturating_sub(amount), reset: None }
     }
 
     /// An attempt uses up nothing.

@@ -7,7 +7,7 @@ use super::kind::{Kind, Nature, Refill};
 use super::{Draft, Identity, Idle, Limit, Refund, State};
 use crate::Ticket;
 use crate::outage::Share;
-use crate::reading::{Reading, When};
+use crate::reading::{Stock, When};
 use crate::time::{Span, Timestamp};
 
 /// At most `max` in any interval of length `period`.
@@ -114,14 +114,13 @@ impl Kind for Sliding {
         *state = State::Log(log);
     }
 
-    fn read(&self, state: &State, when: When, draft: &Draft<'_>) -> Reading {
+    fn read(&self, state: &State, draft: &Draft<'_>) -> Stock {
         let log = state.log();
         let newest = log.and_then(|log| log.entries.back());
-        Reading {
+        Stock {
             capacity: self.max,
             remaining: self.max.saturating_sub(log.map_or(0, |log| log.used)),
             reset: Some(newest.map_or(draft.now, |entry| entry.at + self.period)),
-            when,
         }
     }
 

@@ -8,7 +8,7 @@ use alloc::collections::VecDeque;
 use super::kind::{Kind, Nature, Refill};
 use super::{Draft, Identity, Idle, Limit, Refund, State};
 use crate::outage::Share;
-use crate::reading::{Reading, When};
+use crate::reading::{Stock, When};
 use crate::time::{Span, Timestamp};
 
 /// At most `max` in any interval of length `period`, counted in slots of length `slot`.
@@ -127,14 +127,13 @@ impl Kind for Slotted {
         *state = State::Slots(slots);
     }
 
-    fn read(&self, state: &State, when: When, draft: &Draft<'_>) -> Reading {
+    fn read(&self, state: &State, draft: &Draft<'_>) -> Stock {
         let slots = state.slots();
         let newest = slots.and_then(|slots| slots.counts.back());
-        Reading {
+        Stock {
             capacity: self.max,
             remaining: self.max.saturating_sub(slots.map_or(0, |slots| slots.used)),
             reset: Some(newest.map_or(draft.now, |(index, _)| self.freed_at(*index))),
-            when,
         }
     }
 

@@ -3,7 +3,7 @@
 use super::kind::{Kind, LONGEST_MATTER, Nature};
 use super::{Draft, Identity, Idle, Limit, Refund, State, window};
 use crate::outage::Share;
-use crate::reading::{Reading, When};
+use crate::reading::{Reading, Stock, When};
 use crate::time::{Span, Timestamp};
 
 /// At most `max` for the life of the key.
@@ -55,9 +55,9 @@ impl Kind for Total {
         *state = State::Total(state.total() + draft.cost);
     }
 
-    fn read(&self, state: &State, when: When, _: &Draft<'_>) -> Reading {
+    fn read(&self, state: &State, _: &Draft<'_>) -> Stock {
         let remaining = self.max.saturating_sub(state.total());
-        Reading { capacity: self.max, remaining, reset: None, when }
+        Stock { capacity: self.max, remaining, reset: None }
     }
 
     fn when_greater(&self, reading: Reading, cost: u64, _: Timestamp) -> Option<When> {

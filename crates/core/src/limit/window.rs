@@ -3,7 +3,7 @@
 use super::kind::{Kind, Nature, Refill};
 use super::{Draft, Identity, Idle, Limit, Refund, State};
 use crate::outage::Share;
-use crate::reading::{Reading, When};
+use crate::reading::{Reading, Stock, When};
 use crate::time::{Span, Timestamp};
 
 /// At most `max` per window of length `period`.
@@ -89,13 +89,12 @@ impl Kind for Window {
     }
 
     #[inline]
-    fn read(&self, state: &State, when: When, draft: &Draft<'_>) -> Reading {
+    fn read(&self, state: &State, draft: &Draft<'_>) -> Stock {
         let tally = state.tally();
-        Reading {
+        Stock {
             capacity: self.max,
             remaining: self.max.saturating_sub(tally.map_or(0, |tally| tally.count)),
             reset: Some(tally.map_or(draft.now, |tally| tally.edge + self.period)),
-            when,
         }
     }
 
