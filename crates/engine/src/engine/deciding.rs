@@ -65,9 +65,7 @@ impl Engine {
         self.open(pinned, attempt, ticket, decision)?;
         if decision.charges.is_empty() {
             allow_unless_blocked(decision);
-        } else if self.counters.answer_at_once() && !decision.policy().counts_rows() {
-            self.counters.decide_at_once(manner.aim(), decision)?;
-        } else {
+        } else if !self.counters.settled_at_once(manner.aim(), decision) {
             // Boxed, so that the future of a decision that is ready at once stays small.
             Box::pin(self.decide_later(manner.aim(), pinned, attempt, decision)).await?;
         }
@@ -177,24 +175,20 @@ impl Counters {
         Ok(())
     }
 
-    /// As [`Counters::decide`], by a store that answers at once. It awaits nothing: even a future that is ready at
-    /// its first poll took a seventh of a decision.
+    /// Settles and concludes a decision if the store answers at once. Returns whether it did. After an error nothing
+    /// was done, and [`Counters::decide`] calls the store again, and handles the error. This awaits nothing, because even
+    /// a future that is ready at its first poll takes a seventh of a decision.
     #[inline]
-    fn decide_at_once(&self, aim: Aim, decision: &mut Decision<'_>) -> Result<(), Fault> {
-        let Decision { charges, outcome, .. } = &mut *decision;
-        let mut turns = 0;
-        loop {
-            let error = match self.call(&*self.store, aim, charges, outcome) {
-                Answer::Ready(Some(Ok(()))) => break,
-                Answer::Ready(Some(Err(error))) => error,
-                Answer::Ready(None) | Answer::Later(_) => return Err(Fault::late()),
-            };
-            if !self.turn(charges, &error, &mut turns) {
-                return Err(Fault::Store(error));
-            }
+    fn settled_at_once(&self, aim: Aim, decision: &mut Decision<'_>) -> bool {
+        if !self.answer_at_once() || decision.policy().counts_rows() {
+            return false;
         }
-        decision.conclude(Origin::Store);
-        Ok(())
+        let Decision { charges, outcome, .. } = &mut *decision;
+        let settled = matches!(self.call(&*self.store, aim, charges, outcome), Answer::Ready(Some(Ok(()))));
+        if settled {
+            decision.conclude(Origin::Store);
+        }
+        settled
     }
 
     /// Takes or peeks. If the store's time has left the known calendar pages, calls the store again with the
@@ -209,9 +203,10 @@ impl Counters {
         let mut turns = 0;
         loop {
             match self.call(store, aim, charges, outcome).await {
-                Err(error) if self.turn(charges, &error, &mut turns) => {}
+                Err(StoreError::Stale { now }) if turns < MOST_TURNS => self.calendars.turn(charges, now),
                 answer => return answer,
             }
+            turns += 1;
         }
     }
 
@@ -231,16 +226,6 @@ impl Counters {
             Aim::Take => store.take(charges, outcome),
             Aim::Peek => store.peek(charges, outcome),
         }
-    }
-
-    /// Fetches the calendar pages around the store's time, if a call failed for want of them. Returns whether to
-    /// call again.
-    #[cold]
-    fn turn(&self, charges: &mut Charges<'_>, error: &StoreError, turns: &mut usize) -> bool {
-        let StoreError::Stale { now } = error else { return false };
-        self.calendars.turn(charges, *now);
-        *turns += 1;
-        *turns <= MOST_TURNS
     }
 }
 
