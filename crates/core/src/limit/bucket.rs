@@ -184,11 +184,7 @@ impl Kind for Bucket {
     #[inline]
     fn take(&self, state: &mut State, draft: &Draft<'_>) {
         let backlog = self.backlog(state.level(), draft.now) + draft.cost * self.numerator.value;
-        let taken = self.level(backlog, draft.now);
-        match state {
-            State::Level(level) => *level = taken,
-            _ => *state = State::Level(taken),
-        }
+        *state = State::Level(self.level(backlog, draft.now));
     }
 
     #[inline]

@@ -82,10 +82,8 @@ impl Kind for Window {
 
     #[inline]
     fn take(&self, state: &mut State, draft: &Draft<'_>) {
-        match state {
-            State::Tally(tally) => tally.count += draft.cost,
-            _ => *state = State::Tally(Tally { edge: draft.now, count: draft.cost }),
-        }
+        let Tally { edge, count } = state.tally().unwrap_or(Tally { edge: draft.now, count: 0 });
+        *state = State::Tally(Tally { edge, count: count + draft.cost });
     }
 
     #[inline]
