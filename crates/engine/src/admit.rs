@@ -16,6 +16,7 @@ use tollgate_core::{Attempt, Decision, Policy, Span};
 
 use crate::engine::{Engine, Fault, Manner};
 use crate::leases::{Lease, Leases};
+use crate::lists::BlockedAttempt;
 use crate::live_config::Snapshot;
 use crate::owned_attempt::OwnedAttempt;
 use crate::pacer::{Ask, Bound, First, Pacer, Turn};
@@ -154,7 +155,13 @@ impl Admissions {
     }
 }
 
-impl Pinned<'_> {
+impl<'e> Pinned<'e> {
+    /// Checks the blocklist for a request without a policy, or by fields that no rule uses.
+    /// [`BlockedAttempt::note`] records a blocked request and returns its entry.
+    pub fn blocks(&self, fields: &[(&str, &str)]) -> Option<BlockedAttempt<'e>> {
+        self.admissions.engine.blocks(&self.snapshot, fields)
+    }
+
     /// Admits an attempt. `see` turns the decision into the door's own result. It runs in this call if the
     /// decision is ready, and otherwise in another task.
     pub fn admit<T, F>(&self, attempt: &Attempt<'_>, terms: Terms<'_>, see: F) -> Admit<T>

@@ -141,17 +141,12 @@ impl BlockedAttempt<'_> {
 }
 
 impl Engine {
-    /// Checks the blocklist for an attempt without a policy. [`BlockedAttempt::note`] records a blocked attempt and
-    /// returns its entry.
-    pub fn blocks(&self, fields: &[(&str, &str)]) -> Option<BlockedAttempt<'_>> {
-        if !self.lists.have_entries() {
+    /// Checks the blocklist by fields alone. Below [`Pinned::blocks`](crate::Pinned::blocks).
+    pub(crate) fn blocks(&self, pinned: &Snapshot, fields: &[(&str, &str)]) -> Option<BlockedAttempt<'_>> {
+        if !self.lists.have_entries() || !pinned.policies.enabled {
             return None;
         }
-        let pinned = self.pin();
-        if !pinned.policies.enabled {
-            return None;
-        }
-        let listing = self.lists.blocking(&pinned, fields)?;
+        let listing = self.lists.blocking(pinned, fields)?;
         Some(BlockedAttempt { engine: self, listing })
     }
 

@@ -37,19 +37,18 @@ type Fields<'n, 'r> = SmallVec<[(&'n str, Cow<'r, str>); 8]>;
 
 /// Asks the engine about a request.
 pub(crate) async fn ask(shared: &Shared, policy: &str, request: &Request<'_>) -> Action {
-    let engine = &shared.admissions.engine;
     let correlation = correlation(request);
-    let wanted = engine.lists.wanted();
-    if wanted.is_some() {
-        // Entries about fields that the policy does not use hold as well.
-        let known = fields(request, FIELDS);
-        if let Some(blocked) = engine.blocks(&borrowed(&known)) {
-            let listing = blocked.note(&correlation);
-            return said(Refusal::Blocked { passing: listing.until.is_some() }, &correlation);
-        }
-    }
+    let wanted = shared.admissions.engine.lists.wanted();
     let admitting = {
         let pinned = shared.admissions.pin();
+        if wanted.is_some() {
+            // Entries for fields that the policy does not use apply as well.
+            let known = fields(request, FIELDS);
+            if let Some(blocked) = pinned.blocks(&borrowed(&known)) {
+                let listing = blocked.note(&correlation);
+                return said(Refusal::Blocked { passing: listing.until.is_some() }, &correlation);
+            }
+        }
         let found = match pinned.policies.find(policy) {
             Ok(found) => found,
             Err(mistake) => return misconfigured(shared, &mistake, &correlation),

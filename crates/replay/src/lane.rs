@@ -247,12 +247,11 @@ impl Lane {
 
     /// The fate of a request without a policy: the blocklist holds for it too.
     fn pass_unlimited(&self, moment: &Moment<'_>) -> Fate {
-        let engine = &self.admissions.engine;
-        let Some(wanted) = engine.lists.wanted() else { return Fate::Unlimited };
+        let Some(wanted) = self.admissions.engine.lists.wanted() else { return Fate::Unlimited };
         let place = |field: &Arc<str>| self.slots.iter().position(|slot| slot == field);
         let value = |field| moment.values[place(field)?];
         let fields: Fields<'_> = wanted.iter().filter_map(|field| Some((&**field, value(field)?))).collect();
-        match engine.blocks(&fields) {
+        match self.admissions.pin().blocks(&fields) {
             Some(blocked) => {
                 let key = blocked.note("").target.to_string().into();
                 Fate::Denied(Box::new(Named { rule: BLOCKLIST.into(), key }))

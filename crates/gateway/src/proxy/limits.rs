@@ -10,7 +10,7 @@ use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderValue};
 use tollgate_core::{Attempt, Decision, Mistake, Origin, Policy};
 use tollgate_engine::admit::{Holds, Wait};
-use tollgate_engine::{Admission, Admit, Engine, Fault, NotAdmitted, Snapshot, Taken, Terms};
+use tollgate_engine::{Admission, Admit, Engine, Fault, NotAdmitted, Pinned, Snapshot, Taken, Terms};
 use tollgate_web::answer::{Lines, Refusal};
 use tollgate_web::facts::{Asked, Body, Source};
 use tollgate_web::{Aliases, Answers, Correlation, Facts, Identity, Problem, Statuses, words};
@@ -132,7 +132,7 @@ impl Case<'_> {
             policy = same.map_or(policy, |route| policy_of(&pinned, route));
         }
         let Some(policy) = policy else {
-            return self.admit_unlimited(listed, note).map(Asking::Unlimited);
+            return self.admit_unlimited(&pinned, listed, note).map(Asking::Unlimited);
         };
         let policy = policy.map_err(|mistake| self.mistaken(mistake))?;
         let known = self.know_of(policy, listed, note)?;
@@ -215,13 +215,17 @@ impl Case<'_> {
     }
 
     /// Admits a request without a policy, unless the blocklist blocks it.
-    fn admit_unlimited(&self, listed: &[Arc<str>], note: &mut Note<'_>) -> Result<Limited, Problem> {
+    fn admit_unlimited(
+        &self,
+        pinned: &Pinned<'_>,
+        listed: &[Arc<str>],
+        note: &mut Note<'_>,
+    ) -> Result<Limited, Problem> {
         if !listed.is_empty() {
             let known = self.know(listed.iter().map(|name| &**name), self.aliases(), note)?;
             let asked = self.facts(&known, None);
             let asked = asked.ask_alone(listed, self.aliases())?;
-            let engine = &self.downstream.worker.shared.admissions.engine;
-            if let Some(blocked) = engine.blocks(&asked.pairs()) {
+            if let Some(blocked) = pinned.blocks(&asked.pairs()) {
                 note.decided = Some(Decided::new(words::origin(Origin::Blocked)));
                 let correlation = self.correlation().settled();
                 let listing = blocked.note(correlation.text().unwrap_or_default());

@@ -44,17 +44,16 @@ pub(super) async fn take(
 /// Asks the engine.
 pub(crate) async fn ask(admissions: &Admissions, question: &Question<'_>) -> Result<Taken, RefusalReason> {
     let Question { policy, correlation, unsettled, fields } = *question;
-    let engine = &admissions.engine;
-    // Entries about fields that the policy does not use hold as well.
-    if let Some(blocked) = engine.blocks(fields) {
-        let listing = blocked.note(correlation);
-        return Err(RefusalReason::Blocked { passing: listing.until.is_some() });
-    }
-    let Some(policy) = policy else { return Ok(Taken::default()) };
     let admitting = {
         let pinned = admissions.pin();
+        // Entries for fields that the policy does not use apply as well.
+        if let Some(blocked) = pinned.blocks(fields) {
+            let listing = blocked.note(correlation);
+            return Err(RefusalReason::Blocked { passing: listing.until.is_some() });
+        }
+        let Some(policy) = policy else { return Ok(Taken::default()) };
         let found = pinned.policies.find(policy).map_err(|mistake| misconfigured(&mistake))?;
-        let wanted = engine.lists.wanted();
+        let wanted = admissions.engine.lists.wanted();
         let listed =
             |field: &str| wanted.iter().flat_map(|wanted| wanted.iter()).any(|name| **name == *field);
         let fields = fields_for(found, fields, listed);
