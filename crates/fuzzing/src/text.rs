@@ -1,13 +1,16 @@
 //! Texts that clients, operators and servers write.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::LazyLock;
 
+use http::header::{FORWARDED, HeaderMap, HeaderName, HeaderValue};
 use tollgate_core::grammar;
 use tollgate_core::key::{FieldKind, MOST_FIELD_BYTES};
 use tollgate_core::{Net, Rule, Ticket, Timestamp};
 use tollgate_engine::receipt::{Kind, Seal};
 use tollgate_redis::fuzzing::{ReadReply, read_reply};
-use tollgate_web::path;
+use tollgate_web::address::X_FORWARDED_FOR;
+use tollgate_web::{TrustedProxies, path};
 
 /// A normal form is its own normal form, and so is the key of a value.
 pub fn normal_forms(bytes: &[u8]) {
@@ -21,6 +24,11 @@ pub fn normal_forms(bytes: &[u8]) {
     if let Ok(net) = Net::parse(text) {
         assert_eq!(Net::parse(&net.to_string()).as_ref(), Ok(&net), "{text:?}");
     }
+    client_address(text, X_FORWARDED_FOR, "");
+    // A quotation mark that a trusted proxy left open would enclose the entry before it.
+    if !text.contains('"') {
+        client_address(text, FORWARDED, "for=");
+    }
     for rule in RULES.iter() {
         let Some(key) = rule.key_of(text) else { continue };
         let shown = format!("{text:?} has the key {key:?} by {:?}", rule.by);
@@ -32,6 +40,24 @@ pub fn normal_forms(bytes: &[u8]) {
             assert_eq!(rule.key_of(&key).as_ref(), Some(&key), "{shown}");
         }
     }
+}
+
+/// The client that trusted proxies name stays the same if an untrusted host writes an entry to its left. Its
+/// address, named alone, names the same client.
+fn client_address(text: &str, header: HeaderName, name: &str) {
+    const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    let nets = ["127.0.0.0/8", "10.0.0.0/8"].map(|net| net.parse().expect("a network"));
+    let proxies = TrustedProxies::new(nets.to_vec(), header.clone());
+    let client = |value: &str| {
+        let value = HeaderValue::from_str(value).ok()?;
+        Some(proxies.client(PEER, &HeaderMap::from_iter([(header.clone(), value)])))
+    };
+    let Some(found) = client(text).filter(|found| !proxies.trusts(*found)) else { return };
+    let forged = format!("{name}198.51.100.66, {text}");
+    assert_eq!(client(&forged), Some(found), "{text:?} in {header}");
+    let shown =
+        if found.is_ipv6() && !name.is_empty() { format!("\"[{found}]\"") } else { found.to_string() };
+    assert_eq!(client(&format!("{name}{shown}")), Some(found), "{text:?} in {header}");
 }
 
 /// Rules by each kind of field that has a normal form.
