@@ -1,8 +1,8 @@
 //! Derived fields: the domain of a mail address, the network of an IP address.
 //!
 //! A policy set says which fields are derived from which. An attempt with the source need not have the field.
-//! If it has both, they must agree: otherwise a caller could count one value at one rule and another at the
-//! next.
+//! If it has both, they must agree: otherwise a caller could be counted under different values by different
+//! rules.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -23,12 +23,12 @@ pub struct Derivation {
     pub field: Arc<str>,
     /// The source.
     pub source: Arc<str>,
-    part: TemplatePart,
+    part: SourcePart,
 }
 
 /// The part of the source that is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum TemplatePart {
+enum SourcePart {
     /// The domain of a mail address.
     Domain,
     /// The network around an IP address.
@@ -37,27 +37,30 @@ enum TemplatePart {
 
 /// A derivation with the indices of its fields in a policy.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Placed {
+pub(crate) struct IndexedDerivation {
     field: u8,
     source: u8,
-    part: TemplatePart,
+    part: SourcePart,
 }
 
-/// Fields and values, with those that were derived.
+/// The fields of an attempt, including derived ones.
 pub type Completed<'a> = SmallVec<[(&'a str, &'a str); 8]>;
 
 impl Kinds {
     /// Adds a derivation. The kinds of both fields must be set before. The error says what is wrong.
     pub fn derive(mut self, field: &str, source: &str) -> Result<Self, String> {
-        if self.derived.iter().any(|known| &*known.field == source) || field == source {
+        if field == source {
+            return Err(format!("`{field}` cannot be derived from itself"));
+        }
+        if self.derived.iter().any(|known| &*known.field == source) {
             return Err(format!("`{source}` is derived itself: name the field that it is derived from"));
         }
         if self.derived.iter().any(|known| &*known.source == field) {
             return Err(format!("other fields are derived from `{field}`, so it cannot be derived itself"));
         }
         let part = match (self.of(field), self.of(source)) {
-            (FieldKind::Domain, FieldKind::Address) => TemplatePart::Domain,
-            (kind @ FieldKind::Ip { .. }, of @ FieldKind::Ip { .. }) => TemplatePart::Network { of, kind },
+            (FieldKind::Domain, FieldKind::Address) => SourcePart::Domain,
+            (kind @ FieldKind::Ip { .. }, of @ FieldKind::Ip { .. }) => SourcePart::Network { of, kind },
             _ => {
                 return Err(format!(
                     "`{field}` cannot be derived from `{source}`: a domain is derived from a mail address, and a network from an IP address"
@@ -94,7 +97,7 @@ impl Kinds {
     }
 }
 
-impl TemplatePart {
+impl SourcePart {
     /// This part of a value of the source, as written there; `None` if the value has no such part.
     fn of(self, value: &str) -> Result<Option<&str>, ValueError> {
         match self {
@@ -118,7 +121,7 @@ impl TemplatePart {
     }
 }
 
-impl Placed {
+impl IndexedDerivation {
     /// The derivations that concern a policy with these fields. Missing sources are added to the fields.
     pub(crate) fn of(kinds: &Kinds, fields: &mut Vec<Arc<str>>) -> Box<[Self]> {
         let mut placed = Vec::new();
@@ -143,7 +146,7 @@ impl Placed {
 /// Fills in derived values, given the names of all fields.
 #[inline(never)]
 pub(crate) fn fill(
-    derived: &[Placed],
+    derived: &[IndexedDerivation],
     names: &[Arc<str>],
     values: &mut [Option<&str>],
 ) -> Result<(), Mistake> {
@@ -166,7 +169,7 @@ pub(crate) fn fill(
     Ok(())
 }
 
-/// Whether two values are the same in their comparable form.
+/// Whether two values are the same in their normalized form.
 fn agree(kind: FieldKind, one: &str, other: &str) -> Result<bool, ValueError> {
     let (mut first, mut second) = (KeyText::new(), KeyText::new());
     let present = [kind.write(one, &mut first)?, kind.write(other, &mut second)?];

@@ -20,7 +20,7 @@ pub(crate) use crate::policy::same;
 /// The longest value a field may have, in bytes.
 pub const MOST_FIELD_BYTES: usize = 1_024;
 
-/// The kind of a field, which determines the comparable form of its values.
+/// The kind of a field, which determines the normalized form of its values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FieldKind {
     /// Any text, unchanged.
@@ -142,13 +142,13 @@ impl FieldKind {
         }
     }
 
-    /// Whether a value is already in its comparable form.
+    /// Whether a value is already in its normalized form.
     #[inline]
     pub(crate) fn is_plain(self, value: &str) -> bool {
         (1..=MOST_FIELD_BYTES).contains(&value.len()) && (self == Self::Text || self.is_normal(value))
     }
 
-    /// Whether the comparable form of a value may contain commas or backslashes.
+    /// Whether the normalized form of a value may contain commas or backslashes.
     fn may_need_escapes(self) -> bool {
         !matches!(self, Self::Ip { .. })
     }
@@ -174,7 +174,7 @@ impl FieldKind {
         mailbox::domain_of(address)
     }
 
-    /// Appends the comparable form of a value.
+    /// Appends the normalized form of a value.
     pub(crate) fn write(self, value: &str, out: &mut KeyText) -> Result<Presence, ValueError> {
         if value.len() > MOST_FIELD_BYTES {
             return Err(ValueError::TooLong { bytes: value.len() });

@@ -325,8 +325,8 @@ impl Limit {
         with_kind!(self, kind => kind.share(share))
     }
 
-    /// Whether an attempt with cost 1 would be refused now, judged by the state alone.
-    pub fn blocks(&self, state: &State, now: Timestamp) -> bool {
+    /// Whether an attempt with cost 1 would be denied now, judged by the state alone.
+    pub fn denies(&self, state: &State, now: Timestamp) -> bool {
         let draft = Draft { cost: 1, id: None, ticket: Ticket(0), now, amounts: &[], calendar: &[] };
         self.idle(state) > Idle::At(now) && with_kind!(self, kind => kind.blocks(state, &draft))
     }

@@ -1,9 +1,8 @@
 //! What rules do during an outage of their store.
 //!
-//! An outage uses another set of policies. [`Policies::in_outage`] makes it from the set in force: the same
-//! rules under the same names, with limits cut to each node's share, without the rules that allow everything,
-//! and with those that deny marked by their plan or their choice. An attempt is then decided by it as by any
-//! other set, with a store in this process.
+//! During an outage the engine decides with another set of policies. [`Policies::in_outage`] derives it: the
+//! same rules under the same names, with limits cut to each node's share. Rules with `on_outage: allow` are
+//! disabled. [`Rule::denies_in_outage`] recognises rules that deny. The counters are in a store in this process.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -51,17 +50,17 @@ pub enum Reason {
     Damaged,
     /// Other callers kept one of the keys busy for too long.
     Busy,
-    /// The rows that a rule counts beside the store could not be counted.
+    /// The database rows that a rule counts could not be counted.
     Uncounted,
 }
 
 impl OnOutage {
-    /// The default without a configured one: half of every limit on each node.
+    /// The default if none is configured: half of every limit on each node.
     pub const DEFAULT: Self = Self::Local(Share::HALF);
 
-    /// What a rule with these limits does if it has no `on_outage` and this is the default. It denies if the
-    /// default is a share and some limit has none. A ladder denies under every default: only its own rule can
-    /// allow uncounted guesses.
+    /// The behaviour of a rule without `on_outage`, given this default. It denies if the default is a share and
+    /// one of its limits cannot be cut. A rule with a ladder always denies: only its own `on_outage` can allow
+    /// uncounted guesses.
     #[must_use]
     pub fn as_default_of(self, plan: &Plan) -> Self {
         match self {
@@ -80,7 +79,7 @@ impl OnOutage {
 impl Share {
     /// A half.
     pub const HALF: Self = Self { part: 50, whole: 100 };
-    /// The most nodes of a share.
+    /// The largest N in `1/N`.
     pub const MOST_NODES: u64 = 1_000_000;
 
     /// A percentage, from 1 to 100.
@@ -171,12 +170,12 @@ impl Rule {
         Self { plan: cut(&self.plan), overrides, enabled, ..self.clone() }
     }
 
-    /// A plan without a share is kept, by which [`Rule::denies_in_outage`] recognises it. A rule that only
+    /// Keeps a plan that cannot be cut. [`Rule::denies_in_outage`] recognises it by that. A rule that only
     /// observes gets an empty plan.
     fn without_share(&self, plan: &Arc<Plan>) -> Arc<Plan> {
         if self.observes() {
             let none = Plan::new(Arc::clone(&self.name), Vec::new());
-            return Arc::new(none.expect("no limits do not clash"));
+            return Arc::new(none.expect("an empty plan has no conflicting limits"));
         }
         Arc::clone(plan)
     }

@@ -124,9 +124,9 @@ impl Plan {
         idles.max().unwrap_or(Idle::At(Timestamp::ZERO))
     }
 
-    /// Whether an attempt with cost 1 would be refused now.
-    pub fn blocks(&self, states: &[State], now: Timestamp) -> bool {
-        self.limits.iter().zip(states).any(|(limit, state)| limit.blocks(state, now))
+    /// Whether an attempt with cost 1 would be denied now.
+    pub fn denies(&self, states: &[State], now: Timestamp) -> bool {
+        self.limits.iter().zip(states).any(|(limit, state)| limit.denies(state, now))
     }
 }
 

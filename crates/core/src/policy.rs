@@ -10,7 +10,7 @@ use hashbrown::HashMap;
 
 pub use crate::attempt::Attempt;
 use crate::charge::Charges;
-use crate::derived::Placed;
+use crate::derived::IndexedDerivation;
 use crate::guard::Guard;
 use crate::key::{FieldKind, Kinds};
 use crate::limit::Holding;
@@ -50,7 +50,7 @@ pub struct Policy {
     pub allow_unmatched: bool,
     /// Every field that a rule uses or is derived from, and the numbers that a limit bounds.
     fields: Vec<Arc<str>>,
-    derived: Box<[Placed]>,
+    derived: Box<[IndexedDerivation]>,
     numbers: Vec<Arc<str>>,
     /// For each rule, what is needed to charge it.
     steps: Box<[RuleStep]>,
@@ -287,7 +287,7 @@ impl Policy {
     /// The same policy with the derived fields of these kinds. [`Policies::with_roster`] calls it.
     #[must_use]
     pub fn deriving(mut self, kinds: &Kinds) -> Self {
-        self.derived = Placed::of(kinds, &mut self.fields);
+        self.derived = IndexedDerivation::of(kinds, &mut self.fields);
         self
     }
 

@@ -23,7 +23,7 @@ use crate::time::Span;
 pub struct Rule {
     /// Its name: unique, and part of every counter's identity.
     pub name: Arc<str>,
-    /// Its code for applications, which its denials have beside its name.
+    /// A code for applications. Denials contain it together with the rule's name.
     pub code: Option<Code>,
     /// The fields that make its key; none means one counter for all.
     pub by: Box<[Field]>,
@@ -37,12 +37,12 @@ pub struct Rule {
     pub on_outage: OnOutage,
     /// When it bans a key that it keeps denying.
     pub ban: Option<Banning>,
-    /// The field whose number an attempt costs at this rule; without one the attempt's own cost counts.
+    /// The numeric field that gives the cost of an attempt at this rule; `None` uses the attempt's own cost.
     pub count: Option<Arc<str>>,
     /// The outcomes whose attempts count; `None` means all. An attempt is charged at first, and refunded if it
     /// ends otherwise.
     pub count_when: Option<OutcomeClasses>,
-    /// The rows of the application that count beside its holds.
+    /// Rows in the application's database that count in addition to the holds.
     pub rows: Option<Arc<RowCount>>,
     /// A disabled rule charges nothing.
     pub enabled: bool,
@@ -55,7 +55,7 @@ pub struct Rule {
 pub struct Field {
     /// Its name.
     pub name: Arc<str>,
-    /// How its values are made comparable.
+    /// How its values are normalized.
     pub kind: FieldKind,
 }
 
@@ -75,7 +75,7 @@ pub enum OnExceed {
 /// Until when an attempt is deferred.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Deferral {
-    /// The next boundary of the limit's period in UTC instead of the exact time.
+    /// Defer to the next boundary of the limit's period in UTC, instead of the exact retry time.
     pub aligned: bool,
     /// Spread retries over this much time, so that they do not all come at once.
     pub jitter: Span,
@@ -85,7 +85,7 @@ impl Rule {
     /// The most fields that may make a key.
     pub const MOST_FIELDS: usize = 4;
 
-    /// A rule by these fields with these limits, which rejects. The kinds of its fields follow from their
+    /// A rule by these fields with these limits, which denies. The kinds of its fields follow from their
     /// well-known names; everything else can be set afterwards.
     pub fn new(name: &str, by: &[&str], limits: Vec<Limit>) -> Result<Self, PlanError> {
         let field = |name: &&str| Field { name: (*name).into(), kind: FieldKind::of_name(name) };
@@ -134,7 +134,7 @@ impl Rule {
         if self.overrides.is_empty() { &self.plan } else { self.overrides.get(key).unwrap_or(&self.plan) }
     }
 
-    /// The key for a text of joined values, in its comparable form. The key of a rule without fields is the
+    /// The key for a text of joined values, in its normalized form. The key of a rule without fields is the
     /// rule's name. `None` if the text does not fit.
     pub fn key_of(&self, text: &str) -> Option<Box<str>> {
         if self.by.is_empty() {
@@ -149,7 +149,7 @@ impl Rule {
         }
     }
 
-    /// The fields of a key with their values in comparable form; `None` if the text is not a key of this
+    /// The fields of a key with their values in normalized form; `None` if the text is not a key of this
     /// rule.
     pub fn values_of(&self, key: &str) -> Option<Vec<(Arc<str>, String)>> {
         if self.by.is_empty() {
@@ -160,7 +160,7 @@ impl Rule {
     }
 
     /// Whether a key has these values in these fields.
-    pub fn is_about(&self, key: &str, fields: &[(&str, &str)]) -> bool {
+    pub fn key_has_values(&self, key: &str, fields: &[(&str, &str)]) -> bool {
         let Some(values) = self.values_of(key) else { return false };
         fields.iter().all(|(name, value)| {
             let mut written = KeyText::new();

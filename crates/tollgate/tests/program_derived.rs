@@ -126,7 +126,7 @@ fn check_config_explains_derived_fields_and_refuses_impossible_ones() {
             "{ domain: { of: user } }",
             "a domain is derived from a mail address, and a network from an IP address",
         ),
-        ("{ domain: { of: domain } }", "`domain` is derived itself"),
+        ("{ domain: { of: domain } }", "`domain` cannot be derived from itself"),
         ("{ domain: {} }", "an empty table has no effect: write `ip` or `of`"),
         ("{ domain: { of: 'a b' } }", "cannot name a field"),
     ] {

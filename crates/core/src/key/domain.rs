@@ -1,4 +1,4 @@
-//! Domains in one comparable form: lower case, A-labels (IDNA), no final dot.
+//! Domains in one normalized form: lower case, A-labels (IDNA), no final dot.
 //!
 //! An address literal (`[192.0.2.1]`, `[IPv6:2001:db8::1]`) counts as a domain too, as in mail addresses.
 //! Labels may contain underscores, which are common and have one spelling.
@@ -19,7 +19,7 @@ const BAD_HYPHEN: &str = "a part of it begins or ends with a hyphen";
 const BAD_IDNA: &str = "IDNA does not allow it";
 const BAD_LITERAL: &str = "brackets must contain an IP address, as in `[192.0.2.1]` or `[IPv6:2001:db8::1]`";
 
-/// The class of a byte in a domain's comparable form.
+/// The class of a byte in a domain's normalized form.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
     Letter,
@@ -45,14 +45,14 @@ const CLASSES: [Class; 256] = {
     classes
 };
 
-/// Whether a text is certainly a domain in its comparable form. For A-labels this returns false, since they
+/// Whether a text is certainly a domain in its normalized form. For A-labels this returns false, since they
 /// must be decoded to be checked.
 #[inline]
 pub(super) fn is_plain(domain: &[u8]) -> bool {
     check(domain).is_ok() && !has_a_label(domain)
 }
 
-/// Appends the comparable form of a domain; nothing if it is empty. The error says what is wrong.
+/// Appends the normalized form of a domain; nothing if it is empty. The error says what is wrong.
 pub(super) fn write(value: &str, out: &mut KeyText) -> Result<(), &'static str> {
     let start = out.len();
     if let Some(rest) = value.strip_prefix('[') {

@@ -1,4 +1,4 @@
-//! Mail addresses in one comparable form (RFC 5321, RFC 6531).
+//! Mail addresses in one normalized form (RFC 5321, RFC 6531).
 //!
 //! Unnecessary quotation marks and backslashes are removed. The local part is in lower case and in NFC. The
 //! domain has the form of [`super::domain`]. An invalid mail address is refused, so that it cannot become a
@@ -38,7 +38,7 @@ const ATOM: [bool; 256] = {
     atom
 };
 
-/// Whether a text is certainly a mail address in its comparable form.
+/// Whether a text is certainly a mail address in its normalized form.
 #[inline]
 pub(super) fn is_plain(value: &str) -> bool {
     let bytes = value.as_bytes();
@@ -54,7 +54,7 @@ pub(super) fn is_plain(value: &str) -> bool {
     !after_dot && domain::is_plain(domain) && !domain::ends_in_number(domain)
 }
 
-/// Appends the comparable form of an address; nothing for the null sender.
+/// Appends the normalized form of an address; nothing for the null sender.
 pub(super) fn write(value: &str, out: &mut KeyText) -> Result<Presence, ValueError> {
     write_parsed(value, out).map_err(|why| ValueError::NotAnAddress { why })
 }

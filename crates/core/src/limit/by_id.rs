@@ -1,5 +1,5 @@
 //! A map from ids to holds, in the order of the ids. A few are kept in a list, which takes a tenth of the
-//! memory of a tree. Many are kept in a tree, whose cost per operation stays the same.
+//! memory of a tree. Many are kept in a tree, whose operations stay fast (O(log n)).
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -17,7 +17,7 @@ pub(super) enum ById {
 }
 
 impl ById {
-    /// How many are kept in a list: moving them costs less than a cache line of a tree.
+    /// How many are kept in a list: shifting them costs less than one cache miss in a tree.
     const FEW: usize = 16;
 
     pub(super) fn len(&self) -> usize {
@@ -53,7 +53,7 @@ impl ById {
                 Ok(index) => list[index].1 = hold,
                 Err(index) if list.len() < Self::FEW => {
                     if list.len() == list.capacity() {
-                        // By half: doubling would leave too much empty.
+                        // Grow by half; doubling would waste memory.
                         list.reserve_exact((list.len() / 2).max(1));
                     }
                     list.insert(index, (id, hold));

@@ -9,12 +9,11 @@ use crate::time::{Span, Timestamp};
 /// The longest time that a take is remembered for a refund.
 pub(super) const LONGEST_MATTER: Span = Span::from_secs(32 * 86_400);
 
-/// What is true of every limit of a kind.
+/// Properties shared by all limits of a kind.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Nature {
-    /// A state knows its takes by ticket, or is never evicted while it counts any. A state that only
-    /// counts cannot tell one take from another, so a store that evicts such a state must remember when
-    /// it did.
+    /// True if a state can tell its takes apart (by ticket), or is never evicted while it counts any.
+    /// Otherwise a store must remember when it evicted the state.
     pub(super) names_takes: bool,
     /// A state keeps the ticket of each take, so a take can be found and undone without its receipt.
     pub(super) keeps_tickets: bool,
@@ -35,7 +34,7 @@ pub struct Refill {
 
 /// A kind of limit. A state of another kind counts as [`State::Fresh`].
 pub(super) trait Kind {
-    /// What is true of every limit of this kind.
+    /// The properties of this kind.
     const NATURE: Nature;
 
     /// Which counter this is.
@@ -52,7 +51,7 @@ pub(super) trait Kind {
     /// The period, if it is fixed.
     fn period(&self) -> Option<Span>;
 
-    /// How long a take matters. A renewed hold matters for longer.
+    /// How long a take counts, and so can be refunded. A renewed hold counts for longer.
     fn matters_for(&self) -> Span;
 
     /// How its units come back; `None` if that cannot be known in advance.
@@ -94,8 +93,8 @@ pub(super) trait Kind {
         Reading { remaining: reading.remaining.saturating_add(cost).min(reading.capacity), ..reading }
     }
 
-    /// When a cost greater than that of the reading conforms, judged by the reading alone; `None` if the
-    /// reading does not tell. It tells that only of units that come back all at once, or never.
+    /// When a greater cost than the reading's would conform. `None` if the reading is not enough to know: it is
+    /// enough only for limits whose units come back together, or never.
     fn when_greater(&self, _reading: Reading, _cost: u64, _now: Timestamp) -> Option<When> {
         None
     }
@@ -109,8 +108,8 @@ pub(super) trait Kind {
         self.refund(state, draft, refund);
     }
 
-    /// Whether the draft would be refused by a state that is not idle but need not be fresh. An entry that
-    /// has aged out shows as a wait of zero.
+    /// Whether the state, which is not idle but may be outdated, denies the draft. An outdated entry shows as a
+    /// wait of zero.
     fn blocks(&self, state: &State, draft: &Draft<'_>) -> bool {
         self.when(state, draft) > When::After(Span::ZERO)
     }
@@ -121,6 +120,6 @@ pub(super) trait Kind {
     /// This limit cut to one node's share, if a node can count it alone.
     fn share(&self, share: Share) -> Option<Limit>;
 
-    /// From when on the state says no more than a fresh one.
+    /// When the state becomes equivalent to a fresh one.
     fn idle(&self, state: &State) -> Idle;
 }

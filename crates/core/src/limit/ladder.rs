@@ -2,8 +2,8 @@
 //!
 //! An attempt is charged as a failure before its result is known, so that parallel guesses gain nothing; a
 //! success is refunded. The state has the failures by ticket and time. All of them are kept until the last
-//! one is old enough: each failure renews the others. An attempt that is too early counts nothing and
-//! prolongs nothing.
+//! one is old enough: each failure renews the others. An early attempt is not counted and does not prolong
+//! the pause.
 
 use alloc::boxed::Box;
 
@@ -21,11 +21,11 @@ use crate::time::{Span, Timestamp};
 pub struct Ladder {
     steps: Box<[Step]>,
     forget: Span,
-    /// The failures of the first step with a pause.
+    /// The number of failures at which the first pause begins.
     at_once: u64,
 }
 
-/// What applies from a number of failures on.
+/// The consequence of reaching a number of failures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Step {
     /// From this many failures on.
@@ -34,7 +34,7 @@ pub struct Step {
     pub pause: Pause,
     /// Whether the next attempt must include a CAPTCHA.
     pub captcha: bool,
-    /// Whether the owner of the account is notified.
+    /// Whether the guard calls its webhook when this step is reached.
     pub notify: bool,
 }
 
@@ -106,7 +106,7 @@ impl Ladder {
         self.at_once
     }
 
-    /// The failures of the last step: from there on pauses do not get longer.
+    /// The number of failures at which the last step begins. From there on pauses do not get longer.
     pub fn top(&self) -> u64 {
         self.steps.last().map_or(0, |step| step.from)
     }
@@ -128,7 +128,7 @@ impl Ladder {
         self.step_at(failures).map_or(Span::ZERO, |step| step.pause.span())
     }
 
-    /// From when on this height equals none.
+    /// When all failures are forgotten.
     fn idle_at(&self, height: Height) -> Timestamp {
         height.last + self.forget
     }
@@ -141,12 +141,12 @@ impl Kind for Ladder {
         Identity::Ladder(self.forget)
     }
 
-    /// The failures of the last step.
+    /// The number of failures at which the last step begins.
     fn number(&self) -> u64 {
         self.top()
     }
 
-    /// The failures of the first step that pauses.
+    /// The number of failures at which the first pause begins.
     fn capacity(&self) -> u64 {
         self.at_once
     }
@@ -159,8 +159,8 @@ impl Kind for Ladder {
         self.forget
     }
 
-    /// Forgets everything once the last failure is old enough. What lies in the future (the clock went
-    /// back) was now.
+    /// Forgets everything once the last failure is old enough. If the clock went back, failures dated in the
+    /// future are moved to now.
     fn freshen(&self, state: &mut State, draft: &Draft<'_>) {
         let State::Failures(failures) = state else { return *state = State::Fresh };
         match failures.height() {

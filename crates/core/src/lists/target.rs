@@ -1,11 +1,11 @@
-//! The target of a list entry: a network, or values of fields, all of them together.
+//! The target of a list entry: a network, or field values that must all match.
 //!
 //! ```text
 //! target := network | FIELD "=" VALUE ( "," FIELD "=" VALUE )*
 //! ```
 //!
-//! Commas and backslashes in a value are escaped with a backslash, as in keys. Values are compared in the
-//! form that keys have, by the kind of their field.
+//! Commas and backslashes in a value are escaped with a backslash, as in keys. Values are normalized like those
+//! of keys, according to the kind of their field.
 
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
@@ -25,7 +25,7 @@ use crate::rule::{Field, Rule};
 pub enum Target {
     /// Every address of a network, in any field that holds addresses.
     Net(Net),
-    /// Attempts with all these values, each in its comparable form; sorted by the field.
+    /// Attempts with all these values, each in its normalized form; sorted by the field.
     Values(Box<[(Field, Box<str>)]>),
 }
 
@@ -48,7 +48,8 @@ impl Target {
             let (name, value) = part.split_once('=').ok_or_else(|| {
                 wrong("a field is followed by `=` and its value; a comma in a value is written `\\,`")
             })?;
-            let value = unescaped(value).ok_or_else(|| wrong("a backslash at the end escapes nothing"))?;
+            let value = unescaped(value)
+                .ok_or_else(|| wrong("a value cannot end in a single backslash; write `\\\\`"))?;
             values.push((name, value, at));
         }
         let values = values.iter().map(|(name, value, at)| (*name, value.as_str(), *at));
@@ -89,7 +90,7 @@ impl Target {
         let wrong = |at: usize, problem: String| Err(GrammarError { text: text.to_owned(), at, problem });
         let count = values.len();
         if !(1..=Rule::MOST_FIELDS).contains(&count) {
-            return wrong(0, format!("a target is about 1 to {} fields", Rule::MOST_FIELDS));
+            return wrong(0, format!("a target names 1 to {} fields", Rule::MOST_FIELDS));
         }
         let mut found: Vec<(Field, Box<str>)> = Vec::new();
         for (name, value, at) in values {
@@ -110,7 +111,7 @@ impl Target {
             match kind.write(value, &mut plain) {
                 Ok(Presence::Present) => {}
                 Ok(Presence::Absent) => {
-                    return wrong(at, format!("the value of `{name}` is as good as none"));
+                    return wrong(at, format!("the value of `{name}` is an empty address"));
                 }
                 Err(error) => return wrong(at, format!("the value of `{name}` {error}")),
             }

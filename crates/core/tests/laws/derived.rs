@@ -125,4 +125,6 @@ fn only_domains_of_addresses_and_networks_of_addresses_are_derived() {
     }
     let problem = said().derive("n", "ip").unwrap().derive("client_ip", "n").unwrap_err();
     assert_eq!(problem, "`n` is derived itself: name the field that it is derived from");
+    let problem = said().derive("d", "d").unwrap_err();
+    assert_eq!(problem, "`d` cannot be derived from itself");
 }

@@ -105,8 +105,8 @@ fn a_key_is_blocked_until_the_very_moment_it_conforms() {
         let mut bench = Bench::one(text);
         assert!(bench.settle(Ask::by(1, 1), at(0)).allowed);
         let (limit, state) = (bench.limit(0), &bench.states[0]);
-        assert!(limit.blocks(state, at(until - 1)), "{text}");
-        assert!(!limit.blocks(state, at(until)), "{text}");
+        assert!(limit.denies(state, at(until - 1)), "{text}");
+        assert!(!limit.denies(state, at(until)), "{text}");
     }
 }
 
@@ -117,8 +117,8 @@ fn an_entry_that_has_aged_out_blocks_nothing_beside_one_that_counts() {
         assert!(bench.settle(Ask::by(1, ticket), at(moment)).allowed);
     }
     let (limit, state) = (bench.limit(0), &bench.states[0]);
-    assert!(limit.blocks(state, at(49)));
-    assert!(!limit.blocks(state, at(50)), "the state is not fresh, but the first entry counts no more");
+    assert!(limit.denies(state, at(49)));
+    assert!(!limit.denies(state, at(50)), "the state is not fresh, but the first entry counts no more");
 }
 
 #[test]
@@ -158,14 +158,14 @@ fn a_key_with_room_for_one_more_is_not_blocked_and_a_fresh_one_never_is() {
         "2 in total",
     ] {
         let mut bench = Bench::one(text);
-        assert!(!bench.limit(0).blocks(&bench.states[0], at(0)), "{text}: it is fresh");
+        assert!(!bench.limit(0).denies(&bench.states[0], at(0)), "{text}: it is fresh");
         for (ticket, blocked) in [(1, false), (2, true)] {
             assert!(bench.settle(Ask::by(1, ticket), at(0)).allowed, "{text}");
-            assert_eq!(bench.limit(0).blocks(&bench.states[0], at(1)), blocked, "{text} after {ticket}");
+            assert_eq!(bench.limit(0).denies(&bench.states[0], at(1)), blocked, "{text} after {ticket}");
         }
     }
     let bound = limit("2 recipients per attempt");
-    assert!(!bound.blocks(&State::Fresh, at(0)), "each attempt is bounded by itself");
+    assert!(!bound.denies(&State::Fresh, at(0)), "each attempt is bounded by itself");
 }
 
 /// Each step of a settlement by itself: a store that keeps its states elsewhere takes them one by one.

@@ -86,13 +86,13 @@ fn an_invalid_target_is_refused_with_a_correction() {
         ("us er=bob", "`us er` cannot name a field"),
         ("user=", "the value of `user` is empty"),
         ("user=a,b", "character 8: a field is followed by `=`"),
-        ("user=a\\", "escapes nothing"),
+        ("user=a\\", "cannot end in a single backslash; write `\\\\`"),
         ("user=a,user=b", "the field `user` is written twice"),
         ("a=1,b=2,c=3,d=4,e=5", "1 to 4 fields"),
         ("ip=203.0.113.7/24", "character 16: bits are set beyond /24: write `203.0.113.0/24`"),
         ("ip=bob", "character 4: this is not an address"),
         ("user=bob,ip=203.0.113.0/24", "the value of `ip` is not an IPv4 or IPv6 address"),
-        ("sender=<>", "as good as none"),
+        ("sender=<>", "is an empty address"),
     ];
     for (text, expected) in table {
         let problem = target(text).unwrap_err();

@@ -145,7 +145,7 @@ impl Guards {
         for locked in recorded.iter().filter_map(|(_, value)| self.read_lock(value)) {
             let Some(rule) = policy.rules.iter().find(|rule| *rule.name == *locked.rule) else { continue };
             let known = |(own, key): &(&Rule, String)| *own.name == *rule.name && *key == locked.key;
-            if rule.is_about(&locked.key, fields) && !counters.iter().any(known) {
+            if rule.key_has_values(&locked.key, fields) && !counters.iter().any(known) {
                 counters.push((rule, locked.key));
             }
         }

@@ -75,7 +75,7 @@ fn states() -> impl Strategy<Value = Vec<State>> {
 fn exercise(plan: &Plan, states: &mut [State]) {
     let now = Timestamp::from_micros(1_760_000_000_000_000);
     plan.idle(states);
-    plan.blocks(states, now);
+    plan.denies(states, now);
     let mut states = plan.adopt(plan, states.to_vec(), now);
     for (limit, state) in
         plan.limits().iter().zip(&mut states).filter(|(limit, _)| limit.calendar().is_none())

@@ -162,7 +162,7 @@ impl Shard {
 
 fn judge(plan: &Plan, states: &[State], now: Timestamp) -> (Evictability, Idle) {
     let idle = plan.idle(states);
-    (Evictability::of(idle, now, || plan.blocks(states, now)), idle)
+    (Evictability::of(idle, now, || plan.denies(states, now)), idle)
 }
 
 impl Evictability {
