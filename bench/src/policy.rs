@@ -1,4 +1,4 @@
-//! The policy door for Postfix over loopback, beside a bare echo of the protocol on the same runtime, and beside a
+//! The Postfix policy service over loopback, beside a bare echo of the protocol on the same runtime, and beside a
 //! policy daemon of Debian.
 
 use std::io::{Read, Write};
@@ -46,7 +46,7 @@ pub fn run() {
     line(what, &rate(1), &format!("policyd-rate-limit {}", rate(2)), times.ratio(2, 1), "≥ 5.0");
 }
 
-/// The policy door.
+/// The policy service.
 async fn own() -> SocketAddr {
     let engine = Arc::new(engine());
     let leases = Arc::new(Leases::new(Arc::clone(&engine), Arc::new(SteadyClock::new())));

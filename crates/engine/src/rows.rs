@@ -1,7 +1,7 @@
-//! Counting rows of the application before an attempt may pass.
+//! Counts rows of the application before an attempt is allowed.
 //!
-//! The store has allowed the attempt, and has taken everything. Until the rows are counted, and also if the
-//! caller goes away meanwhile, what was taken is to be given back.
+//! The store has allowed the attempt, and has taken everything. What was taken is refunded if the rows deny
+//! the attempt, and if the caller disconnects before the rows are counted.
 
 mod meter;
 mod recent;

@@ -1,4 +1,4 @@
-//! The Postfix policy door: `check_policy_service` requests in, one action for each of them out.
+//! The Postfix policy service: `check_policy_service` requests in, one action for each of them out.
 //!
 //! [`Requests`] is the protocol, without I/O. [`PolicyServer`] listens, bounds everything that a client can grow, and
 //! asks the engine by its one entry point. Absent on purpose: deciding, and the action `OK`, which would make Postfix

@@ -141,7 +141,7 @@ impl Wants {
 }
 
 impl Attempt {
-    /// What giving back needs: the entries and holds of the ticket.
+    /// What a refund needs: the entries and holds of the ticket.
     fn want_own(&self, wants: &mut Wants, taken_at: Timestamp) {
         wants.refund = Some((self.ticket, taken_at));
         for part in &self.parts {
@@ -224,7 +224,7 @@ impl Table {
         Refunded::Done
     }
 
-    /// Puts the states back after something was given back.
+    /// Puts the states back after a refund.
     fn refund_states(&mut self, attempt: &Attempt, chosen: &[bool], mut row: Vec<State>, widths: Vec<usize>) {
         let parts = attempt.parts.iter().zip(chosen).filter_map(|(part, chosen)| chosen.then_some(part));
         for (part, width) in parts.zip(widths) {

@@ -14,11 +14,11 @@ use crate::transaction::{Param, Statement, commit};
 #[derive(Default)]
 pub(crate) struct Edits<'e> {
     pub(crate) counters: Vec<(&'e Name, CounterEdit)>,
-    /// What was given back.
+    /// What was refunded.
     pub(crate) spent: Vec<Spent>,
 }
 
-/// A mark that a ticket was given back at a counter.
+/// A mark that a ticket was refunded at a counter.
 pub(crate) struct Spent {
     pub(crate) counter: CounterId,
     pub(crate) ticket: Ticket,

@@ -1,7 +1,8 @@
 //! A Redis Cluster: which node owns which slot, and what to do when that changes.
 //!
 //! A node that does not own a key says so and runs nothing, so the command can be sent to the right node. No
-//! other failure is retried.
+//! other failure is retried. A library's cluster client would retry more than that, and an attempt could count
+//! twice.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,7 @@
 //! The connections to one server, and the meaning of its errors.
+//!
+//! It is not a library's pool, because that would send failed calls again by itself. An attempt counts at most
+//! once only if the store decides which calls are sent again.
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;

@@ -1,7 +1,8 @@
 //! One connection: commands of many callers are sent together, and replies arrive in their order.
 //!
-//! A supervisor keeps the connection up. While it is down, calls fail at once, and so do calls that were in
-//! flight. Nothing is ever sent twice.
+//! A supervisor keeps the connection up. While it is down, calls fail immediately, and so do calls that were in
+//! flight. Nothing is ever sent twice. That is why this is not a library's connection: an attempt counts at most
+//! once only if no layer sends a call again by itself.
 
 use std::collections::VecDeque;
 use std::future::pending;

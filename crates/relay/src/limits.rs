@@ -76,11 +76,11 @@ pub struct Refusal {
     pub free_at: Timestamp,
     /// The rule that is named, with its key, or the fault.
     pub reason: String,
-    /// What refused.
+    /// Why the delivery may not begin.
     pub by: RefusedBy,
 }
 
-/// What refused.
+/// Why a delivery may not begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusedBy {
     /// A limit of the account.

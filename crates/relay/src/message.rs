@@ -56,7 +56,7 @@ pub struct Origin {
     pub client: Option<IpAddr>,
     /// The user who logged in.
     pub user: Option<String>,
-    /// The name of the API key.
+    /// The name of the access key.
     pub api_key: Option<String>,
 }
 
@@ -111,7 +111,7 @@ impl Default for Notify {
 /// A submission's own name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Idempotency {
-    /// Whose name it is: the API key's.
+    /// Whose name it is: the access key's.
     pub scope: String,
     /// The name.
     pub key: String,

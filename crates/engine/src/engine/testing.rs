@@ -1,7 +1,7 @@
 //! Calls below [`Pinned::admit`](crate::Pinned::admit), for tests and benchmarks.
 //!
-//! They return the decision itself, keep no leases, and refund nothing when a caller goes away. The feature
-//! `testing` adds them. Only dev-dependencies and the benchmarks enable it, so no door can be built with them.
+//! They return the decision itself, keep no leases, and refund nothing when the caller disconnects. The
+//! feature `testing` adds them. Only dev-dependencies and the benchmarks enable it, so no door can be built with them.
 
 use std::future::Future;
 
@@ -11,7 +11,7 @@ use super::{Engine, Fault, Manner};
 use crate::live_config::Snapshot;
 
 impl Engine {
-    /// Decides an attempt: everything it asks for is taken, or nothing.
+    /// Decides an attempt: charges all its rules, or none.
     pub async fn decide<'a>(
         &self,
         pinned: &'a Snapshot,

@@ -113,12 +113,12 @@ impl Collector for StoreMeters {
         let counters = [
             (
                 "tollgate_denied_locally",
-                "Attempts denied as the store had a moment before",
+                "Denials that the node repeated without calling the store",
                 self.denied_locally(),
             ),
             (
                 "tollgate_retractions_dropped",
-                "Takes without an answer that were too many to be undone",
+                "Charges with a lost answer that were not undone, because there were too many",
                 self.retractions_dropped(),
             ),
             (

@@ -46,7 +46,7 @@ CREATE TABLE @.hold (
   PRIMARY KEY (counter, id)
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05);
 
--- What was given back, so that nothing is twice.
+-- What was refunded, so that nothing is refunded twice.
 CREATE TABLE @.spent (
   counter bytea NOT NULL,
   ticket bigint NOT NULL,

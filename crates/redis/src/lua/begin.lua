@@ -7,7 +7,7 @@
 -- KEYS holds the main key of each charge, and then the keys of its logs and holds.
 --
 -- The answer is the time and a status: -1 too late, -2 other limits, -3 stale calendar, -4 damaged;
--- or what came of it. `p`, `now`, `n`, `vals`, `starts` and `rows` are there for what follows.
+-- or the result of the script. The script that follows uses `p`, `now`, `n`, `vals`, `starts` and `rows`.
 local call, find, pack_numbers, unpack_numbers = redis.call, string.find, struct.pack, struct.unpack
 local p = cmsgpack.unpack(ARGV[1])
 local takes, mode, now, slack, n = p[1] == 1, p[2], p[4], p[5], p[9]

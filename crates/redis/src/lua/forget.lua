@@ -1,5 +1,5 @@
--- Notes up to when a rule, or everything (`*`), was forgotten: what was taken before cannot be given
--- back. ARGV: the rule, the time (0: the server's), and how long that matters in milliseconds.
+-- Notes up to when a rule, or everything (`*`), was forgotten: what was taken before cannot be
+-- refunded. ARGV: the rule, the time (0: the server's), and how long that matters in milliseconds.
 local now = tonumber(ARGV[2])
 if now == 0 then
   local time = redis.call('TIME')

@@ -1,5 +1,5 @@
--- Takes from one bucket that decides alone: the commonest attempt, on the shortest way. It says what
--- settle.lua would.
+-- Takes from a single bucket, which is the most frequent attempt. It is the fast path: its answer is that of
+-- settle.lua.
 --
 -- ARGV[1] is how the limit is written; ARGV[2] holds cost, deadline, time, slack and the bucket's
 -- numbers.

@@ -1,4 +1,4 @@
--- Gives back what a ticket took: mode 2 each charge, once; mode 4 the same, where the caller says what
+-- Refunds what a ticket took: mode 2 each charge, once; mode 4 the same, where the caller says what
 -- was not forgotten; mode 6 all of it, because the attempt was refused elsewhere; mode 3 only what bears
 -- the ticket's name.
 -- Whether a charge is enforced tells in modes 2 and 4 what becomes of it: 0 nothing, because it was

@@ -29,7 +29,7 @@ pub struct Terms {
 pub struct Identity {
     /// The user who logged in; `None` for a client that its network vouches for.
     pub user: Option<Arc<str>>,
-    /// The name of the API key that a client used.
+    /// The name of the access key that a client used.
     pub api_key: Option<Arc<str>>,
     /// The tenant that the mail belongs to.
     pub tenant: Arc<str>,

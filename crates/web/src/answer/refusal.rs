@@ -60,8 +60,8 @@ pub struct RefusalBody<'r> {
     /// `store`; without it `local` by the counters of this node, or `outage` by none; `blocked` by the
     /// blocklist.
     origin: &'r str,
-    /// Why it was decided without the store: `timeout`, `unreachable`, `open`, `full`, `forbidden` or
-    /// `damaged`. For a blocked client, the reason if it is public.
+    /// Why it was decided without the store: `timeout`, `unreachable`, `open`, `full`, `forbidden`,
+    /// `damaged`, `busy` or `uncounted`. For a blocked client, the reason if it is public.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'r str>,
     /// The first exceeded rule, or the rule that denies in an outage.
