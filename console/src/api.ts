@@ -144,7 +144,7 @@ export interface RuleRow {
   used: number | null;
 }
 
-/** An answer that is no success. */
+/** An error response. */
 export class Refused extends Error {
   constructor(
     readonly status: number,
@@ -163,7 +163,7 @@ export class Unreachable extends Error {
 
 let ended: (message: string) => void = () => {};
 
-/** Sets what happens when nobody is signed in any more. */
+/** Sets what happens when the session has ended. */
 export function onSignedOut(then: (message: string) => void): void {
   ended = then;
 }

@@ -160,7 +160,7 @@ function Banner() {
   if (connected === "lost") {
     return (
       <Notice tone="bad">
-        No connection to the server since {clock(Math.floor(lostAt / 1000))}. The page shows what it knew then, and keeps trying.
+        No connection to the server since {clock(Math.floor(lostAt / 1000))}. The page shows the data of that time and keeps reconnecting.
       </Notice>
     );
   }

@@ -15,7 +15,7 @@ export const isAdmin = () => useContext(SessionContext)?.role === "admin";
 /** The address of a view. */
 export const link = (view: string, ...parts: string[]) => `#/${[view, ...parts.map(encodeURIComponent)].join("/")}`;
 
-/** Text that a stranger may have chosen. It cannot change what stands beside it. */
+/** Untrusted text; it cannot affect the text around it. */
 export function Text({ children }: { children: string | null | undefined }) {
   const text = plain(children ?? "–");
   return (
@@ -156,7 +156,7 @@ export const Listings = ({ rows, none, onRemove }: { rows: Ban[]; none: string; 
         { name: "kind", cell: (row) => <span class={`verdict ${row.kind === "block" ? "deny" : "allow"}`}>{row.kind}</span> },
         { name: "reason", cell: (row) => <Text>{row.reason || "–"}</Text> },
         { name: "set by", cell: (row) => <Text>{row.author}</Text> },
-        { name: "until", cell: (row) => (row.until ? <When>{row.until}</When> : "removed") },
+        { name: "until", cell: (row) => (row.until ? <When>{row.until}</When> : "no end") },
         {
           name: "",
           right: true,

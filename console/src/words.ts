@@ -78,7 +78,7 @@ export const VERDICTS: Record<string, string> = {
 const REASONS: Record<string, string> = {
   timeout: "the store did not answer in time",
   unreachable: "the store could not be reached",
-  open: "the store was down",
+  open: "the circuit breaker was open after store failures",
   full: "the store was full",
   forbidden: "the store refused the call",
   damaged: "the store returned damaged data",

@@ -51,11 +51,11 @@ function exceeded(written: string): string {
   return `{ defer: { ${settings.join(", ")} } }`;
 }
 
-/** Limits of single keys. Secret keys are not known here, and the file has no limits that end. */
+/** Overrides. Secret keys are not known here, and the file has no limits that end. */
 function overrides(rule: Configured): string[] {
   const all = Object.entries(rule.overrides);
   if (all.length === 0) return [];
-  if (rule.secret) return [`    # Left out: the limits of ${all.length} single ${all.length === 1 ? "key" : "keys"}, since the keys are secret.`];
+  if (rule.secret) return [`    # Left out: ${all.length} ${all.length === 1 ? "override" : "overrides"}, since the keys are secret.`];
   const [lasting, ending] = [all.filter(([key]) => !rule.override_ends?.[key]), all.filter(([key]) => rule.override_ends?.[key])];
   const line = ([key, limits]: [string, string[]]) => `${text(key)}: ${list(limits)}`;
   const kept = lasting.length ? ["    overrides:", ...lasting.map((one) => `      ${line(one)}`)] : [];

@@ -189,7 +189,7 @@ export async function openPage(browser, address) {
 }
 
 export async function signIn(page, token) {
-  await page.getByLabel("API key").fill(token);
+  await page.getByLabel("Access key").fill(token);
   await page.getByRole("button", { name: "Sign in" }).click();
 }
 

@@ -74,7 +74,7 @@ export async function a_cancelled_dialog_changes_nothing(browser, assert) {
   };
   await go(page, "key/ada");
   const card = page.getByRole("region", { name: "rule user" });
-  for (const name of ["Reset", "Override until", "Remove override", "Block"]) await cancel(card.getByRole("button", { name }));
+  for (const name of ["Reset", "Override limits", "Remove override", "Block"]) await cancel(card.getByRole("button", { name }));
   await cancel(page.getByRole("button", { name: "Remove", exact: true }));
   await go(page, "guards");
   await cancel(page.getByRole("button", { name: "Unlock" }));
@@ -118,13 +118,13 @@ export async function every_button_that_changes_something_is_off_for_a_reader(br
   await reader.getByRole("heading", { name: "Now" }).waitFor();
   const off = async (within, ...names) => {
     for (const name of names) {
-      const button = within.getByRole("button", { name, exact: name !== "Override until" }).first();
+      const button = within.getByRole("button", { name, exact: name !== "Override limits" }).first();
       await button.waitFor();
       assert.deepEqual([await button.isDisabled(), await button.getAttribute("title")], [true, "This needs a key with the role admin."], name);
     }
   };
   await go(reader, "key/ada");
-  await off(reader.getByRole("region", { name: "rule user" }), "Reset", "Override until", "Remove override", "Block");
+  await off(reader.getByRole("region", { name: "rule user" }), "Reset", "Override limits", "Remove override", "Block");
   await off(reader, "Remove");
   await go(reader, "key/203.0.113.7");
   await off(reader, "Block this address", "Unblock");
@@ -134,7 +134,7 @@ export async function every_button_that_changes_something_is_off_for_a_reader(br
   await standing.getByLabel("signin account").fill("zoe");
   await standing.getByRole("button", { name: "Show failures" }).click();
   await standing.getByText("locked, in").waitFor();
-  await off(standing, "Forget the failures");
+  await off(standing, "Clear the failures");
   // What only looks is on.
   await go(reader, "rules");
   assert.equal(await reader.getByRole("button", { name: "Copy as YAML" }).first().isEnabled(), true);

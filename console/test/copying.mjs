@@ -44,7 +44,7 @@ export async function a_copied_rule_loads_and_means_the_same(browser, assert) {
     copied[name] = await page.evaluate(() => navigator.clipboard.readText());
   }
   assert.match(copied.hidden, /secret: true/);
-  assert.match(copied.hidden, /# Left out: the limits of 2 single keys, since the keys are secret\./);
+  assert.match(copied.hidden, /# Left out: 2 overrides, since the keys are secret\./);
   assert.doesNotMatch(copied.hidden, /#[0-9a-f]{16}|overrides:/);
   assert.match(copied.deals, /count_rows:\n {6}in: shop\n/);
   assert.doesNotMatch(copied.deals, /^ {4}limits:/m);

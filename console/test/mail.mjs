@@ -64,9 +64,9 @@ export async function mail_shows_lanes_and_messages_can_be_retried_and_cancelled
     }
     if (one.cause === "limit") {
       assert.match(await cell(row, "why").innerText(), /limit reached\s+account default,main/);
-      assert.match(await cell(row, "goes on").innerText(), /^in (1h|59m|60m)/);
+      assert.match(await cell(row, "next attempt").innerText(), /^in (1h|59m|60m)/);
     } else {
-      assert.match(await cell(row, "goes on").innerText(), /^in |^now$/);
+      assert.match(await cell(row, "next attempt").innerText(), /^in |^now$/);
     }
     assert.equal(await cell(row, "oldest").locator("time").getAttribute("datetime"), one.oldest);
     assert.match(await cell(row, "oldest").innerText(), /ago|now/);
@@ -78,7 +78,7 @@ export async function mail_shows_lanes_and_messages_can_be_retried_and_cancelled
   await page.getByRole("link", { name: "bob@there.example" }).click();
   const message = page.getByRole("region", { name: "message" });
   await act(page, message.getByRole("button", { name: "Retry now" }));
-  await page.getByText("It is tried now.").waitFor();
+  await page.getByText("The relay tries it now.").waitFor();
   await act(page, message.getByRole("button", { name: "Cancel" }));
   await message.getByText("cancelled").waitFor();
   await page.getByRole("link", { name: "all mail" }).click();

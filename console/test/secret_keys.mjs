@@ -21,7 +21,7 @@ export async function the_buttons_act_on_a_secret_key_and_not_on_its_pseudonym(b
   await page.getByText("are reset").waitFor();
   await card.getByText("0 of 5 used").waitFor();
   assert.equal((await count(server, "token", KEY)).limits[0].used, 0);
-  await act(page, card.getByRole("button", { name: "Override until" }), async (dialog) => {
+  await act(page, card.getByRole("button", { name: "Override limits" }), async (dialog) => {
     await dialog.getByLabel("Limits").fill("70/min");
     await dialog.getByLabel("For").selectOption("1h");
   });

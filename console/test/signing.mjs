@@ -48,7 +48,7 @@ export async function a_reader_sees_everything_and_changes_nothing(browser, asse
   const reset = page.getByRole("button", { name: "Reset" });
   await reset.waitFor();
   assert.equal(await reset.isDisabled(), true);
-  assert.equal(await page.getByRole("button", { name: "Override until" }).isDisabled(), true);
+  assert.equal(await page.getByRole("button", { name: "Override limits" }).isDisabled(), true);
   // The server refuses too, whatever the page does.
   const status = await page.evaluate(() => fetch("api/v1/counters/user/ada", { method: "DELETE" }).then((one) => one.status));
   assert.equal(status, 403);

@@ -52,14 +52,14 @@ export async function a_key_shows_every_limit_and_its_buttons_work(browser, asse
   await act(page, card.getByRole("button", { name: "Reset" }));
   await page.getByText("The counts of user ada are reset.").waitFor();
   assert.equal((await count(server, "user", "ada")).limits[0].used, 0);
-  await act(page, card.getByRole("button", { name: "Override until" }), async (dialog) => {
+  await act(page, card.getByRole("button", { name: "Override limits" }), async (dialog) => {
     await dialog.getByLabel("Limits").fill("nonsense");
     await dialog.locator("button[type=submit]").click();
     await dialog.getByRole("alert").waitFor();
     await dialog.getByLabel("Limits").fill("7/min, 70/day");
     await dialog.getByLabel("For").selectOption("1d");
   });
-  await card.getByText(/has limits of its own, for (1d|23h 59m) more/).waitFor();
+  await card.getByText(/override, for (1d|23h 59m) more/).waitFor();
   const overridden = await count(server, "user", "ada");
   assert.deepEqual([overridden.overridden, overridden.limits.map((one) => one.limit)], [true, ["7/min", "70/day"]]);
   await act(page, card.getByRole("button", { name: "Remove override" }));
@@ -139,7 +139,7 @@ export async function the_link_in_a_refusal_leads_to_its_reason(browser, assert)
   await signIn(page, ADMIN);
   const card = page.getByRole("region", { name: "decision" });
   await card.getByText("over the limit of rule login").waitFor();
-  await card.getByText("told to retry after").waitFor();
+  await card.getByText("retry after").waitFor();
   assert.equal(await card.getByText("5 of 5 used").count(), 2);
   await page.setViewportSize({ width: 1000, height: 420 });
   await picture(page, "linked-decision");
@@ -156,7 +156,7 @@ export async function rules_show_pressure_and_copy_as_valid_yaml(browser, assert
   await row("login").locator("td[data-name=pressure]", { hasText: "50 %" }).waitFor();
   await row("address").locator("td[data-name=observed]", { hasText: "10" }).waitFor();
   assert.equal(await row("address").locator("td[data-name=mode]").innerText(), "observed");
-  assert.match(await row("login").locator("td[data-name='last denial']").innerText(), /ago|now/);
+  assert.match(await row("login").locator("td[data-name='last exceeded']").innerText(), /ago|now/);
   await picture(page, "console-rules");
   const copied = ["store: memory"];
   for (const name of ["user", "address", "login", "everybody", "signin"]) {
@@ -204,10 +204,10 @@ export async function guards_show_locks_and_lists_can_be_changed(browser, assert
   await standing.getByLabel("signin account").fill("zoe");
   await standing.getByRole("button", { name: "Show failures" }).click();
   await standing.getByText("locked, in").waitFor();
-  await act(page, standing.getByRole("button", { name: "Forget the failures" }));
+  await act(page, standing.getByRole("button", { name: "Clear the failures" }));
   await standing.getByText("The failures are forgotten.").waitFor();
   assert.equal(await begin(), 200);
-  await locks.getByText("Nobody is locked.").waitFor();
+  await locks.getByText("No key is locked.").waitFor();
   await failLogins(server, "yan");
   await act(page, locks.getByRole("button", { name: "Unlock" }));
   await page.getByText("yan is unlocked.").waitFor();
@@ -217,7 +217,7 @@ export async function guards_show_locks_and_lists_can_be_changed(browser, assert
   await lists.getByText("No entries.").waitFor();
   await lists.getByLabel("Filter the lists").fill("");
   await act(page, lists.getByRole("button", { name: "Remove" }));
-  await page.getByText("user=batch is off the list.").waitFor();
+  await page.getByText("user=batch is removed from the list.").waitFor();
   assert.deepEqual((await server.call("GET", "api/v1/bans")).body.bans.map((one) => one.target), ["198.51.100.0/24"]);
   assert.deepEqual(page.faults, []);
   await server.kill("SIGKILL");

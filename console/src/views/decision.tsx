@@ -35,7 +35,7 @@ export function DecisionView({ about }: { about: string }) {
         <h1>Decision</h1>
       </div>
       <form class="filter" onSubmit={find}>
-        <input name="id" aria-label="Correlation id or token" placeholder="correlationId, token or link of a refusal" defaultValue={about} required maxLength={8192} />
+        <input name="id" aria-label="Correlation id or token" placeholder="correlationId, token or link of a denial" defaultValue={about} required maxLength={8192} />
         <button type="submit" class="primary">
           Find
         </button>
@@ -48,7 +48,7 @@ export function DecisionView({ about }: { about: string }) {
       {!about && (
         <>
           <h2>Latest denials</h2>
-          <Decisions rows={latest.data?.decisions ?? []} none="Nothing was denied." />
+          <Decisions rows={latest.data?.decisions ?? []} none="No denials in the journal." />
         </>
       )}
     </>
@@ -57,7 +57,8 @@ export function DecisionView({ about }: { about: string }) {
 
 const Unknown = () => (
   <Notice tone="plain">
-    No decision with this id is in the journal of this node. It has the last 1000 decisions; other nodes have their own.
+    No decision with this id is in the journal of this node. The journal keeps up to 1000 recent decisions of this node; under high load it records only a part.
+    Other nodes have their own.
   </Notice>
 );
 
@@ -80,11 +81,11 @@ function Told({ token, entry, otherwise }: { token: string; entry?: Decision; ot
       </div>
       <p class="dim none">
         <Moment>{data.at}</Moment>, <When>{data.at}</When> · policy <Text>{data.policy}</Text> · cost {data.cost}
-        {data.retry_after_ms !== null && ` · told to retry after ${span(data.retry_after_ms)}`} · id <Text>{data.id}</Text>
+        {data.retry_after_ms !== null && ` · retry after ${span(data.retry_after_ms)}`} · id <Text>{data.id}</Text>
       </p>
       {entry?.listing?.reason && (
         <p class="none">
-          Reason of the entry: <Text>{entry.listing.reason}</Text>
+          Reason for the block: <Text>{entry.listing.reason}</Text>
         </p>
       )}
       {data.rules.map((rule) => (
@@ -97,7 +98,7 @@ function Told({ token, entry, otherwise }: { token: string; entry?: Decision; ot
           {rule.now ? <Readings title="now" readings={rule.now} /> : <p class="dim none">now: unknown, since the rule is gone or the store does not answer</p>}
         </div>
       ))}
-      {!data.complete && <p class="dim none">More rules applied than the token has room for.</p>}
+      {!data.complete && <p class="dim none">The token is too small to list all rules that applied.</p>}
     </section>
   );
 }

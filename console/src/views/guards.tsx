@@ -43,7 +43,7 @@ export function Guards() {
           { name: "fields", cell: (row) => <Text>{row.fields.join(", ")}</Text> },
           { name: "logins", right: true, cell: (row) => number(row.begun) },
           { name: "failed", right: true, cell: (row) => number(row.failures) },
-          { name: "refused", right: true, cell: (row) => number(row.refused) },
+          { name: "denied", right: true, cell: (row) => number(row.refused) },
           { name: "lockouts", right: true, cell: (row) => number(row.lockouts) },
         ]}
       />
@@ -77,7 +77,7 @@ function Locks({ guard }: { guard: string }) {
       {locks.error && <Notice tone="bad">{locks.error}</Notice>}
       {done && <Notice tone="good">{done}</Notice>}
       <Table
-        none="Nobody is locked."
+        none="No key is locked."
         rows={locks.data?.locks ?? []}
         id={(row) => `${row.rule} ${row.key}`}
         columns={[
@@ -103,9 +103,9 @@ function Locks({ guard }: { guard: string }) {
         </button>
       )}
       {chosen && (
-        <Dialog title="Forget the failures?" action="Unlock" run={unlock} close={() => setChosen(null)}>
+        <Dialog title="Clear the failures and unlock?" action="Unlock" run={unlock} close={() => setChosen(null)}>
           <p>
-            <Text>{chosen.key}</Text> may try again at once.
+            <Text>{chosen.key}</Text> may try again immediately.
           </p>
         </Dialog>
       )}
@@ -177,15 +177,15 @@ function Standing({ guard }: { guard: Guard }) {
           />
           <div class="buttons">
             <button type="button" disabled={!admin} title={admin ? undefined : NEEDS_ADMIN} onClick={() => setAsking(true)}>
-              Forget the failures
+              Clear the failures
             </button>
           </div>
         </>
       )}
       {asking && (
-        <Dialog title="Forget the failures?" action="Unlock" run={unlock} close={() => setAsking(false)}>
+        <Dialog title="Clear the failures and unlock?" action="Unlock" run={unlock} close={() => setAsking(false)}>
           <p>
-            <Text>{Object.values(fields ?? {}).join(", ")}</Text> may try again at once.
+            <Text>{Object.values(fields ?? {}).join(", ")}</Text> may try again immediately.
           </p>
         </Dialog>
       )}
@@ -194,7 +194,7 @@ function Standing({ guard }: { guard: Guard }) {
 }
 
 const next = (ladder: Ladder) => {
-  const when = ladder.locked_until ? `locked, ${ago(ladder.locked_until)}` : ladder.delay_ms ? `after ${span(ladder.delay_ms)}` : "at once";
+  const when = ladder.locked_until ? `locked, ${ago(ladder.locked_until)}` : ladder.delay_ms ? `after ${span(ladder.delay_ms)}` : "immediately";
   return when + (ladder.captcha ? ", with a CAPTCHA" : "") + (ladder.observed ? " (only observed)" : "");
 };
 
@@ -217,7 +217,7 @@ function Lists() {
   const remove = async () => {
     const target = removing?.target ?? "";
     const answer = await call<{ configured: boolean }>("DELETE", `bans/${path(target)}`);
-    setDone(answer.configured ? `The entry is removed. The configuration lists ${target} too.` : `${target} is off the list.`);
+    setDone(answer.configured ? `The entry is removed. The configuration lists ${target} too.` : `${target} is removed from the list.`);
     void bans.load();
   };
   return (

@@ -60,7 +60,7 @@ export function KeyView({ about }: { about: string }) {
       )}
       {counts.data && counts.data.left_out > 0 && <p class="dim">{counts.data.left_out} more rules are left out.</p>}
       <div class="title">
-        <h2>On the lists</h2>
+        <h2>Blocklist and allowlist</h2>
         {isAddress(about) && (
           <button type="button" disabled={!admin} title={admin ? undefined : NEEDS_ADMIN} onClick={() => setOpen({ kind: "block", fields: {} })}>
             Block this address
@@ -70,7 +70,7 @@ export function KeyView({ about }: { about: string }) {
       {bans.error && <Notice tone="bad">{bans.error}</Notice>}
       <Listings rows={bans.data?.bans ?? []} none="No entry of the blocklist or the allowlist matches." onRemove={(ban) => setOpen({ kind: "unblock", ban })} />
       <h2>Latest decisions</h2>
-      <Decisions rows={decisions} none="None in the journal. It has the last 1000 decisions of this node." />
+      <Decisions rows={decisions} none="None in the journal. The journal keeps up to 1000 recent decisions of this node; under high load it records only a part." />
       {open && <Action open={open} about={about} close={() => setOpen(null)} done={refresh} />}
     </>
   );
@@ -95,7 +95,7 @@ function Ask() {
         </button>
       </form>
       <p class="dim">
-        A user, an address, a mail address, or whatever your rules count by. A key of several fields has its values joined by commas, in the order of <code>by</code>.
+        A user, an address, a mail address, or any other value that your rules count by. A key of several fields has its values joined by commas, in the order of <code>by</code>.
       </p>
     </>
   );
@@ -114,7 +114,7 @@ function RuleCard({ rule, open }: { rule: KeyRule; open: (open: Open) => void })
           {rule.secret && "keys are secret, this is a pseudonym · "}
           {!rule.enabled && "switched off · "}
           {rule.on_exceed === "observe" && "only observed · "}
-          {rule.overridden && `has limits of its own${rule.override_ends ? `, for ${span(rule.override_ends.after_ms)} more` : ", until they are removed"}`}
+          {rule.overridden && `override${rule.override_ends ? `, for ${span(rule.override_ends.after_ms)} more` : ", until it is removed"}`}
         </span>
       </div>
       {rule.limits.length === 0 && <p class="dim none">unlimited</p>}
@@ -126,7 +126,7 @@ function RuleCard({ rule, open }: { rule: KeyRule; open: (open: Open) => void })
           Reset
         </button>
         <button type="button" disabled={!admin} title={title} onClick={() => open({ kind: "override", rule })}>
-          Override until …
+          Override limits …
         </button>
         {rule.overridden && (
           <button type="button" disabled={!admin} title={title} onClick={() => open({ kind: "remove", rule })}>
@@ -193,10 +193,10 @@ function Action({ open, about, close, done }: { open: Open; about: string; close
     const limits = String(values.get("limits")).split(",").map((limit) => limit.trim()).filter(Boolean);
     const lasts = String(values.get("for"));
     await call("PUT", counter, { limits, ...(lasts && { for: lasts }) });
-    done(`${name} has limits of its own${lasts ? ` for ${lasts}` : ""}.`);
+    done(`The limits of ${name} are overridden${lasts ? ` for ${lasts}` : ""}.`);
   };
   return (
-    <Dialog title="Set limits of its own" action="Set" run={run} close={close}>
+    <Dialog title="Override the limits" action="Override" run={run} close={close}>
       <p>
         <Text>{name}</Text>
       </p>
@@ -204,7 +204,7 @@ function Action({ open, about, close, done }: { open: Open; about: string; close
         Limits
         <input name="limits" required defaultValue={rule.limits.map((reading) => reading.limit).join(", ")} placeholder="200/min, 5000/day, or unlimited" autoFocus />
       </label>
-      <Lasts>until they are removed</Lasts>
+      <Lasts>until the override is removed</Lasts>
     </Dialog>
   );
 }
@@ -222,7 +222,7 @@ function Block({ fields, about, close, done }: { fields: Record<string, string>;
   return (
     <Dialog title="Block" action="Block" run={run} close={close}>
       <p>
-        <Text>{shown}</Text> gets 403 at every policy.
+        <Text>{shown}</Text> is blocked with 403, whatever the policy.
       </p>
       <Lasts>until it is removed</Lasts>
       <label>

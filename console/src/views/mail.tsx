@@ -42,10 +42,10 @@ interface Detail extends Message {
 
 const CAUSES: Record<string, string> = {
   limit: "limit reached",
-  throttled: "slowed down by the server",
+  throttled: "the receiving server asked to slow down",
   paused: "no account can be used",
-  busy: "enough in flight",
-  outage: "the store is down",
+  busy: "all connections to the server are in use",
+  outage: "the store or the disk cannot be used",
 };
 
 const TONES: Record<string, string> = { sent: "allow", bounced: "deny", deferred: "defer", retrying: "defer", queued: "wait", cancelled: "blocked" };
@@ -87,7 +87,7 @@ function Queue() {
           { name: "waiting", right: true, cell: (row) => number(row.waiting) },
           { name: "in flight", right: true, cell: (row) => number(row.in_flight) },
           { name: "why", cell: (row) => <Reason lane={row} /> },
-          { name: "goes on", right: true, cell: (row) => (row.held ? "when resumed" : row.sleeps_until || row.next_due ? <When>{row.sleeps_until ?? row.next_due}</When> : "now") },
+          { name: "next attempt", right: true, cell: (row) => (row.held ? "when resumed" : row.sleeps_until || row.next_due ? <When>{row.sleeps_until ?? row.next_due}</When> : "now") },
           { name: "oldest", right: true, cell: (row) => (row.oldest ? <When>{row.oldest}</When> : "–") },
           { name: "last error", cell: (row) => <Text>{row.last_error}</Text> },
           {
@@ -158,10 +158,10 @@ function One({ id }: { id: string }) {
   const act = async () => {
     if (asking === "retry") {
       const { retried } = await call<{ retried: number }>("POST", `messages/${path(id)}/retry`);
-      setDone(retried ? "It is tried now." : "Nothing waits to be tried.");
+      setDone(retried ? "The relay tries it now." : "No recipient is waiting.");
     } else {
       const { cancelled } = await call<{ cancelled: boolean }>("POST", `messages/${path(id)}/cancel`);
-      setDone(cancelled ? "It is cancelled for all recipients that waited." : "No recipient waited any more.");
+      setDone(cancelled ? "It is cancelled for all recipients that were waiting." : "No recipient is waiting.");
     }
     void load();
   };
@@ -225,7 +225,7 @@ function One({ id }: { id: string }) {
       )}
       {asking && (
         <Dialog title={asking === "retry" ? "Try it now?" : "Cancel the message?"} action={asking === "retry" ? "Retry" : "Cancel the message"} run={act} close={() => setAsking(null)}>
-          <p>{asking === "retry" ? "Limits still hold." : "Recipients that still wait do not get it."}</p>
+          <p>{asking === "retry" ? "Limits still apply." : "Waiting recipients will not receive it."}</p>
         </Dialog>
       )}
     </>

@@ -79,7 +79,7 @@ export function Now() {
           />
         </section>
         <Ranking title="Would have been denied" count="times" rows={now.status?.observed ?? []} none="No observed rule was exceeded." value={(row) => row.would_deny} />
-        <Ranking title="Busiest keys" count="in sample" rows={now.status?.busiest ?? []} none="No key was sampled." value={(row) => row.seen} />
+        <Ranking title="Busiest keys" count="sampled attempts" rows={now.status?.busiest ?? []} none="No key was sampled." value={(row) => row.seen} />
       </div>
     </>
   );

@@ -37,7 +37,7 @@ export function Rules() {
         <h1>Rules</h1>
         <input type="search" aria-label="Filter rules" placeholder="filter" value={filter} onInput={(event) => setFilter(event.currentTarget.value)} />
       </div>
-      <p class="dim small">Pressure is the share of attempts at its policies that a rule stopped, or would have, in the last 15 minutes on this node.</p>
+      <p class="dim small">Pressure: the share of its policies' attempts that the rule denied, deferred or delayed (or would have, if it only observes), in the last 15 minutes on this node.</p>
       {error && <Notice tone="bad">{error}</Notice>}
       {data?.enabled === false && <Notice tone="bad">Limits are switched off: <code>enabled: false</code>.</Notice>}
       {said && <Notice tone="plain">{said}</Notice>}
@@ -48,14 +48,14 @@ export function Rules() {
         id={(row) => row.rule}
         columns={[
           { name: "rule", cell: (row) => <><Text>{row.rule}</Text>{!row.enabled && <span class="dim"> off</span>}</> },
-          { name: "by", cell: (row) => <Text>{row.by.join(", ") || "everybody together"}</Text> },
-          { name: "limits", cell: (row) => <Text>{row.limits.join(", ") + (row.overrides ? ` and ${number(row.overrides)} of single keys` : "")}</Text> },
+          { name: "by", cell: (row) => <Text>{row.by.join(", ") || "all clients together"}</Text> },
+          { name: "limits", cell: (row) => <Text>{row.limits.join(", ") + (row.overrides ? ` and ${number(row.overrides)} ${row.overrides === 1 ? "override" : "overrides"}` : "")}</Text> },
           { name: "mode", cell: (row) => <span class={row.observed ? "count observe" : ""}>{row.observed ? "observed" : row.on_exceed}</span> },
           { name: "pressure", right: true, cell: (row) => <Pressure row={row} /> },
           { name: "enforced", right: true, cell: (row) => number(row.recent.deny + row.recent.defer + row.recent.wait) },
           { name: "observed", right: true, cell: (row) => number(row.recent.observe) },
           { name: "used", right: true, cell: (row) => (row.used === null ? "–" : percent(row.used)) },
-          { name: "last denial", right: true, cell: (row) => <When>{row.observed ? row.last_observed : row.last_denied}</When> },
+          { name: "last exceeded", right: true, cell: (row) => <When>{row.observed ? row.last_observed : row.last_denied}</When> },
           { name: "", right: true, cell: (row) => <button type="button" onClick={() => void copy(row)}>Copy as YAML</button> },
         ]}
       />

@@ -21,7 +21,7 @@ export function SignIn({ said, signedIn }: { said: string; signedIn: (session: S
       <h1>tollgate</h1>
       <form onSubmit={submit}>
         <label>
-          API key
+          Access key
           <input name="token" type="password" autocomplete="current-password" required autoFocus maxLength={1024} />
         </label>
         <button type="submit" class="primary">
