@@ -200,11 +200,11 @@ async fn entries_are_paged_and_filtered() {
     assert_eq!(count("contains=reason+7").await, 25);
     assert_eq!(count("kind=allow").await, 1);
     assert_eq!(count("author=configuration").await, 2);
-    assert_eq!(count("author=anybody&limit=1000").await, 250);
+    assert_eq!(count("author=anonymous&limit=1000").await, 250);
     assert_eq!(count("address=198.51.100.7").await, 2);
     assert_eq!(count("address=10.0.33.1&kind=allow").await, 0);
     assert_eq!(
-        door.get("/api/v1/bans?limit=250&author=anybody").await.json()["next"],
+        door.get("/api/v1/bans?limit=250&author=anonymous").await.json()["next"],
         Value::Null,
         "the last page"
     );

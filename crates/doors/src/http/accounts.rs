@@ -52,12 +52,12 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     let list = Operation::new(ALL, "List the accounts that mail is sent through")
         .query(QUERY)
         .answers::<AccountPage>();
-    let make = Operation::new(ALL, "Add an account; without `id` it gets one")
+    let make = Operation::new(ALL, "Add an account; the server generates a missing `id`")
         .takes::<AccountBody<'_>>()
         .also::<AccountShown>(201, media);
     let look = Operation::new(ONE, "Show an account, without its password").answers::<AccountShown>();
     let write =
-        Operation::new(ONE, "Add an account, or replace it whole; without `password` it keeps its own")
+        Operation::new(ONE, "Add or replace an account; if `password` is missing, the stored one is kept")
             .takes::<AccountBody<'_>>()
             .answers::<AccountShown>()
             .also::<AccountShown>(201, media);
@@ -65,9 +65,12 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     let legacy = Operation::new(LEGACY, "Add an account, or replace it, as genro-mail-proxy does")
         .takes::<AccountBody<'_>>()
         .answers::<AccountWritten>();
-    let pause = Operation::new(PAUSE, "Pause an account on all nodes: others are used, or mail waits")
-        .answers::<PauseChanged>();
-    let resume = Operation::new(RESUME, "Use an account again that was paused, or whose login failed")
+    let pause = Operation::new(
+        PAUSE,
+        "Pause an account on all nodes; the relay uses the tenant's other accounts, or mail waits",
+    )
+    .answers::<PauseChanged>();
+    let resume = Operation::new(RESUME, "Resume an account that was paused, or whose login failed")
         .answers::<PauseChanged>();
     vec![
         Endpoint::new(Method::POST, PAUSE, admin, pause_one).does(pause),
@@ -84,7 +87,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
 const QUERY: &[(&str, &str)] = &[
     ("tenant", "only accounts of this tenant"),
     page::QUERY[0],
-    ("after", "the last account of the page before, as `tenant/id`: `next` in its answer"),
+    ("after", "`next` of the previous page: its last account, as `tenant/id`"),
 ];
 
 async fn show_page(app: Arc<App>, ask: Ask) -> Answered {
@@ -135,7 +138,7 @@ async fn remove_one(app: Arc<App>, ask: Ask) -> Answered {
             let what = format!("{tenant}/{id}");
             // A new account of this name must not be paused. If the pause cannot be ended now, an operator can end it.
             let _ = registry.resume(&Pausable::Account { tenant, id }).await;
-            Change { action: "account.remove", what: &what, before, ..Change::default() }.tell(&ask);
+            Change { action: "account.remove", what: &what, before, ..Change::default() }.record(&ask);
             Ok(json(&Removed { removed: true }))
         }
         Err(AccountFault::Unknown { .. }) => Ok(json(&Removed { removed: false })),
@@ -148,7 +151,7 @@ async fn pause_one(app: Arc<App>, ask: Ask) -> Answered {
     let what = Pausable::Account { tenant, id };
     let changed = app.relay()?.account_registry().pause(&what).await?;
     if changed {
-        Change { action: "account.pause", what: &what.to_string(), ..Change::default() }.tell(&ask);
+        Change { action: "account.pause", what: &what.to_string(), ..Change::default() }.record(&ask);
     }
     Ok(json(&PauseChanged { paused: true, changed }))
 }
@@ -158,7 +161,7 @@ async fn resume_one(app: Arc<App>, ask: Ask) -> Answered {
     let what = Pausable::Account { tenant, id };
     let changed = app.relay()?.account_registry().resume(&what).await?;
     if changed {
-        Change { action: "account.resume", what: &what.to_string(), ..Change::default() }.tell(&ask);
+        Change { action: "account.resume", what: &what.to_string(), ..Change::default() }.record(&ask);
     }
     Ok(json(&PauseChanged { paused: false, changed }))
 }
@@ -181,7 +184,7 @@ async fn write(
     let view = view.ok_or_else(|| AccountFault::Contended { name: format!("{tenant}/{id}") })?;
     let after = Some(in_words(&view));
     let action = if put == Put::Created { "account.create" } else { "account.change" };
-    Change { action, what: &format!("{tenant}/{id}"), before, after }.tell(ask);
+    Change { action, what: &format!("{tenant}/{id}"), before, after }.record(ask);
     Ok((view, put))
 }
 

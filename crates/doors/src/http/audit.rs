@@ -28,8 +28,8 @@ pub(crate) struct Change<'c> {
 }
 
 impl Change<'_> {
-    /// Writes the change to the log, and keeps it.
-    pub(crate) fn tell(self, ask: &Ask) {
+    /// Writes the change to the log, and adds it to the latest changes.
+    pub(crate) fn record(self, ask: &Ask) {
         let Self { action, what, before, after } = self;
         let actor = ask.caller();
         tracing::info!(component = "audit", actor, action, what, before, after, "changed over the API");
@@ -97,7 +97,7 @@ struct ChangeShown {
     /// When it was made (RFC 3339).
     #[schemars(with = "String")]
     at: Moment,
-    /// The name of the access key; `anybody` on a server without keys.
+    /// The name of the access key; `anonymous` on a server without keys.
     actor: String,
     /// The kind of change, as in `override.set`.
     action: &'static str,

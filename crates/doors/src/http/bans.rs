@@ -187,7 +187,7 @@ async fn remove_one(app: Arc<App>, ask: Ask) -> Answered {
     let removed = app.engine.lists.remove(&target).await?;
     if removed {
         let what = &target.to_string();
-        audit::Change { action: "ban.remove", what, ..audit::Change::default() }.tell(&ask);
+        audit::Change { action: "ban.remove", what, ..audit::Change::default() }.record(&ask);
     }
     let configured = app.engine.pin().policies.roster().listings().iter().any(|one| one.target == target);
     Ok(json(&Unlisted { removed, configured }))
@@ -312,7 +312,7 @@ fn tell(ask: &Ask, set: &[Arc<Listing>]) {
             after: Some(described(listing) + &more),
             ..audit::Change::default()
         }
-        .tell(ask);
+        .record(ask);
     }
 }
 

@@ -156,7 +156,8 @@ fn tell(app: &App, ask: &Ask, place: &Place<'_>, action: &'static str, before: O
     let pinned = app.engine.pin();
     let now = pinned.policies.rule(CONSUMER).and_then(|rule| rule.overrides.get(&place.key));
     let (before, after) = (before.map(ToString::to_string), now.map(ToString::to_string));
-    Change { action, what: &app.engine.observer.shown_key(place.rule, &place.key), before, after }.tell(ask);
+    Change { action, what: &app.engine.observer.shown_key(place.rule, &place.key), before, after }
+        .record(ask);
 }
 
 fn place<'s>(app: &App, policies: &'s Policies, ask: &Ask) -> Result<Place<'s>, Problem> {

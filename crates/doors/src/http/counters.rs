@@ -126,7 +126,7 @@ pub(crate) struct CountShown<'k> {
     capacity: u64,
     /// What can still be charged now.
     remaining: u64,
-    /// What is charged.
+    /// The amount that counts now.
     used: u64,
     /// Milliseconds until it is unused again; null if only a release or a reset does that.
     reset_after_ms: Option<u64>,
@@ -281,7 +281,7 @@ pub(crate) async fn key_counts<'k>(app: &App, place: &'k Place<'_>) -> Result<Ke
 async fn forget_all(app: Arc<App>, ask: Ask) -> Answered {
     app.engine.counters.forget(Forget::All).await?;
     app.engine.observer.nearest.forget(None, None);
-    Change { action: "counts.reset", what: "everything", ..Change::default() }.tell(&ask);
+    Change { action: "counts.reset", what: "everything", ..Change::default() }.record(&ask);
     Ok(json(&ResetShown { reset: "all", rule: None, key: None }))
 }
 
@@ -290,7 +290,7 @@ async fn forget_rule(app: Arc<App>, ask: Ask) -> Answered {
     let rule = path::rule(&pinned.policies, &path::decode(path::rest(&ask.uri).0)?)?;
     app.engine.counters.forget(Forget::Rule(&rule.name)).await?;
     app.engine.observer.nearest.forget(Some(&rule.name), None);
-    Change { action: "counts.reset", what: &rule.name, ..Change::default() }.tell(&ask);
+    Change { action: "counts.reset", what: &rule.name, ..Change::default() }.record(&ask);
     Ok(json(&ResetShown { reset: "rule", rule: Some(&rule.name), key: None }))
 }
 
@@ -310,7 +310,7 @@ async fn forget_key(app: Arc<App>, ask: Ask) -> Answered {
     app.engine.counters.forget(Forget::Key(counter)).await?;
     let key = app.engine.observer.shown_key(place.rule, &place.key);
     app.engine.observer.nearest.forget(Some(&place.rule.name), Some(&key));
-    Change { action: "counts.reset", what: &named(&app, &place), ..Change::default() }.tell(&ask);
+    Change { action: "counts.reset", what: &named(&app, &place), ..Change::default() }.record(&ask);
     Ok(json(&ResetShown { reset: "key", rule: Some(&place.rule.name), key: Some(&key) }))
 }
 

@@ -236,7 +236,7 @@ impl Ask {
 
     /// The name of the request's access key, for the log.
     pub(crate) fn caller(&self) -> &str {
-        self.caller.as_ref().map_or("anybody", Caller::name)
+        self.caller.as_ref().map_or("anonymous", Caller::name)
     }
 
     /// Reads the whole body into memory, within the bounds on all bodies.

@@ -213,7 +213,7 @@ async fn unlock_fields(app: Arc<App>, ask: Ask) -> Answered {
         unlocked.into_iter().map(|(rule, key)| UnlockedKey { rule: rule.to_string(), key }).collect();
     for UnlockedKey { rule, key } in &unlocked {
         let what = format!("{}/{rule}/{key}", guard.name);
-        Change { action: "guard.unlock", what: &what, ..Change::default() }.tell(&ask);
+        Change { action: "guard.unlock", what: &what, ..Change::default() }.record(&ask);
     }
     Ok(json(&UnlockedShown { unlocked }))
 }

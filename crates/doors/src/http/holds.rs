@@ -177,7 +177,7 @@ async fn replace_holds(app: Arc<App>, ask: Ask) -> Answered {
     let report = app.engine.counters.replace_holds(&counter, &ids).await?;
     let what = format!("{}/{}", place.rule.name, app.engine.observer.shown_key(place.rule, &place.key));
     let after = Some(format!("{} ids", ids.len()));
-    Change { action: "holds.replace", what: &what, after, ..Change::default() }.tell(&ask);
+    Change { action: "holds.replace", what: &what, after, ..Change::default() }.record(&ask);
     show(&app, &place, &counter, &report)
 }
 

@@ -100,8 +100,8 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     let look =
         Operation::new(ONE, "Show a message with its recipients and its timeline").answers::<MessageShown>();
     let retry = Operation::new(RETRY, "Try a message now").answers::<Retried>();
-    let cancel =
-        Operation::new(CANCEL, "Cancel the recipients of a message that still wait").answers::<Cancelled>();
+    let cancel = Operation::new(CANCEL, "Cancel a message for all recipients that are still waiting")
+        .answers::<Cancelled>();
     let legacy = Operation::new(LEGACY, "List messages as genro-mail-proxy does")
         .query(LEGACY_QUERY)
         .answers::<MessagePage>();
@@ -188,7 +188,7 @@ async fn retry_one(app: Arc<App>, ask: Ask) -> Answered {
     let relay = Arc::clone(app.relay()?);
     let id = known(&relay, &ask).await?.kept.envelope.id;
     let retried = relay.sender().retry(id).await.map_err(failed)?;
-    Change { action: "message.retry", what: &shape::id(id), ..Change::default() }.tell(&ask);
+    Change { action: "message.retry", what: &shape::id(id), ..Change::default() }.record(&ask);
     Ok(json(&Retried { retried }))
 }
 
@@ -199,7 +199,7 @@ async fn cancel_one(app: Arc<App>, ask: Ask) -> Answered {
     let waited = shown.items.iter().any(|(_, item)| !item.waiting().is_empty());
     let cancelled = relay.sender().cancel(id).await.map_err(failed)? && waited;
     if cancelled {
-        Change { action: "message.cancel", what: &shape::id(id), ..Change::default() }.tell(&ask);
+        Change { action: "message.cancel", what: &shape::id(id), ..Change::default() }.record(&ask);
     }
     Ok(json(&Cancelled { cancelled }))
 }
@@ -244,7 +244,7 @@ fn pausable(ask: &Ask) -> Result<Pausable, Problem> {
 
 fn tell_pause(ask: &Ask, action: &'static str, what: &Pausable, changed: bool) {
     if changed {
-        Change { action, what: &what.to_string(), ..Change::default() }.tell(ask);
+        Change { action, what: &what.to_string(), ..Change::default() }.record(ask);
     }
 }
 

@@ -53,7 +53,7 @@ pub(crate) fn document(endpoints: &[Endpoint]) -> Value {
 fn about_the_api() -> String {
     let names = ALIASES.map(|(now, before)| format!("`{before}` is `{now}`"));
     format!(
-        "Rate limits for everything a team runs. Roles: check < read < admin. \
+        "Rate limits for HTTP APIs, mail, logins and outbound calls. Roles: check < read < admin. \
          Earlier names of paths still work: {}.",
         names.join(", ")
     )

@@ -104,7 +104,7 @@ where
     let after = Some(described(&limits, lasts));
     let before = app.engine.config.set_override_for(&place.rule.name, &place.key, limits, lasts).await?;
     let what = &named(app, &place);
-    Change { action: "override.set", what, before: before.map(|plan| plan.to_string()), after }.tell(ask);
+    Change { action: "override.set", what, before: before.map(|plan| plan.to_string()), after }.record(ask);
     let pinned = app.engine.pin();
     look(app, &find(&pinned.policies)?).await
 }
@@ -145,7 +145,7 @@ pub(crate) async fn remove(app: &App, ask: &Ask, place: &Place<'_>) -> Answered 
     let (what, before) = (&named(app, place), removed.map(|plan| plan.to_string()));
     let removed = before.is_some();
     if removed {
-        Change { action: "override.remove", what, before, ..Change::default() }.tell(ask);
+        Change { action: "override.remove", what, before, ..Change::default() }.record(ask);
     }
     Ok(json(&Removed { removed }))
 }

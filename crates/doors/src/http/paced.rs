@@ -131,7 +131,7 @@ async fn show_paced(app: Arc<App>, ask: Ask) -> Answered {
 async fn end_pauses(app: Arc<App>, ask: Ask) -> Answered {
     let policy = policy(&ask)?;
     let resumed = app.pacer.resume_policy(&policy).await?;
-    Change { action: "pause.end", what: &policy, ..Change::default() }.tell(&ask);
+    Change { action: "pause.end", what: &policy, ..Change::default() }.record(&ask);
     Ok(json(&Resumed { resumed }))
 }
 

@@ -191,7 +191,7 @@ async fn create_one(app: Arc<App>, ask: Ask) -> Answered {
     let policy = app.engine.config.create_policy(body.spec(body.name.as_str())?).await?;
     let after = Some(in_words(&app, &policy));
     let name = &*policy.spec.name;
-    Change { action: "policy.create", what: name, after, ..Change::default() }.tell(&ask);
+    Change { action: "policy.create", what: name, after, ..Change::default() }.record(&ask);
     let mut response = show(&app, &policy);
     *response.status_mut() = StatusCode::CREATED;
     let location = HeaderValue::try_from(format!("{ALL}/{name}")).expect("names fit into a header");
@@ -209,7 +209,7 @@ async fn change_one(app: Arc<App>, ask: Ask) -> Answered {
     let changed = app.engine.config.change_policy(body.spec(&own)?, expected(&ask).as_deref()).await;
     let change = changed.map_err(|fault| refused(&app, fault))?;
     let (before, after) = (in_words(&app, &change.before), in_words(&app, &change.after));
-    Change { action: "policy.change", what: &own, before: Some(before), after: Some(after) }.tell(&ask);
+    Change { action: "policy.change", what: &own, before: Some(before), after: Some(after) }.record(&ask);
     Ok(show(&app, &change.after))
 }
 
@@ -221,7 +221,7 @@ async fn delete_one(app: Arc<App>, ask: Ask) -> Answered {
     let deleted = app.engine.config.delete_policy(&name, expected(&ask).as_deref(), &configured).await;
     let policy = deleted.map_err(|fault| refused(&app, fault))?;
     let before = Some(in_words(&app, &policy));
-    Change { action: "policy.delete", what: &name, before, ..Change::default() }.tell(&ask);
+    Change { action: "policy.delete", what: &name, before, ..Change::default() }.record(&ask);
     Ok(json(&Deleted { deleted: &name }))
 }
 

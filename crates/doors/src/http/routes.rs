@@ -113,7 +113,7 @@ async fn assign_one(app: Arc<App>, ask: Ask) -> Answered {
     let info = known.iter().find(|info| info.name == name).ok_or_else(|| unknown(&name, &known))?;
     let before = app.engine.config.assign(&name, policy.as_str()).await?;
     let (before, after) = (before.map(|policy| policy.to_string()), policy.as_str().to_owned());
-    Change { action: "route.assign", what: &name, before, after: Some(after) }.tell(&ask);
+    Change { action: "route.assign", what: &name, before, after: Some(after) }.record(&ask);
     Ok(json(&RouteShown::of(&name, Some(info), &app.engine.pin())))
 }
 
@@ -127,7 +127,7 @@ async fn unassign_one(app: Arc<App>, ask: Ask) -> Answered {
     let before = app.engine.config.unassign(&name).await?.map(|policy| policy.to_string());
     let removed = before.is_some();
     if removed {
-        Change { action: "route.unassign", what: &name, before, ..Change::default() }.tell(&ask);
+        Change { action: "route.unassign", what: &name, before, ..Change::default() }.record(&ask);
     }
     Ok(json(&Removed { removed }))
 }

@@ -69,8 +69,11 @@ struct RecentShown {
 }
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
-    let list =
-        Operation::new("/api/v1/rules", "Show how hard each rule is pressed").answers::<RulesShown<'_>>();
+    let list = Operation::new(
+        "/api/v1/rules",
+        "Show the share of attempts that each rule denied, deferred or delayed",
+    )
+    .answers::<RulesShown<'_>>();
     vec![Endpoint::new(Method::GET, "/api/v1/rules", Some(Role::Read), show).does(list)]
 }
 

@@ -102,6 +102,6 @@ async fn read_again(app: Arc<App>, ask: Ask) -> Answered {
         tracing::warn!(component = "http", by, problems, "the reload failed: the old policies stay in force");
         Problem::bad_configuration(problems)
     })?;
-    Change { action: "configuration.reload", what: "configuration", ..Change::default() }.tell(&ask);
+    Change { action: "configuration.reload", what: "configuration", ..Change::default() }.record(&ask);
     Ok(json(&Reloaded { reloaded: true }))
 }

@@ -28,8 +28,8 @@ pub(crate) struct Allowed<'d, 'a> {
     /// `store`; without it `local` by the counters of this node, or `outage` by none; `fixed` if nothing had
     /// to be counted.
     pub(super) origin: &'static str,
-    /// Why it was decided without the store: `timeout`, `unreachable`, `open`, `full`, `forbidden`
-    /// or `damaged`.
+    /// Why it was decided without the store: `timeout`, `unreachable`, `open`, `full`, `forbidden`,
+    /// `damaged`, `busy` or `uncounted`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<&'static str>,
     /// Whether the id already had a hold, so that nothing was taken.

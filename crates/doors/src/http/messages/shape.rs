@@ -101,7 +101,7 @@ pub(super) struct MessageShown {
     client: Option<String>,
     /// The user who submitted it over SMTP.
     user: Option<String>,
-    /// The name of the API key that it was submitted with.
+    /// The name of the access key that it was submitted with.
     api_key: Option<String>,
     /// Its parts: one for each recipient domain.
     parts: Vec<PartShown>,
