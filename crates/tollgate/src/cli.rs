@@ -20,7 +20,7 @@ use check_config::Strictness;
 
 pub(crate) use check_config::{explained, store_in_words};
 
-/// A rate limiter for everything a team runs.
+/// A rate limiter for HTTP APIs, mail, logins and outbound calls.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "tollgate", version, after_help = VARIABLES)]
 pub struct Cli {
@@ -98,7 +98,7 @@ pub enum Command {
     /// Translate the configuration of another rate limiter
     #[command(after_help = import::HELP)]
     Import(import::Import),
-    /// Replay a log through a configuration: who would be denied
+    /// Replay a log under a configuration, and show which clients would be denied
     #[command(after_help = replay::HELP)]
     Replay(Box<replay::Replay>),
     /// Suggest limits from a log
@@ -120,7 +120,7 @@ Every setting can be overridden by an environment variable, whose value is YAML:
   TOLLGATE__LISTEN__HTTP=127.0.0.1:9090
   TOLLGATE__RULES__CLIENT__LIMITS='[5/s burst 10]'
 
-Exit codes: 0 done or allowed, 1 denied, 2 an error.";
+Exit codes: 0 done or allowed, 1 denied, or as the command's help says, 2 an error.";
 
 const SERVE: &str = "\
 Without FILE, the server uses tollgate.yaml, tollgate.yml or tollgate.toml in the working directory, or
@@ -129,8 +129,8 @@ configuration file, the store, the listeners, and a request to try.
 
 The server reloads its configuration on SIGHUP, on `tollgate reload`, and when the file changes. Counters
 are kept.
-On SIGTERM or Ctrl-C the server answers open requests, saves its counters and ends. A second signal ends
-it at once.
+On SIGTERM or Ctrl-C the server answers requests in flight, saves its counters and ends. A second signal
+ends it immediately.
 
 Examples:
   tollgate serve

@@ -126,7 +126,7 @@ pub enum Remote {
     Decisions(Asking<decisions::Decisions>),
     /// Show the state of the store, and how many attempts each policy allows and denies
     Status(Asking<status::ShowStatus>),
-    /// Show how hard each rule is pressed
+    /// Show the share of attempts that each rule denied, deferred or delayed
     Rules(Asking<rules::ShowRules>),
     /// Show the latest changes that were made over the API
     Changes(Asking<changes::Changes>),
@@ -275,7 +275,7 @@ pub(crate) fn say(text: &[u8], out: &mut dyn Write) -> io::Result<()> {
 pub(crate) fn duration(text: &str) -> Result<Span, String> {
     match grammar::parse_span(text) {
         Ok(span) if span > Span::ZERO => Ok(span),
-        Ok(_) => Err("a duration is longer than nothing".to_owned()),
+        Ok(_) => Err("a duration must be greater than zero".to_owned()),
         Err(error) => Err(error.problem),
     }
 }

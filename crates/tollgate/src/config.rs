@@ -91,14 +91,14 @@ const ELSEWHERE: &str = "set overrides with `tollgate set` or `PUT /api/v1/count
 /// # Defaults
 ///
 /// Without a file, [`STARTER`] is the configuration. A file that leaves settings out gets: `127.0.0.1:8080`
-/// to listen on, no API keys, the store in the file `tollgate.redb` flushed every ten seconds with at most
+/// to listen on, no access keys, the store in the file `tollgate.redb` flushed every ten seconds with at most
 /// 1,000,000 keys, a pretty log at level info, ten seconds for requests in flight at the end, empty lists, no
 /// rules and no policies.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The addresses that the server listens on.
     pub listen: Listen,
-    /// The API keys; they may be absent only on loopback.
+    /// The access keys; they may be absent only on loopback.
     pub keys: Vec<ApiKey>,
     /// Where counters are kept.
     pub store: StoreConfig,
@@ -120,7 +120,7 @@ pub struct Config {
     pub gateway: Option<Settings>,
     /// The mail relay, if there is one.
     pub relay: Option<RelayConfig>,
-    /// The policy door for Postfix, if there is one.
+    /// The Postfix policy service, if there is one.
     pub postfix: Option<PostfixConfig>,
     /// The webhooks that are notified of locks, by guard.
     pub webhooks: Webhooks,
@@ -329,7 +329,7 @@ fn mean(
     findings.conclude(made)
 }
 
-/// The relay, and the policy door for Postfix.
+/// The relay, and the Postfix policy service.
 fn mail(
     relay: Option<&raw::relay::Relay>,
     (postfix, listen): (Option<&raw::postfix::Postfix>, Option<&raw::Listen>),

@@ -171,7 +171,7 @@ fn a_key_cannot_act_on_the_terminal() {
 const COUNTERS: &str = r#"{"rule":"sender","key":"user@example.com","overridden":true,"limits":[{"limit":"2000/hour","capacity":2000,"remaining":1990,"used":10,"reset_after_ms":61000,"reset_at":"2026-01-01T00:00:00Z"},{"limit":"1/s burst 5","capacity":5,"remaining":5,"used":0,"reset_after_ms":0,"reset_at":"2026-01-01T00:00:00Z"}],"level":"sender","hourly_count":10,"daily_count":0,"hourly_limit":2000,"daily_limit":0,"hour_start":"2026-01-01T00:00:00Z","day_start":null}"#;
 
 const COUNTERS_IN_WORDS: &str = "\
-sender user@example.com, which has limits of its own
+sender user@example.com (override)
 
 limit        used       remaining  resets in
 2000/hour      10  1,990 of 2,000      1m 1s
@@ -204,7 +204,7 @@ fn set_puts_limits_and_unset_removes_them() {
 
     for (answer, expected) in [
         (r#"{"removed":true}"#, "removed: the limits of rule sender apply to u again\n"),
-        (r#"{"removed":false}"#, "u had no limits of its own in rule sender\n"),
+        (r#"{"removed":false}"#, "u had no override in rule sender\n"),
     ] {
         let server = Responder::always(Reply::Json(200, answer));
         let run = server.run(&["set", "sender", "u", "--unset"]);

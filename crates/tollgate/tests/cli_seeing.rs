@@ -50,7 +50,7 @@ fn the_history_is_the_servers_answer_as_it_came() {
 }
 
 #[test]
-fn rules_show_their_pressure_and_their_last_denial() {
+fn rules_show_their_pressure_and_when_they_were_last_exceeded() {
     let rules = r#"{"enabled":true,"rules":[
 {"rule":"client","policies":["api"],"by":["ip"],"limits":["10/s burst 50","1000/hour"],"overrides":0,"on_exceed":"reject","observed":false,"enabled":true,"attempts":1000,"recent":{"deny":20,"wait":3,"defer":2,"observe":0},"pressure":0.025,"last_denied":"2026-01-01T00:00:00Z","last_observed":null,"used":null},
 {"rule":"new","policies":["api"],"by":["ip"],"limits":["5/s"],"overrides":0,"on_exceed":"observe","observed":true,"enabled":true,"attempts":1000,"recent":{"deny":0,"wait":0,"defer":0,"observe":700},"pressure":0.7,"last_denied":null,"last_observed":"2026-01-01T00:00:05Z","used":null},
@@ -60,7 +60,7 @@ fn rules_show_their_pressure_and_their_last_denial() {
     assert_eq!(
         run.out,
         "\
-rule    limits                    mode      pressure  enforced  observed  last denial
+rule    limits                    mode      pressure  enforced  observed  last exceeded
 client  10/s burst 50, 1000/hour  reject       2.5 %        25         0  2026-01-01T00:00:00Z
 new     5/s                       observed    70.0 %         0       700  2026-01-01T00:00:05Z
 late    5/s                       reject           -         0         0  -

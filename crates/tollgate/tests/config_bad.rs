@@ -495,7 +495,7 @@ fn strangers_are_not_listened_to_without_keys() {
     check_yaml(&[
         (
             "listen: { http: 0.0.0.0:80 }",
-            "t.yaml:1:17: listen.http: `0.0.0.0:80` can be reached from other machines, and there are no API keys: add one under `keys`, as in `{ name: ops, role: admin, token_env: TOLLGATE_ADMIN_TOKEN }`, or listen on `127.0.0.1:80`",
+            "t.yaml:1:17: listen.http: `0.0.0.0:80` can be reached from other machines, and there are no access keys: add one under `keys`, as in `{ name: ops, role: admin, token_env: TOLLGATE_ADMIN_TOKEN }`, or listen on `127.0.0.1:80`",
         ),
         (
             "listen: { http: localhost }",

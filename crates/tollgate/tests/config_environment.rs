@@ -167,7 +167,7 @@ fn a_mistake_in_an_environment_variable_names_the_variable() {
         ),
         (
             &[("TOLLGATE__KEYS", "[]"), ("TOLLGATE__LISTEN__HTTP", "'[::]:80'")],
-            "environment variable TOLLGATE__LISTEN__HTTP: listen.http: `[::]:80` can be reached from other machines, and there are no API keys: add one under `keys`, as in `{ name: ops, role: admin, token_env: TOLLGATE_ADMIN_TOKEN }`, or listen on `127.0.0.1:80`",
+            "environment variable TOLLGATE__LISTEN__HTTP: listen.http: `[::]:80` can be reached from other machines, and there are no access keys: add one under `keys`, as in `{ name: ops, role: admin, token_env: TOLLGATE_ADMIN_TOKEN }`, or listen on `127.0.0.1:80`",
         ),
         (
             &[("TOLLGATE__LOG__LEVEL", "loud"), ("TOLLGATE__LOG__FORMAT", "3")],

@@ -1,4 +1,4 @@
-//! The section of the policy door: what it means, and the exact words in which mistakes are refused.
+//! The section of the Postfix policy service: what it means, and the exact words in which mistakes are refused.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

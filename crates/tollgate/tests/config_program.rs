@@ -48,7 +48,7 @@ fn check_config_says_in_words_what_each_rule_bounds() {
 listens on http://127.0.0.1:8080
 keeps counters in memory, for at most 1000000 keys
   counters take at most 107 MiB of memory: 1000000 keys of up to 112 bytes
-knows the API key ops (admin)
+access key ops, role admin
 
 rule domain: for each domain
   1000/hour: at most 1,000 in any window of an hour that starts with the first attempt, up to 1,999 in an unlucky hour
@@ -112,7 +112,7 @@ rules:
     std::fs::write(directory.path().join("shared.yaml"), file).unwrap();
     let output = tollgate(directory.path(), &["check-config", "--config", "shared.yaml"], &[]);
     let told: Vec<&str> =
-        text(&output.stdout).lines().filter_map(|line| line.strip_prefix("  without its store: ")).collect();
+        text(&output.stdout).lines().filter_map(|line| line.strip_prefix("  during an outage: ")).collect();
     let denied = "the attempt is denied";
     assert_eq!(told, ["on each node never more than 25 in any hour", denied, denied], "{output:?}");
 }
@@ -206,7 +206,7 @@ fn check_config_without_a_file_explains_the_starter() {
     let directory = tempfile::tempdir().unwrap();
     let output = tollgate(directory.path(), &["check-config"], &[]);
     assert_eq!(output.status.code(), Some(0));
-    let client = "  10/s burst 50: 50 at once, then 10 a second: at most 650 in any minute\n";
+    let client = "  10/s burst 50: a burst of 50, then 10 a second: at most 650 in any minute\n";
     assert!(text(&output.stdout).contains(client), "{}", text(&output.stdout));
 }
 
@@ -232,7 +232,7 @@ fn check_config_says_where_redis_is_and_not_the_password() {
         ("redis://:hunter2@h/3", "in Redis at h:6379, database 3, under keys that begin with tollgate:"),
         (
             "rediss+cluster://u:hunter2@a,b:1",
-            "in the Redis Cluster at a:6379, b:1, by TLS, under keys that begin with tollgate:",
+            "in the Redis Cluster at a:6379, b:1, over TLS, under keys that begin with tollgate:",
         ),
         (
             "valkey+sentinel://:hunter2@a/main",
@@ -240,7 +240,7 @@ fn check_config_says_where_redis_is_and_not_the_password() {
         ),
         (
             "{ redis: 'rediss://:hunter2@h', tls_insecure: true, key_prefix: p }",
-            "in Redis at h:6379, by TLS without checking certificates, under keys that begin with p:",
+            "in Redis at h:6379, over TLS without checking certificates, under keys that begin with p:",
         ),
     ];
     let directory = tempfile::tempdir().unwrap();

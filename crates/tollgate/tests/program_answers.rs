@@ -189,7 +189,7 @@ fn observed_rules_and_near_keys_are_named() {
     let said = run(&home, &server, &["decisions", "--observed", "new"]);
     assert!(said.contains("new (observed)"), "{said}");
     let said = run(&home, &server, &["top", "--once"]);
-    assert!(said.contains("observed rule") && said.contains("would refuse"), "{said}");
+    assert!(said.contains("observed rule") && said.contains("would deny"), "{said}");
     let said = run(&home, &server, &["top", "--near", "--once"]);
     assert!(said.contains("user  ada  2/hour  2 of 2  100 %"), "{said}");
     server.ask_as("boss-token-0123456789", "DELETE", "/api/v1/counters/user/ada", None).ok();

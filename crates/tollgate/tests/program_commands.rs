@@ -78,7 +78,7 @@ fn peek_set_and_reset_show_and_change_one_key() {
     assert!(peeked.contains("3/hour") && peeked.contains("1 of 3"), "{peeked}");
     assert_eq!(terminal.json(0, &["peek", "user", "ada"])["limits"][0]["used"], 2);
     let set = terminal.says(0, &["set", "user", "ada", "10/hour"]);
-    assert!(set.contains("limits of its own") && set.contains("8 of 10"), "{set}");
+    assert!(set.contains("(override)") && set.contains("8 of 10"), "{set}");
     assert_eq!(terminal.json(0, &["set", "user", "ada", "20/hour"])["overridden"], true);
     assert!(terminal.says(0, &["set", "user", "ada", "--unset"]).starts_with("removed"));
     assert_eq!(terminal.json(0, &["set", "user", "ada", "--unset"])["removed"], false);

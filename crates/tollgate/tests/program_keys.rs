@@ -1,4 +1,4 @@
-//! API keys: the three sources of a token, what each role may do, and that a server without keys listens only
+//! Access keys: the three sources of a token, what each role may do, and that a server without keys listens only
 //! on loopback.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -131,7 +131,7 @@ fn keys_are_reloaded_all_or_none() {
     reload(422);
     assert_eq!(server.get("/metrics").status, 401, "what is half-written opens nothing");
     let log = server.stop();
-    assert!(log.contains("there are no API keys left") && !log.contains("needs a restart"), "{log}");
+    assert!(log.contains("there are no access keys left") && !log.contains("needs a restart"), "{log}");
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn without_keys_the_server_listens_on_loopback_only() {
         let refused = home.refused();
         assert_eq!(refused.status.code(), Some(2));
         let said = text(&refused.stderr);
-        assert!(said.contains("no API keys") && said.contains("keys"), "{said}");
+        assert!(said.contains("no access keys") && said.contains("keys"), "{said}");
         assert_eq!(text(&refused.stdout), "");
         assert!(!home.path("tollgate.redb").exists(), "nothing was begun");
     }

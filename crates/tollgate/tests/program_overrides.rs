@@ -37,7 +37,7 @@ fn run(home: &Home, server: &Server, arguments: &[&str]) -> String {
 /// Sets limits for a time over the command line, and counts three attempts, which the rule would not allow.
 fn set(home: &Home, server: &Server, lasts: &str) {
     let said = run(home, server, &["set", "user", "ada", "5/4w", "--for", lasts]);
-    assert!(said.starts_with("user ada, which has limits of its own for another "), "{said}");
+    assert!(said.starts_with("user ada (override, for another "), "{said}");
     for _ in 0..3 {
         assert_eq!(server.check(&attempt("user", "ada")).status, 200);
     }
@@ -72,14 +72,14 @@ fn on_a_file_it_is_shown_survives_a_restart_and_ends() {
     home.shift_clock(86_400 - 7_200);
     wait_until("two hours are left", || {
         let peeked = run(&home, &server, &["peek", "user", "ada"]);
-        peeked.contains("of its own for another 2h") || peeked.contains("of its own for another 1h 59m")
+        peeked.contains("override, for another 2h") || peeked.contains("override, for another 1h 59m")
     });
     let config = run(&home, &server, &["config"]);
     assert!(config.contains("5/4w, for 2h") || config.contains("5/4w, for 1h 59m"), "{config}");
     home.shift_clock(86_400);
     check_ended(&server);
     let unset = run(&home, &server, &["set", "user", "ada", "--unset"]);
-    assert_eq!(unset, "ada had no limits of its own in rule user\n");
+    assert_eq!(unset, "ada had no override in rule user\n");
 }
 
 #[test]

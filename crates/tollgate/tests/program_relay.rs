@@ -242,14 +242,14 @@ fn check_config_and_doctor_tell_of_the_relay() {
     let told = run(&["check-config", "tollgate.yaml"]);
     for line in [
         "relay relay.test on smtp://127.0.0.1:0",
-        "  deliveries pass policy mail.deliver",
+        "  deliveries are checked against policy mail.deliver",
         "  127.0.0.0/8 may send without a login, as tenant default",
         "  other mail waits for an account",
-        "  an attempt costs its number of recipients",
+        "  the cost of an attempt is its field `recipients`",
     ] {
         assert!(told.lines().any(|told| told == line), "{line} is not in:\n{told}");
     }
-    assert!(told.contains("account default/main hands on to 127.0.0.1:"), "{told}");
+    assert!(told.contains("account default/main sends through 127.0.0.1:"), "{told}");
     let told = run(&["doctor", "--config", "tollgate.yaml"]);
     assert!(told.contains("there is no ./queue yet: the server makes it"), "{told}");
     let server = home.start();

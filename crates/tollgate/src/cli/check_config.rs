@@ -103,22 +103,23 @@ fn print_words(config: &Config, rules: &[RuleInWords], out: &mut dyn Write) -> i
     }
     if config.store.is_shared() {
         let default = config.policies.on_outage();
-        writeln!(out, "without its store, by default: {default}")?;
+        writeln!(out, "during an outage, by default: {default}")?;
     }
     for (name, settings) in &config.databases {
         writeln!(out, "counts rows in {name}: PostgreSQL at {}", settings.address())?;
     }
     for key in &config.keys {
-        writeln!(out, "knows the API key {} ({})", key.name, key.role)?;
+        writeln!(out, "access key {}, role {}", key.name, key.role)?;
     }
     let (block, allow) = listed(config);
     if block + allow > 0 {
-        writeln!(out, "blocks {block} on the blocklist, and never {allow} on the allowlist")?;
+        let entries = if block == 1 { "entry" } else { "entries" };
+        writeln!(out, "{block} {entries} on the blocklist, {allow} on the allowlist")?;
     }
     for rule in rules {
         print_rule(rule, out)?;
         if config.store.is_shared() {
-            writeln!(out, "  without its store: {}", rule.on_outage)?;
+            writeln!(out, "  during an outage: {}", rule.on_outage)?;
         }
     }
     for guard in config.policies.guards() {
@@ -152,8 +153,8 @@ fn need_in_words(config: &Config) -> String {
 }
 
 fn print_guard(config: &Config, guard: &Guard, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "\nguard {}: logins pass policy {}", guard.name, guard.policy)?;
-    writeln!(out, "  brings: {}", config.policies.missing_fields(guard, &[]).join(", "))?;
+    writeln!(out, "\nguard {}: logins are checked against policy {}", guard.name, guard.policy)?;
+    writeln!(out, "  required fields: {}", config.policies.missing_fields(guard, &[]).join(", "))?;
     writeln!(out, "  a success clears {}", clears(guard))?;
     match config.webhooks.get(&guard.name) {
         Some(webhook) => writeln!(out, "  notices go to the log and to {}", webhook.place()),
@@ -222,7 +223,7 @@ fn print_rule(rule: &RuleInWords, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "  counts rows in {}: {}", rows.database, plain(&query.join(" ")))?;
     }
     if let Some(field) = &rule.count {
-        writeln!(out, "  an attempt costs its number of {}", field.replace('_', " "))?;
+        writeln!(out, "  the cost of an attempt is its field `{}`", plain(field))?;
     }
     if let Some(count_when) = &rule.count_when {
         writeln!(out, "  counts {count_when}")?;
@@ -269,8 +270,8 @@ pub(crate) fn store_in_words(store: &StoreConfig) -> String {
         StoreConfig::Postgres(settings) => {
             let tls = match &settings.tls {
                 None => "",
-                Some(tls) if tls.unverified => ", by TLS without checking its certificate",
-                Some(_) => ", by TLS",
+                Some(tls) if tls.unverified => ", over TLS without checking its certificate",
+                Some(_) => ", over TLS",
             };
             format!("in PostgreSQL at {}{tls}, in schema {}", settings.address(), settings.schema)
         }
@@ -290,8 +291,8 @@ fn redis_in_words(settings: &RedisSettings) -> String {
     }
     match &settings.tls {
         None => {}
-        Some(tls) if tls.unverified => words.push_str(", by TLS without checking certificates"),
-        Some(_) => words.push_str(", by TLS"),
+        Some(tls) if tls.unverified => words.push_str(", over TLS without checking certificates"),
+        Some(_) => words.push_str(", over TLS"),
     }
     words.push_str(&format!(", under keys that begin with {}:", settings.prefix));
     words

@@ -23,8 +23,8 @@ use crate::config::{self, Config, StoreConfig};
 pub(super) const HELP: &str = "\
 doctor opens the configured store itself, so it works with or without a running server. On Redis and
 Valkey it checks the settings, measures the latency, and runs every script on a key of its own. On
-PostgreSQL it checks the settings and the permissions. A file is only read. In each of `databases` it
-checks that the user can only read, and that the queries of `count_rows` can be run.
+PostgreSQL it checks the settings and the permissions. A file is only read. For each entry of `databases`
+it checks that the user has read-only access, and that the queries of `count_rows` can be run.
 Of the relay's queue it checks the directory and the disk.
 
 Examples:

@@ -46,8 +46,8 @@ pub(super) const HELP: &str = "\
 The program is recognised by its files: Sendry, genro-mail-proxy, the ad marketplace, the API gateway,
 Elemta, nginx, ingress-nginx, Envoy's ratelimit, limitador.
 
-The report tells for every line whether it decides here as it does there (exact), decides differently
-and why (differs), needs an answer, with what was assumed (answer?), or is not imported (left out).
+For every line the report says: exact (same decisions), differs (and why), answer? (you must decide; the
+assumption is shown), or left out (not imported).
 Passwords are not copied: the report names the environment variables that they belong in.
 Without -o, the configuration goes to standard output and the report to standard error.
 

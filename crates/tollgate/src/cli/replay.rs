@@ -52,7 +52,7 @@ pub struct Replay {
     /// Also replay this rule at 0.5, 2 and 4 times its numbers
     #[arg(long, value_name = "RULE")]
     curve: Option<String>,
-    /// How many keys to list. By default 10, and all that were kept with --json
+    /// How many keys to list. Default: 10, or all recorded keys with --json
     #[arg(long, value_name = "NUMBER")]
     top: Option<usize>,
     /// Write a report with charts to this HTML file
@@ -80,7 +80,7 @@ pub(super) struct Logs {
     /// constant: `host==shop.example`
     #[arg(long, value_name = "FIELD=COLUMN", value_parser = Mapping::parse)]
     map: Vec<Mapping>,
-    /// Whether the log takes its times at the `start` or at the `end` of a request. By default the column's name decides
+    /// Whether a line's time is the `start` or the `end` of the request; by default, decided by the column's name
     #[arg(long, value_name = "WHEN", hide_possible_values = true)]
     stamp: Option<Stamp>,
     /// The time zone of times without one. By default UTC
@@ -102,11 +102,11 @@ enum Stamp {
 
 pub(super) const HELP: &str = "\
 replay reads logs, and lets the engine decide every line again, on a virtual clock. It needs no server, opens
-no store, and changes nothing. Lines of one second are spread over it evenly; a time that was taken at the end
-of a request is shifted by its duration, if the log has it.
+no store, and changes nothing. If the log has whole seconds, the lines of each second are spread evenly over
+it. If a line's time is the end of the request, replay subtracts the duration, if the log has one.
 
 A field of a rule is taken from the usual column of its name: ip from the client's address, path, method, host,
-user, user_agent, status; of mail sender, recipient and domain. --map names another column.
+user, user_agent, status; for mail logs: sender, recipient and domain. --map names another column.
 
 Examples:
   tollgate replay --config new.yaml /var/log/nginx/access.log

@@ -37,9 +37,9 @@ enum Action {
     },
     /// Show an account
     Show(AccountArgument),
-    /// Pause an account on all nodes: others of the tenant are used, or mail waits
+    /// Pause an account on all nodes; the relay uses the tenant's other accounts, or mail waits
     Pause(AccountArgument),
-    /// Use an account again that was paused, or whose login failed
+    /// Resume an account that was paused, or whose login failed
     Resume(AccountArgument),
     /// Remove an account that was added at run time; its mail waits for another one
     Remove(AccountArgument),
@@ -60,7 +60,7 @@ struct Add {
     /// The tenant that it belongs to
     #[arg(long, value_name = "NAME")]
     tenant: String,
-    /// Its id; without it the account gets one
+    /// Its id; generated if omitted
     #[arg(long)]
     id: Option<String>,
     /// The mail server's name or address
@@ -69,16 +69,16 @@ struct Add {
     /// Its port
     #[arg(long, default_value_t = 587)]
     port: u16,
-    /// How the connection is encrypted; by default implicit at port 465, and starttls elsewhere
+    /// How the connection is encrypted; by default implicit on port 465, otherwise starttls
     #[arg(long, value_enum)]
     tls: Option<Tls>,
-    /// The user, if the server wants a login
+    /// The user, if the server requires a login
     #[arg(long, requires = "password_file")]
     user: Option<String>,
     /// A file whose first line is the password; `-` reads it from standard input
     #[arg(long, value_name = "FILE", requires = "user")]
     password_file: Option<PathBuf>,
-    /// Use the usual limits of a provider; the options below change single ones
+    /// Use the usual limits of a provider; the --limit-* options override them
     #[arg(long, value_enum)]
     preset: Option<Preset>,
     /// At most this many messages in any minute; 0 for no limit
@@ -140,7 +140,7 @@ Examples:
   tollgate accounts list --tenant acme
   tollgate accounts remove --tenant acme primary-smtp
 
-A change takes effect at once, and on every node within a second. Accounts of the configuration file can
+A change takes effect immediately, and on every node within a second. Accounts of the configuration file can
 only be changed there. Exit codes: 0 done, 2 an error.";
 
 const ADDING: &str = "\

@@ -17,7 +17,7 @@ use crate::client::wire::Decision;
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct Acquire {
-    /// The policy that the attempt passes
+    /// The policy that the attempt is checked against
     policy: String,
     /// The fields of the attempt, as in `chat=4711`
     #[arg(value_name = "FIELD=VALUE", value_parser = field)]
@@ -25,7 +25,7 @@ pub struct Acquire {
     /// The longest wait, at most 1m; by default as long as the rules allow
     #[arg(long, value_name = "DURATION", value_parser = patience)]
     max_wait: Option<Span>,
-    /// How much to charge
+    /// The cost to charge
     #[arg(long, value_name = "N", default_value_t = 1)]
     cost: u64,
     /// The id of holds at `at once` limits; an id that is already held is charged nothing
@@ -41,8 +41,8 @@ Examples:
   tollgate acquire telegram chat=4711 && ./send 4711
   tollgate acquire api key=basic --max-wait 5s
 
-The command waits for its turn and prints the receipt. If the turn would come too late, it prints the time
-to wait at once. --timeout is counted on top of the wait.
+The command waits for its turn and prints the receipt. If the wait would be too long, it does not wait, and
+prints the needed time. --timeout is counted on top of the wait.
 Exit codes: 0 allowed, 1 too late or denied, 2 an error.";
 
 impl Acquire {
@@ -75,7 +75,7 @@ fn put(decision: &Decision, out: &mut dyn Write) -> io::Result<()> {
         return put_refused(decision, out);
     }
     match decision.waited_ms {
-        None | Some(0) => writeln!(out, "allowed at once")?,
+        None | Some(0) => writeln!(out, "allowed immediately")?,
         Some(millis) => writeln!(out, "allowed after {}", words::span(millis))?,
     }
     if let Some(receipt) = &decision.receipt {

@@ -48,7 +48,7 @@ Examples:
   tollgate ban --allow 198.51.100.7 --reason monitoring
   tollgate ban --from drop.txt --for 1d
 
-In a file, # or ; starts a comment. An entry takes effect at once, and on every node within a second. The
+In a file, # or ; starts a comment. An entry takes effect immediately, and on every node within a second. The
 store keeps it across restarts, unless it is `memory`.
 Exit codes: 0 set, 2 an error.";
 

@@ -16,12 +16,12 @@ use crate::client::wire::{Decision, LimitLine, RuleLine};
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct Check {
-    /// The policy that the attempt passes
+    /// The policy that the attempt is checked against
     policy: String,
     /// The fields of the attempt, as in `ip=10.0.0.1`
     #[arg(value_name = "FIELD=VALUE", value_parser = field)]
     fields: Vec<(String, String)>,
-    /// How much to charge; 0 only looks
+    /// The cost to charge; 0 charges nothing
     #[arg(long, value_name = "N", default_value_t = 1)]
     cost: u64,
     /// The id of holds at `at once` limits; an id that is already held is charged nothing

@@ -29,7 +29,7 @@ pub struct Decisions {
     /// Show only the decision with this correlation id, token or link, and what every rule read then and now
     #[arg(long, value_name = "ID")]
     id: Option<String>,
-    /// Show only decisions that this rule, which observes, would have denied
+    /// Show only decisions that this observe-only rule would have denied
     #[arg(long, value_name = "RULE")]
     observed: Option<String>,
     /// Show only this verdict
@@ -68,7 +68,7 @@ Examples:
   tollgate decisions --observed new_limit
   tollgate decisions --policy api --json | jq -r '.decisions[].rule'
 
-The newest decision comes first. In a flood the server records only a part of its decisions.
+The newest decision comes first. Under high load the server records only a part.
 Exit codes: 0 shown, 2 an error.";
 
 impl Decisions {

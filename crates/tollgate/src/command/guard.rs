@@ -216,7 +216,7 @@ fn put_locks(guard: &str, locks: &Locks, out: &mut dyn Write) -> io::Result<()> 
 }
 
 fn put_standings(standings: &Standings, out: &mut dyn Write) -> io::Result<()> {
-    let titles = ["rule", "key", ">failures", "CAPTCHA", ">may come in", "locked until"];
+    let titles = ["rule", "key", ">failures", "CAPTCHA", ">next attempt in", "locked until"];
     let mut table = TextTable::new(&titles);
     for standing in &standings.ladders {
         let tone = match (standing.observed, standing.advice.delay_ms) {
@@ -244,7 +244,7 @@ fn put_standings(standings: &Standings, out: &mut dyn Write) -> io::Result<()> {
 
 fn put_unlocked(unlocked: &Unlocked, out: &mut dyn Write) -> io::Result<()> {
     if unlocked.unlocked.is_empty() {
-        return writeln!(out, "no such user is locked");
+        return writeln!(out, "no failures to forget");
     }
     for key in &unlocked.unlocked {
         writeln!(out, "forgot the failures of {} {}", words::plain(&key.rule), words::plain(&key.key))?;

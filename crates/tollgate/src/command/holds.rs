@@ -17,7 +17,7 @@ use crate::client::wire::{self, Released};
 pub struct Holds {
     /// The rule
     rule: String,
-    /// The key; the rule's own name for a rule without key
+    /// The key; the rule's own name for a rule without `by`
     key: String,
     /// Release this hold; it is no error if it is not held
     #[arg(long, value_name = "ID", conflicts_with = "renew")]

@@ -39,8 +39,8 @@ Examples:
   tollgate pause telegram --show
   tollgate pause telegram --end
 
-A pause applies to `tollgate acquire` and to requests that wait at the gateway: on this node at once, on
-all others within a second. A new pause never shortens a longer one.
+A pause applies to `tollgate acquire` and to requests that wait at the gateway: on this node immediately,
+on all others within a second. A new pause never shortens a longer one.
 Exit codes: 0 done, 2 an error.";
 
 impl Pause {

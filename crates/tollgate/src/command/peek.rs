@@ -21,8 +21,8 @@ use crate::printable;
     override_usage = "tollgate peek [OPTIONS] [RULE] <KEY>\n       tollgate peek [OPTIONS] --redis-key <NAME>"
 )]
 pub struct Peek {
-    /// The rule, if not all rules that it can be a key of; then the key. The key of a rule without key is
-    /// the rule's own name
+    /// Optionally a rule, then the key. Without a rule, shows all rules that the key fits. A rule without `by`
+    /// has its own name as its key
     #[arg(value_name = "KEY", required_unless_present = "redis_key", num_args = 1..=2)]
     about: Vec<String>,
     /// Explain a key in Redis by its name, and show its counts
@@ -144,8 +144,8 @@ fn put_all(key: &KeyEverywhere, out: &mut dyn Write) -> io::Result<()> {
 /// Prints the counters of a key.
 pub(super) fn put(counters: &Counters, out: &mut dyn Write) -> io::Result<()> {
     let own = match &counters.override_ends {
-        Some(end) => format!(", which has limits of its own for another {}", words::span(end.after_ms)),
-        None if counters.overridden => ", which has limits of its own".to_owned(),
+        Some(end) => format!(" (override, for another {})", words::span(end.after_ms)),
+        None if counters.overridden => " (override)".to_owned(),
         None => String::new(),
     };
     writeln!(out, "{} {}{own}", words::plain(&counters.rule), words::plain(&counters.key))?;

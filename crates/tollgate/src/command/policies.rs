@@ -86,7 +86,7 @@ Examples:
   tollgate policies delete partners
 
 A policy counts each client on each route, unless --by names other fields. It also counts each consumer
-with limits set by `tollgate consumers`. It takes effect at once, and on every node within a second. It
+with limits set by `tollgate consumers`. It takes effect immediately, and on every node within a second. It
 survives reloads, and also restarts unless the store is `memory`. To reset counts, use `tollgate reset`.
 Exit codes: 0 done, 2 an error.";
 

@@ -27,9 +27,9 @@ enum Action {
     List(Box<List>),
     /// Show a message with its recipients and everything that happened to it
     Show(MessageArgument),
-    /// Try a message now; limits still hold
+    /// Try a message now; limits still apply
     Retry(MessageArgument),
-    /// Cancel the recipients of a message that still wait
+    /// Cancel a message for all recipients that are still waiting
     Cancel(MessageArgument),
     /// Pause sending on all nodes: of everything, of a tenant, or of a tenant to one domain
     Pause(Which),
@@ -118,7 +118,7 @@ impl Queue {
             Action::Retry(MessageArgument { id }) => {
                 let answer = session.client.post(&Path::new(&["messages", id, "retry"]), &json!({}))?;
                 session.show(&answer, |answer: &Retried, out| match answer.retried {
-                    0 => writeln!(out, "nothing of the message waits"),
+                    0 => writeln!(out, "no recipient of the message is waiting"),
                     _ => writeln!(out, "the message is tried now"),
                 })?;
             }
@@ -126,7 +126,7 @@ impl Queue {
                 let answer = session.client.post(&Path::new(&["messages", id, "cancel"]), &json!({}))?;
                 session.show(&answer, |answer: &Cancelled, out| match answer.cancelled {
                     true => writeln!(out, "the message is cancelled"),
-                    false => writeln!(out, "nothing of the message waits"),
+                    false => writeln!(out, "no recipient of the message is waiting"),
                 })?;
             }
             Action::Pause(which) => which.turn(session, "pause")?,

@@ -9,7 +9,7 @@ use super::{DENIED, Session, words};
 use crate::client::Path;
 use crate::client::wire::Refunded;
 
-/// A receipt to be given back.
+/// A receipt to be refunded.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct Refund {

@@ -20,7 +20,7 @@ pub struct Reset {
     /// The rule of the key
     #[arg(value_name = "RULE", requires = "key", conflicts_with_all = ["whole_rule", "all"])]
     rule: Option<String>,
-    /// The key whose counts are reset; the rule's own name for a rule without key
+    /// The key whose counts are reset; the rule's own name for a rule without `by`
     #[arg(value_name = "KEY")]
     key: Option<String>,
     /// Reset the counts of every key of this rule

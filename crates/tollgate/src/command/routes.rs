@@ -43,7 +43,7 @@ Examples:
   tollgate routes assign checkout partners
   tollgate routes unassign checkout
 
-An assignment takes effect at once, and on every node within a second. It overrides the configuration file
+An assignment takes effect immediately, and on every node within a second. It overrides the configuration file
 until it is removed. Exit codes: 0 done, 2 an error.";
 
 impl Routes {

@@ -1,4 +1,4 @@
-//! `tollgate rules`: how hard each rule is pressed.
+//! `tollgate rules`: the share of attempts that each rule denied, deferred or delayed.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -36,7 +36,7 @@ fn put(rules: &RulesPressed, out: &mut dyn Write) -> io::Result<()> {
         return writeln!(out, "there are no rules");
     }
     let mut table =
-        TextTable::new(&["rule", "limits", "mode", ">pressure", ">enforced", ">observed", "last denial"]);
+        TextTable::new(&["rule", "limits", "mode", ">pressure", ">enforced", ">observed", "last exceeded"]);
     for rule in &rules.rules {
         let recent = rule.recent;
         let tone = if recent.deny > 0 { Tone::Bad } else { Tone::Normal };

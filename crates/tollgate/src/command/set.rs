@@ -17,7 +17,7 @@ use crate::client::wire::Removed;
 pub struct Set {
     /// The rule
     rule: String,
-    /// The key; the rule's own name for a rule without key
+    /// The key; the rule's own name for a rule without `by`
     key: String,
     /// The limits of this key, instead of the rule's
     #[arg(value_name = "LIMIT", required_unless_present = "unset", conflicts_with = "unset", value_parser = limit)]
@@ -38,7 +38,7 @@ Examples:
   tollgate set domain example.com unlimited
   tollgate set sender user@example.com --unset
 
-An override takes effect at once. It overrides the configuration file until it is removed, or for the time
+An override takes effect immediately. It overrides the configuration file until it is removed, or for the time
 that --for says; what was counted stays counted. The store keeps it across restarts, unless it is `memory`.
 Exit codes: 0 set or removed, 2 an error.";
 
@@ -64,7 +64,7 @@ impl Set {
             if answer.removed {
                 writeln!(out, "removed: the limits of rule {rule} apply to {key} again")
             } else {
-                writeln!(out, "{key} had no limits of its own in rule {rule}")
+                writeln!(out, "{key} had no override in rule {rule}")
             }
         })?;
         Ok(ExitCode::SUCCESS)

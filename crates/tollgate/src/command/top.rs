@@ -23,7 +23,7 @@ pub struct Top {
     /// How often to refresh
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration)]
     interval: Span,
-    /// Print one interval and exit; the default if the output is no terminal
+    /// Print one interval and exit; the default if the output is not a terminal
     #[arg(long)]
     once: bool,
     /// Show at most this many denied keys

@@ -1,4 +1,4 @@
-//! API keys. A token is hashed as soon as it is read, and cannot be printed after that.
+//! Access keys. A token is hashed as soon as it is read, and cannot be printed after that.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -36,7 +36,7 @@ pub(super) fn mean(
         findings.value(
             &path,
             format!(
-                "`{http}` can be reached from other machines, and there are no API keys: add one under `keys`, as in `{{ name: ops, role: admin, token_env: TOLLGATE_ADMIN_TOKEN }}`, or listen on `127.0.0.1:{}`",
+                "`{http}` can be reached from other machines, and there are no access keys: add one under `keys`, as in `{{ name: ops, role: admin, token_env: TOLLGATE_ADMIN_TOKEN }}`, or listen on `127.0.0.1:{}`",
                 http.port()
             ),
         );

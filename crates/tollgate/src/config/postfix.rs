@@ -1,4 +1,4 @@
-//! The policy door for Postfix: where it listens, and which policy decides which requests.
+//! The Postfix policy service: where it listens, and which policy decides which requests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

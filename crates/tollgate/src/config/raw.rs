@@ -40,7 +40,7 @@ pub(super) struct Written {
     pub(super) enabled: Option<bool>,
     /// Where the server listens.
     pub(super) listen: Option<Listen>,
-    /// The API keys that callers identify themselves with.
+    /// The access keys that callers identify themselves with.
     pub(super) keys: Option<Vec<Key>>,
     /// Where counters are kept; by default the file `./tollgate.redb`.
     pub(super) store: Option<StoreForm>,
@@ -60,7 +60,7 @@ pub(super) struct Written {
     pub(super) gateway: Option<gateway::Gateway>,
     /// The mail relay.
     pub(super) relay: Option<relay::Relay>,
-    /// The policy door for Postfix. It needs `listen.postfix`.
+    /// The Postfix policy service. It needs `listen.postfix`.
     pub(super) postfix: Option<postfix::Postfix>,
     /// What rules do while a shared store is down, unless they have their own `on_outage`: `local 50%`,
     /// `local 1/3`, `allow` or `deny`. It also applies to policies created over the API. By default `local 50%`.
@@ -69,7 +69,7 @@ pub(super) struct Written {
     /// Databases of the application, by name. Rules count rows in them.
     #[schemars(extend("propertyNames" = { "pattern": "^[a-z0-9_.-]{1,64}$" }))]
     pub(super) databases: Option<Named<Database>>,
-    /// What fields hold, and so how their values are made comparable. `ip`, `client_ip`, `sender`,
+    /// What fields hold, and so how their values are normalized. `ip`, `client_ip`, `sender`,
     /// `recipient`, `domain`, `sender_domain` and `recipient_domain` are known; all others are text.
     pub(super) fields: Option<Named<FieldForm>>,
     /// The rules, by name.
@@ -80,7 +80,7 @@ pub(super) struct Written {
     /// Clients that are never blocked, whatever the blocklist says. Of several networks that contain an
     /// address, the smallest counts. Limits still apply to them.
     pub(super) allowlist: Option<Vec<AllowedForm>>,
-    /// The policies, by name: which rules one kind of attempt passes.
+    /// The policies, by name: which rules one kind of attempt is checked against.
     #[schemars(extend("propertyNames" = { "pattern": "^[a-z0-9_.-]{1,64}$" }))]
     pub(super) policies: Option<Named<PolicyForm>>,
     /// The guards, by name: what protects logins.
@@ -100,7 +100,7 @@ pub(super) struct Listen {
     pub(super) postfix: Option<String>,
 }
 
-/// An API key. Exactly one of `token_env`, `token_file` and `token_sha256` must be set.
+/// An access key. Exactly one of `token_env`, `token_file` and `token_sha256` must be set.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a table with `name`, `role` and where the token is")]
 pub(super) struct Key {

@@ -37,7 +37,7 @@ pub(crate) struct Assembly {
     pub(crate) pacer: Pacer,
     /// The mail relay, which serves already.
     pub(crate) relay: Option<RunningRelay>,
-    /// The policy door for Postfix, which serves already.
+    /// The Postfix policy service, which serves already.
     pub(crate) postfix: Option<RunningPostfix>,
 }
 

@@ -1,5 +1,5 @@
 //! Shuts the program down in order. On a signal, waiting callers get a 503, the API, the gateway, the relay and the
-//! policy door for Postfix tell their clients to disconnect and finish what is in flight, and the counters are saved. A second signal
+//! Postfix policy service tell their clients to disconnect and finish what is in flight, and the counters are saved. A second signal
 //! skips everything but the saving.
 
 use std::io;
@@ -63,7 +63,7 @@ impl Ending {
         let Self { pacer, live, server, gateway, relay, postfix, tending, notifying, flush } = self;
         tracing::info!(
             component = "server",
-            "shutting down: connections are closed after their next answer; a second signal ends at once"
+            "shutting down: connections are closed after their next answer; a second signal ends immediately"
         );
         // First of all, since waiting requests must be finished too.
         pacer.end();

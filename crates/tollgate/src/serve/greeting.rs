@@ -44,7 +44,7 @@ pub(crate) fn greet(
         writeln!(out, "the relay listens on {listener}")?;
     }
     if let Some(address) = postfix {
-        writeln!(out, "the policy door for Postfix listens on {}", plain(&address.to_string()))?;
+        writeln!(out, "the Postfix policy service listens on {}", plain(&address.to_string()))?;
     }
     writeln!(out, "tollgate {} listens on http://{address}", env!("CARGO_PKG_VERSION"))?;
     if let Some(policy) = config.policies.iter().next() {

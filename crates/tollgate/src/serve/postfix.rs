@@ -1,4 +1,4 @@
-//! Starts the policy door for Postfix.
+//! Starts the Postfix policy service.
 
 use std::io;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tollgate_store::SystemClock;
 
 use crate::config::PostfixConfig;
 
-/// A running policy door, and its address.
+/// A running policy service, and its address.
 pub(crate) struct RunningPostfix {
     pub(crate) server: PolicyServer,
     /// With the port that the system chose.
@@ -26,7 +26,7 @@ pub(crate) async fn start(config: &PostfixConfig, admissions: &Admissions) -> an
             io::ErrorKind::NotFound => "; make its directory first",
             _ => "",
         };
-        anyhow!("the policy door for Postfix cannot listen on {}: {error}{hint}", config.address)
+        anyhow!("the Postfix policy service cannot listen on {}: {error}{hint}", config.address)
     })?;
     Ok(RunningPostfix { server, address })
 }

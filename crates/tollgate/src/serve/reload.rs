@@ -156,7 +156,7 @@ impl Reloader {
         }
         let opens = config.keys.is_empty() && !self.in_force.keys.is_empty();
         opens.then_some(
-            "there are no API keys left, so every caller could do everything: the file may be half-written; to serve without keys, restart",
+            "there are no access keys left, so every caller could do everything: the file may be half-written; to serve without keys, restart",
         )
     }
 

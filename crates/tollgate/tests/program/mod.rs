@@ -45,7 +45,7 @@ pub struct Server {
     pub gateways: Vec<SocketAddr>,
     /// Where its relay listens, if it has one.
     pub relays: Vec<SocketAddr>,
-    /// Where its policy door for Postfix listens, if that is an address and a port.
+    /// Where its Postfix policy service listens, if that is an address and a port.
     pub policy_door: Option<SocketAddr>,
     log: Log,
     reading: Option<JoinHandle<()>>,
@@ -130,7 +130,7 @@ impl Home {
         let mut line = String::new();
         let (mut gateways, mut relays, mut policy_door) = (Vec::new(), Vec::new(), None);
         out.read_line(&mut line).unwrap();
-        // Before the address are the configuration file, the store, and the addresses of gateway, relay and policy door.
+        // Before the address are the configuration file, the store, and the addresses of gateway, relay and policy service.
         let is_address = |line: &str| line.starts_with("the ") && line.contains(" listens on ");
         while line.starts_with("reads ") || line.starts_with("keeps ") || is_address(&line) {
             if let Some((who, address)) = line.trim_end().split_once(" listens on ") {

@@ -1,4 +1,4 @@
-//! The policy door for Postfix in words and as JSON.
+//! The Postfix policy service in words and as JSON.
 
 use std::io::{self, Write};
 
@@ -8,13 +8,13 @@ use crate::config::PostfixConfig;
 
 pub(super) fn print(postfix: &PostfixConfig, out: &mut dyn Write) -> io::Result<()> {
     let settings = &postfix.settings;
-    writeln!(out, "\npolicy door for Postfix on {}", postfix.address)?;
-    writeln!(out, "  requests pass policy {}", settings.policy)?;
+    writeln!(out, "\nPostfix policy service on {}", postfix.address)?;
+    writeln!(out, "  requests are checked against policy {}", settings.policy)?;
     for (context, policy) in &settings.contexts {
-        writeln!(out, "  requests with policy_context={context} pass policy {policy}")?;
+        writeln!(out, "  requests with policy_context={context} are checked against policy {policy}")?;
     }
     for (port, policy) in &settings.ports {
-        writeln!(out, "  requests about clients of port {port} pass policy {policy}")?;
+        writeln!(out, "  requests about clients of port {port} are checked against policy {policy}")?;
     }
     writeln!(out, "  takes up to {} connections", settings.max_connections)
 }

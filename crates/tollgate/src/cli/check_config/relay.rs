@@ -15,9 +15,9 @@ pub(super) fn print(relay: &RelayConfig, out: &mut dyn Write) -> io::Result<()> 
     writeln!(out, "\nrelay {} on {}", terms.hostname, listeners.join(", "))?;
     let policy =
         |name: Option<&str>| name.map_or_else(|| "no policy".to_owned(), |name| format!("policy {name}"));
-    writeln!(out, "  connections pass {}", policy(server.connect.as_deref()))?;
-    writeln!(out, "  messages pass {}", policy(terms.policy.as_deref()))?;
-    writeln!(out, "  deliveries pass {}", policy(Some(&settings.deliver)))?;
+    writeln!(out, "  connections are checked against {}", policy(server.connect.as_deref()))?;
+    writeln!(out, "  messages are checked against {}", policy(terms.policy.as_deref()))?;
+    writeln!(out, "  deliveries are checked against {}", policy(Some(&settings.deliver)))?;
     if let Some(guard) = &server.guard {
         writeln!(out, "  logins are guarded by {guard}")?;
     }
@@ -54,9 +54,9 @@ fn in_words(account: &Account) -> String {
     let to = &account.destination;
     let tls = match to.tls {
         TlsMode::None => "without TLS",
-        TlsMode::StartTls => "by STARTTLS",
-        TlsMode::Implicit => "by TLS",
-        TlsMode::Opportunistic => "by TLS if it is offered",
+        TlsMode::StartTls => "with STARTTLS",
+        TlsMode::Implicit => "over TLS",
+        TlsMode::Opportunistic => "over TLS if it is offered",
     };
     let user = to.login.as_ref().map_or_else(String::new, |login| format!(", as user {}", login.user));
     let beyond = match account.on_limit {
@@ -64,7 +64,7 @@ fn in_words(account: &Account) -> String {
         OnLimit::Reject => "; beyond its limits, mail is returned",
     };
     format!(
-        "account {}/{} hands on to {}:{} {tls}{user}{beyond}",
+        "account {}/{} sends through {}:{} {tls}{user}{beyond}",
         account.tenant, account.id, to.host, to.port
     )
 }

@@ -87,7 +87,7 @@ fn write_busy(page: &mut String, rates: &Rates, top: &Top) -> std::fmt::Result {
         write!(page, "\n{busy}")?;
     }
     if !top.observed.is_empty() {
-        let mut observed = TextTable::unfolded(&["observed rule", "key", ">would refuse", "last"]);
+        let mut observed = TextTable::unfolded(&["observed rule", "key", ">would deny", "last"]);
         for Observed { rule, key, would_deny, last } in &top.observed {
             observed
                 .line(Tone::Normal, [rule.clone(), key.clone(), words::number(*would_deny), last.clone()]);
@@ -97,11 +97,11 @@ fn write_busy(page: &mut String, rates: &Rates, top: &Top) -> std::fmt::Result {
     if top.offenders.is_empty() {
         return writeln!(page, "\nno key was denied");
     }
-    let mut refused = TextTable::unfolded(&["rule", "key", ">refused", "last"]);
+    let mut denied_keys = TextTable::unfolded(&["rule", "key", ">denied", "last"]);
     for Offender { rule, key, denied, last } in &top.offenders {
-        refused.line(Tone::Normal, [rule.clone(), key.clone(), words::number(*denied), last.clone()]);
+        denied_keys.line(Tone::Normal, [rule.clone(), key.clone(), words::number(*denied), last.clone()]);
     }
-    write!(page, "\n{refused}")
+    write!(page, "\n{denied_keys}")
 }
 
 /// The keys nearest to their limits.

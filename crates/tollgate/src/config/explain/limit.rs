@@ -74,7 +74,7 @@ fn bucket(limit: &Bucket) -> String {
         u128::from(limit.rate()) * u128::from(over.as_micros()) / u128::from(limit.period().as_micros());
     let most = u128::from(limit.burst()) + refilled;
     format!(
-        "{} at once, then {} {}: at most {} in any {}",
+        "a burst of {}, then {} {}: at most {} in any {}",
         Whole(limit.burst()),
         Whole(limit.rate()),
         rate(limit.period()),
@@ -164,10 +164,10 @@ mod tests {
                 "1000000/day sliding by 5m",
                 "never more than 1,000,000 in any day; room frees up to 5 minutes late, and a key takes at most 289 slots of 16 bytes",
             ),
-            ("10/s burst 50", "50 at once, then 10 a second: at most 650 in any minute"),
-            ("5/min burst 3", "3 at once, then 5 a minute: at most 303 in any hour"),
-            ("7/15m burst 1", "1 at once, then 7 every 15 minutes: at most 29 in any hour"),
-            ("7/week burst 2", "2 at once, then 7 a week: at most 72 in any 10 weeks"),
+            ("10/s burst 50", "a burst of 50, then 10 a second: at most 650 in any minute"),
+            ("5/min burst 3", "a burst of 3, then 5 a minute: at most 303 in any hour"),
+            ("7/15m burst 1", "a burst of 1, then 7 every 15 minutes: at most 29 in any hour"),
+            ("7/week burst 2", "a burst of 2, then 7 a week: at most 72 in any 10 weeks"),
             ("10 at once", "at most 10 held at once, each until it is released"),
             ("50 at once for 30s", "at most 50 held at once, each for 30 seconds unless renewed"),
             ("10 in total", "at most 10 for the life of the key"),

@@ -66,7 +66,7 @@ mod tests {
             (rule(&["50/hour sliding"], "local 50%"), "on each node never more than 25 in any hour"),
             (
                 rule(&["10/s burst 50", "1000/day sliding"], "local 1/4"),
-                "on each node 12 at once, then 2 a second: at most 132 in any minute; and never more than 250 in any day",
+                "on each node a burst of 12, then 2 a second: at most 132 in any minute; and never more than 250 in any day",
             ),
             (rule(&[], "local 50%"), "unlimited"),
             (rule(&["10 in total"], "deny"), "the attempt is denied"),

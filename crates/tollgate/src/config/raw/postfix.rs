@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use super::Named;
 
-/// The policy door for Postfix.
+/// The Postfix policy service.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a table, as in `{ policy: mail.accept }`")]
 pub(in crate::config) struct Postfix {
