@@ -279,7 +279,7 @@ async fn a_page_can_ask_for_only_the_seconds_it_missed() {
 }
 
 #[tokio::test]
-async fn so_many_pages_follow_and_no_more() {
+async fn a_node_serves_at_most_256_status_streams() {
     let door = Door::open();
     let mut pages = Vec::new();
     for _ in 0..256 {
@@ -443,7 +443,7 @@ async fn each_of_many_policies_has_its_own_pressure() {
 }
 
 #[tokio::test]
-async fn rules_show_how_hard_they_are_pressed() {
+async fn rules_show_their_share_of_denied_attempts() {
     let door = Door::open();
     door.live.tick();
     checks(&door, "mail.accept", ("sender", "a@example.com"), 8).await;

@@ -31,7 +31,7 @@ async fn the_listed_rules_show_which_answers_count() {
 }
 
 #[tokio::test]
-async fn an_override_that_is_held_at_once_is_refused() {
+async fn an_override_with_an_at_once_limit_is_refused() {
     let door = guarded();
     let held = door.put("/api/v1/counters/guesses/ada", json!({ "limits": ["5/hour", "2 at once"] })).await;
     assert_eq!(held.status, 400);

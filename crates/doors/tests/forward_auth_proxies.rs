@@ -78,7 +78,7 @@ async fn the_examples_need_a_token_only_where_tollgate_has_keys() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_that_a_client_writes_is_taken_for_the_proxys_word() {
+async fn client_headers_cannot_impersonate_the_proxy() {
     for proxy in ALL {
         let site = open(proxy).await;
         for number in 0..5 {
@@ -106,7 +106,7 @@ async fn nothing_that_a_client_writes_is_taken_for_the_proxys_word() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_that_passes_is_the_one_that_was_sent() {
+async fn an_allowed_request_reaches_the_service_unchanged() {
     for proxy in ALL {
         let site = open(proxy).await;
         let body = Bytes::from(vec![b'x'; 200_000]);
@@ -157,7 +157,7 @@ async fn refusals_of_tollgate_and_of_the_shop_reach_the_client_unchanged() {
 
 /// Checks what proxies do without a response: no server, one that disconnects, and one that is silent. With
 /// the example they refuse requests; with one change they let them pass.
-async fn assert_goes_without(proxy: Proxy, refused: [u16; 3]) {
+async fn assert_fails_closed_and_open(proxy: Proxy, refused: [u16; 3]) {
     let limiters: [fn() -> Limiter; 3] = [
         || Limiter::Absent(Port::claim()),
         || Limiter::HangingUp(Nonsense::start(Kind::HangUp)),
@@ -175,18 +175,18 @@ async fn assert_goes_without(proxy: Proxy, refused: [u16; 3]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_an_answer_nginx_refuses_or_lets_pass() {
-    assert_goes_without(Proxy::Nginx, [500, 500, 500]).await;
+async fn nginx_fails_closed_or_open_when_tollgate_does_not_answer() {
+    assert_fails_closed_and_open(Proxy::Nginx, [500, 500, 500]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_an_answer_caddy_refuses_or_lets_pass() {
-    assert_goes_without(Proxy::Caddy, [502, 502, 504]).await;
+async fn caddy_fails_closed_or_open_when_tollgate_does_not_answer() {
+    assert_fails_closed_and_open(Proxy::Caddy, [502, 502, 504]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_an_answer_haproxy_refuses_or_lets_pass() {
-    assert_goes_without(Proxy::Haproxy, [503, 503, 503]).await;
+async fn haproxy_fails_closed_or_open_when_tollgate_does_not_answer() {
+    assert_fails_closed_and_open(Proxy::Haproxy, [503, 503, 503]).await;
 }
 
 /// Heads around the sizes that the proxies and tollgate accept: how many headers, and how long each is. The

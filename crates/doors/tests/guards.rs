@@ -72,7 +72,7 @@ async fn the_answer_has_advice_for_this_attempt_and_for_the_next() {
 }
 
 #[tokio::test]
-async fn a_ticket_is_finished_once_and_its_first_outcome_holds() {
+async fn a_ticket_is_finished_once_and_its_first_outcome_stands() {
     let door = by_user();
     fail(&door, "ada").await;
     let ticket = begin(&door, json!({ "user": "ada" })).await.json()["ticket"].clone();

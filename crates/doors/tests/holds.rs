@@ -83,7 +83,7 @@ async fn holds_without_a_lease_last_and_heavy_ones_weigh() {
 }
 
 #[tokio::test]
-async fn the_callers_books_are_the_truth() {
+async fn reconciling_makes_the_holds_equal_to_the_callers_list() {
     let door = Door::open();
     door.post("/api/v1/holds", hold("jobs", "gone")).await;
     door.post("/api/v1/holds", hold("jobs", "kept")).await;

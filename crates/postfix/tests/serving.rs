@@ -141,7 +141,7 @@ async fn the_sixth_message_of_a_sender_is_deferred_with_the_rule_and_the_seconds
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_comes_again_counts_once_on_whatever_connection() {
+async fn a_repeated_request_counts_once_even_on_another_connection() {
     let site = site(vec![rule("sender", &["sender"], "2/hour")]).await;
     let (first, second) = (rcpt("a@here.test", 1), rcpt("a@here.test", 2));
     for _ in 0..3 {
@@ -151,7 +151,7 @@ async fn a_request_that_comes_again_counts_once_on_whatever_connection() {
     assert_eq!(site.ask(&first.replace("b@there.test", "c@there.test")).await, DUNNO);
     let denied = site.ask(&first.replace("RCPT", "DATA")).await;
     assert!(denied.starts_with("action=DEFER_IF_PERMIT 4.7.1 "), "{denied}");
-    // What was refused is decided anew, and what was allowed stays allowed.
+    // A deferred request is decided again; an allowed one stays allowed.
     assert!(site.ask(&second).await.contains("DEFER"));
     assert_eq!(site.ask(&first).await, DUNNO);
     site.clock.advance(Span::from_secs(3_600));
@@ -227,7 +227,7 @@ async fn the_context_chooses_the_policy_then_the_port() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_its_store_each_rule_does_what_it_says() {
+async fn during_an_outage_each_rule_follows_on_outage() {
     for (on_outage, expected) in [
         (OnOutage::Allow, DUNNO),
         (OnOutage::Deny, "action=DEFER_IF_PERMIT 4.3.0 Temporary failure (1f.6a.1.0)\n\n"),
@@ -325,7 +325,7 @@ async fn slow_and_idle_connections_are_closed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_reads_no_answers_is_given_up() {
+async fn a_client_that_reads_no_answers_is_disconnected() {
     let site = site(vec![rule("sender", &["sender"], "1/hour")]).await;
     let (mut ours, theirs) = duplex(1_024);
     site.server.start(theirs, Some(PEER));
@@ -336,7 +336,7 @@ async fn a_client_that_reads_no_answers_is_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn connections_beyond_the_most_are_closed() {
+async fn connections_beyond_max_connections_are_closed() {
     let settings = PolicySettings { max_connections: 2, ..settings() };
     let site = site_with(vec![rule("sender", &["sender"], "9/hour")], settings, false).await;
     let (mut first, second) = (site.connect(), site.connect());
@@ -349,7 +349,7 @@ async fn connections_beyond_the_most_are_closed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_end_waits_for_requests_that_have_begun() {
+async fn shutdown_waits_for_requests_that_have_begun() {
     let site = site(vec![rule("sender", &["sender"], "9/hour")]).await;
     let (mut idle, mut begun) = (site.connect(), site.connect());
     let request = rcpt("a@here.test", 1);

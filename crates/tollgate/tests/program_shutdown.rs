@@ -51,7 +51,7 @@ fn ends_in_order(signal: Signal) {
     wait_until("no new connections", || no_longer_listens(&server));
     assert_eq!(idle.rest(), b"", "an idle connection is ended at once");
     slow.send(&missing);
-    assert_eq!(slow.reply().expect("what is on its way is answered").status, 200);
+    assert_eq!(slow.reply().expect("a request in flight is answered").status, 200);
     let ended = server.ended();
     assert_eq!(ended.status.code(), Some(0), "{}", ended.log);
     assert!(ended.took < SOON, "{:?}", ended.took);
@@ -70,7 +70,7 @@ fn on_sigint_the_server_answers_requests_in_flight_and_saves_everything() {
 }
 
 #[test]
-fn a_peer_that_never_sends_the_rest_does_not_hold_it_up() {
+fn an_incomplete_request_does_not_delay_the_shutdown() {
     let home = Home::with(CONFIG);
     let server = home.start();
     let (_slow, _) = half_sent(&server);
@@ -86,7 +86,7 @@ fn a_peer_that_never_sends_the_rest_does_not_hold_it_up() {
 }
 
 #[test]
-fn how_long_it_waits_is_configured_and_can_be_reloaded() {
+fn drain_time_can_be_configured_and_reloaded() {
     let home = Home::with(&format!("drain: 10m\n{CONFIG}"));
     let server = home.start();
     let (_slow, _) = half_sent(&server);
@@ -98,7 +98,7 @@ fn how_long_it_waits_is_configured_and_can_be_reloaded() {
 }
 
 #[test]
-fn requests_that_arrived_before_the_signal_are_all_answered() {
+fn every_counted_request_is_answered_and_saved() {
     let home = Home::with(CONFIG);
     let server = home.start();
     let mut peers: Vec<Connection> = (0..50).map(|_| server.connect()).collect();
@@ -169,7 +169,7 @@ policies: { p: [slow] }
 ";
 
 #[test]
-fn calls_that_wait_for_their_turn_are_answered_when_the_end_begins() {
+fn waiting_calls_are_answered_when_the_shutdown_begins() {
     let home = Home::with(PACED);
     let server = home.start();
     server.post("/api/v1/acquire", &json!({ "policy": "p" })).ok();
@@ -185,7 +185,7 @@ fn calls_that_wait_for_their_turn_are_answered_when_the_end_begins() {
 }
 
 #[test]
-fn a_second_signal_ends_it_at_once_and_saves_everything() {
+fn a_second_signal_stops_the_server_immediately_and_saves_everything() {
     for second in [Signal::TERM, Signal::INT] {
         let home = Home::with(&format!("drain: 10m\n{CONFIG}"));
         let server = home.start();

@@ -211,7 +211,7 @@ fn only_a_release_frees_a_hold_without_an_expiry() {
 }
 
 #[test]
-fn room_comes_when_enough_leases_have_run_out_the_oldest_first() {
+fn a_place_is_free_when_enough_holds_have_expired() {
     let mut bench = Bench::one("5 at once for 50us");
     assert!(bench.settle(Ask::by(3, 1), at(0)).allowed);
     assert!(bench.settle(Ask::by(2, 2), at(10)).allowed);
@@ -222,15 +222,22 @@ fn room_comes_when_enough_leases_have_run_out_the_oldest_first() {
 }
 
 #[test]
-fn a_held_id_conforms_in_a_full_limit_and_a_look_in_one_that_is_overfull() {
+fn a_held_id_is_allowed_at_a_full_limit() {
     let mut bench = Bench::one("2 at once");
     let held = Ask { cost: 2, ticket: Ticket(1), id: Some("a") };
     assert!(bench.settle(held, at(0)).allowed);
     let when = |bench: &Bench, ask| bench.look(ask, at(1)).readings[0].when;
     assert_eq!(when(&bench, Ask { ticket: Ticket(2), ..held }), When::Now);
     assert_eq!(when(&bench, Ask { id: Some("b"), ..held }), When::OnRelease);
-    let lowered = Bench { plans: vec![(plan("rule", &["1 at once"]), true)], states: bench.states.clone() };
-    assert_eq!([0, 1].map(|cost| when(&lowered, Ask::of(cost))), [When::Now, When::OnRelease]);
+}
+
+#[test]
+fn cost_0_is_allowed_above_a_lowered_limit() {
+    let mut bench = Bench::one("2 at once");
+    assert!(bench.settle(Ask { cost: 2, ticket: Ticket(1), id: Some("a") }, at(0)).allowed);
+    let lowered = Bench { plans: vec![(plan("rule", &["1 at once"]), true)], states: bench.states };
+    let when = |cost| lowered.look(Ask::of(cost), at(1)).readings[0].when;
+    assert_eq!([0, 1].map(when), [When::Now, When::OnRelease]);
 }
 
 /// Ending one of many must not look at all others, so the reset may be later than the last end.

@@ -1,4 +1,4 @@
-//! Refunds: what still counts is credited, what is over is not, and nothing is ever created.
+//! A refund credits a charge that still counts, ignores an expired one, and never credits more than was charged.
 
 use crate::support::{Ask, Bench, CALENDAR_MICROS, START, any_limit, any_trace, at, quota};
 use proptest::prelude::*;

@@ -24,7 +24,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     prop::collection::vec(prop_oneof![5 => take, 1 => refund], 1..80)
 }
 
-/// What is taken and not refunded in the half-open interval of this length from `start`.
+/// The cost taken and not refunded in the half-open interval of this length from `start`.
 fn inside(taken: &[Taken], start: u64, length: u64) -> u64 {
     let inside = taken.iter().filter(|one| (start..start + length).contains(&one.at));
     inside.map(|one| one.cost).sum()
@@ -77,7 +77,7 @@ proptest! {
     }
 
     #[test]
-    fn no_interval_of_the_period_holds_more_than_slots_allow_and_room_is_at_most_a_slot_late(
+    fn slots_never_exceed_the_limit_and_free_room_at_most_one_slot_late(
         max in 1..7_u64, a in 1..50_u64, b in 1..50_u64, events in events(),
     ) {
         let (period, slot) = (a.max(b), a.min(b));

@@ -57,7 +57,7 @@ pub(crate) fn renewing_an_expired_hold_does_not_revive_it(bench: &dyn Bench) {
     assert!(Ask::one(&plan, "ada", 2).id("other").at(at(60)).take(bench).allowed);
 }
 
-pub(crate) fn the_callers_books_replace_all_holds(bench: &dyn Bench) {
+pub(crate) fn reconciling_replaces_all_holds_by_the_callers_list(bench: &dyn Bench) {
     for kind in ["2 at once", "2 at once for 1m"] {
         let plan = plan(kind, kind);
         Ask::one(&plan, "ada", 1).id("stays").take(bench);

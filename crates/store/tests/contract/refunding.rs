@@ -65,7 +65,7 @@ pub(crate) fn a_take_without_an_answer_is_undone_where_its_ticket_is_kept(bench:
     assert_eq!(wait(bench.store().retract(&Charges::new(Ticket(1), 1, None))), Ok(()), "no charges");
 }
 
-pub(crate) fn a_give_after_the_reset_gives_nothing(bench: &dyn Bench) {
+pub(crate) fn a_refund_after_the_reset_refunds_nothing(bench: &dyn Bench) {
     let kinds = ["10/min", "10/min calendar", "10/min sliding", "10/min sliding by 10s", "10/min burst 10"];
     for (number, kind) in (0..).zip(kinds) {
         let plan = plan(kind, kind);
