@@ -64,10 +64,10 @@ pub enum Fate {
     Keep,
 }
 
-/// The text of a key. Most values are already in their comparable form and are not copied.
+/// The text of a key. Most values are already in their normalized form and are not copied.
 #[derive(Clone, Debug)]
 pub(crate) enum Key<'a> {
-    /// With the caller, in its comparable form already.
+    /// With the caller, in its normalized form already.
     Borrowed(&'a str),
     /// Among the text that was written for it.
     Written(Range<u32>),

@@ -328,7 +328,7 @@ impl Limit {
     /// Whether an attempt with cost 1 would be denied now, judged by the state alone.
     pub fn denies(&self, state: &State, now: Timestamp) -> bool {
         let draft = Draft { cost: 1, id: None, ticket: Ticket(0), now, amounts: &[], calendar: &[] };
-        self.idle(state) > Idle::At(now) && with_kind!(self, kind => kind.blocks(state, &draft))
+        self.idle(state) > Idle::At(now) && with_kind!(self, kind => kind.denies(state, &draft))
     }
 
     /// From when on the state can be forgotten without effect.

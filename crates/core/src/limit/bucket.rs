@@ -207,7 +207,7 @@ impl Kind for Bucket {
         *level = self.level(self.backlog(Some(*level), draft.now).saturating_sub(back), draft.now);
     }
 
-    fn blocks(&self, state: &State, draft: &Draft<'_>) -> bool {
+    fn denies(&self, state: &State, draft: &Draft<'_>) -> bool {
         self.when(state, draft) > When::Now
     }
 

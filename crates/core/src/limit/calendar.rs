@@ -128,7 +128,7 @@ impl Kind for Calendar {
     }
 
     /// A state alone has only the count, not the next boundary.
-    fn blocks(&self, state: &State, _: &Draft<'_>) -> bool {
+    fn denies(&self, state: &State, _: &Draft<'_>) -> bool {
         state.tally().is_some_and(|tally| tally.count >= self.max)
     }
 

@@ -110,7 +110,7 @@ pub(super) trait Kind {
 
     /// Whether the state, which is not idle but may be outdated, denies the draft. An outdated entry shows as a
     /// wait of zero.
-    fn blocks(&self, state: &State, draft: &Draft<'_>) -> bool {
+    fn denies(&self, state: &State, draft: &Draft<'_>) -> bool {
         self.when(state, draft) > When::After(Span::ZERO)
     }
 

@@ -1,7 +1,7 @@
 //! From an attempt to charges: finds the values of its fields, and charges each rule of a policy.
 //!
-//! What a policy needs to charge its rules is stored side by side. An attempt passes many rules, and fetching each from another place in memory would take longer than
-//! charging it.
+//! A policy stores the data for charging its rules in adjacent memory. Fetching each rule from elsewhere would take
+//! longer than charging it.
 
 use alloc::string::ToString;
 use alloc::sync::Arc;
@@ -86,7 +86,7 @@ impl Policy {
         Mistake::NoRuleApplies { policy: self.name.to_string(), fields }
     }
 
-    /// Whether any rule has all its fields: then it is unlimited or switched off, not unmatched.
+    /// Whether the attempt has all fields of some rule. If nothing was charged, that rule is unlimited or switched off.
     fn applies(&self, values: &[Option<&str>]) -> bool {
         self.rules.is_empty() || self.steps.iter().any(|step| step.applies(values))
     }
@@ -126,7 +126,7 @@ impl Policy {
         }
     }
 
-    /// Records a number that a limit bounds. Returns whether it is one.
+    /// Records the value of a field that a limit bounds or a rule counts. Returns whether the field is one of these.
     #[inline(never)]
     fn note_number<'a>(
         &'a self,
@@ -145,7 +145,7 @@ impl Policy {
         Ok(true)
     }
 
-    /// Checks a field that no rule uses: it is for the lists, or a mistake.
+    /// Checks a field that no rule uses: an entry of the lists may use it; otherwise it is a mistake.
     #[cold]
     fn check_listed(
         &self,
@@ -199,7 +199,7 @@ impl RuleStep {
         let rule = &*self.rule;
         let Some(key) = self.key(values, charges)? else { return Ok(()) };
         let plan = if self.overridden { rule.plan_at(charges.key_text(&key)) } else { &rule.plan };
-        // Mostly the plan need not be read.
+        // In most cases this avoids reading the plan.
         if self.limited && !self.overridden || !plan.limits().is_empty() {
             let cost =
                 if let Some(field) = &rule.count { count(rule, field, charges)? } else { charges.cost };
@@ -208,7 +208,7 @@ impl RuleStep {
         Ok(())
     }
 
-    /// The rule's key for these values; `None` if one is absent. A single value in its comparable form is not
+    /// The rule's key for these values; `None` if one is absent. A single value in its normalized form is not
     /// copied.
     #[inline]
     fn key<'a>(
@@ -229,7 +229,7 @@ impl RuleStep {
         self.write_key(values, charges)
     }
 
-    /// As [`RuleStep::key`], written.
+    /// As [`RuleStep::key`], but always writes the key into `charges`.
     #[inline(never)]
     fn write_key<'a>(
         &self,
