@@ -6,7 +6,8 @@ mod stage;
 use std::sync::Arc;
 
 use stage::{HASTY, Node, PATIENT, plan, runtime, settings, shared, ticket};
-use tollgate_core::{Charges, Outcome, Plan, Span, Ticket, Timestamp};
+use tollgate_core::store::{Counter, HoldsOrder, HoldsReport};
+use tollgate_core::{Charges, Outcome, Plan, Span, Store, Ticket, Timestamp};
 use tollgate_postgres::PostgresStore;
 use tollgate_store::ManualClock;
 use tollgate_testbed::Proxy;
@@ -33,6 +34,11 @@ impl Wire {
         let mut charges = Charges::new(ticket(), cost, id);
         charges.push(plan, key, true);
         runtime().block_on(self.node.take_all(&charges)).unwrap()
+    }
+
+    fn order(&self, plan: &Arc<Plan>, order: HoldsOrder<'_>) -> HoldsReport {
+        let counter = Counter { plan, key: "full" };
+        runtime().block_on(async { self.node.store.holds(&counter, order).await }).unwrap()
     }
 
     /// How many bytes went each way meanwhile.
@@ -147,6 +153,9 @@ fn full_leased_holds_cost_a_denial_little() {
     });
     assert!(refunded[0] < MOST, "{refunded:?}");
     assert_eq!(wire.node.used(&plan, "full"), 2_999);
+    // An order loads the holds that it names, and no others.
+    let renewed = wire.bytes(|| assert!(wire.order(&plan, HoldsOrder::Renew("some id of a caller 7")).found));
+    assert!(renewed[0] < MOST, "{renewed:?}");
     // All run out: they are not loaded one by one, and not removed all at once.
     wire.clock.set(wire.clock_now() + Span::from_secs(7_200));
     let bytes = wire.bytes(|| assert!(wire.take(&plan, "full", 1, Some("new")).allowed));
@@ -219,4 +228,19 @@ fn a_denial_writes_nothing_though_other_counts_have_run_out() {
         assert_eq!(wire.node.used(&full, "k"), 2);
         assert_eq!(rows(), before, "a denial wrote a counter");
     }
+}
+
+#[test]
+fn a_list_of_holds_writes_nothing_though_some_have_run_out() {
+    let wire = Wire::new("listed");
+    let plan = plan("rule", "5 at once for 1m");
+    wire.take(&plan, "full", 1, Some("first"));
+    wire.clock.set(wire.clock_now() + Span::from_secs(30));
+    wire.take(&plan, "full", 1, Some("second"));
+    let rows = || shared().sql("SELECT count(*), max(xmin::text) FROM listed.counter");
+    let before = rows();
+    wire.clock.set(wire.clock_now() + Span::from_secs(30));
+    let held = wire.order(&plan, HoldsOrder::List).holds;
+    assert_eq!(held.iter().map(|(id, _)| id.as_str()).collect::<Vec<_>>(), ["second"]);
+    assert_eq!(rows(), before, "a list wrote a counter");
 }

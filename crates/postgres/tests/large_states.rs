@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use stage::{PATIENT, plan, runtime, settings, shared};
 use tollgate_core::store::{Counter, HoldsOrder};
-use tollgate_core::{Charges, Outcome, Plan, Span, Store, Ticket, Timestamp};
+use tollgate_core::{Charges, Fate, Outcome, Plan, Span, Store, Ticket, Timestamp};
 use tollgate_postgres::{PostgresStore, Settings};
 use tollgate_store::{ManualClock, MemoryStore};
 
@@ -102,6 +102,69 @@ fn long_logs_are_decided_as_in_memory() {
             let (ticket, cost, at) = taken.swap_remove(dice.roll(taken.len() as u64) as usize);
             let mut charges = Charges::new(Ticket(ticket), cost, None);
             charges.push(plan, "k", true);
+            pair.refund(&charges, at, step);
+        }
+    }
+}
+
+#[test]
+fn many_slots_are_decided_as_in_memory() {
+    let pair = Pair::new("many_slots");
+    let plans = ["400/min sliding by 1s, 900/5m sliding by 3s", "40/min sliding by 1s, 900/5m sliding by 3s"]
+        .map(|limits| plan("rule", limits));
+    let (mut dice, mut now, mut taken) = (Dice(3), START, Vec::new());
+    for step in 1..1_200 {
+        now = match dice.roll(100) {
+            0 => now + Span::from_secs(dice.roll(90)),
+            1 => now + Span::from_secs(60),
+            _ => now + Span::from_micros(dice.roll(1_500_000)),
+        };
+        pair.clock.set(now);
+        let plan = &plans[usize::from(dice.roll(9) == 0)];
+        let cost = if dice.roll(20) == 0 { dice.roll(200) } else { 1 + dice.roll(9) };
+        let mut charges = Charges::new(Ticket(step), cost, None);
+        charges.push(plan, "k", true);
+        if pair.take(&charges, step).taken != 0 {
+            taken.push((step, cost, now));
+        }
+        if dice.roll(6) == 0 && !taken.is_empty() {
+            let (ticket, cost, at) = taken.swap_remove(dice.roll(taken.len() as u64) as usize);
+            let mut charges = Charges::new(Ticket(ticket), cost, None);
+            charges.push(plan, "k", true);
+            pair.refund(&charges, at, step);
+        }
+    }
+}
+
+#[test]
+fn long_ladders_are_decided_as_in_memory() {
+    let pair = Pair::new("long_ladders");
+    // The last step is far above what is loaded at first. Failures beyond it are merged.
+    let plans = ["ladder 20 +1ms then 40 +2ms forget 10m", "ladder 20 +1ms then 60 +2ms forget 10m"]
+        .map(|limits| plan("rule", limits));
+    let (mut dice, mut now, mut taken) = (Dice(5), START, Vec::new());
+    for step in 1..1_200 {
+        now = match dice.roll(300) {
+            0 => now + Span::from_secs(600),
+            _ => now + Span::from_micros(1 + dice.roll(4_000)),
+        };
+        pair.clock.set(now);
+        let plan = &plans[usize::from(dice.roll(50) == 0)];
+        let mut charges = Charges::new(Ticket(step), 1 + dice.roll(2), None);
+        charges.push(plan, "k", true);
+        if pair.take(&charges, step).taken != 0 {
+            taken.push((step, charges.cost, now));
+        }
+        if dice.roll(4) == 0 && !taken.is_empty() {
+            let (ticket, cost, at) = taken.swap_remove(dice.roll(taken.len() as u64) as usize);
+            let fate = match dice.roll(60) {
+                0 => Fate::Clear,
+                1..15 => Fate::Keep,
+                15..25 => Fate::Part(1),
+                _ => Fate::Back,
+            };
+            let mut charges = Charges::new(Ticket(ticket), cost, None);
+            charges.push_taken(plan, "k", cost, fate);
             pair.refund(&charges, at, step);
         }
     }

@@ -135,6 +135,17 @@ fn every_kind_of_limit_survives_a_restart() {
 }
 
 #[test]
+fn a_store_is_empty_until_it_counts_something() {
+    let place = Place::new();
+    let store = place.open();
+    assert!(store.is_empty());
+    take(&store, &plan("client", "10/hour"), "ada", 1, 1);
+    assert!(!store.is_empty());
+    drop(store);
+    assert!(!place.open().is_empty(), "after a restart too");
+}
+
+#[test]
 fn holds_survive_a_restart_with_their_ids_and_leases() {
     let place = Place::new();
     let holds = plan("holds", "5 at once for 1m");

@@ -205,3 +205,185 @@ impl Drop for Saved {
         self.board.state.lock().waiting.remove(&self.waiter);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::task::Wake;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Woken(AtomicU64);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn board() -> Arc<Board> {
+        Arc::new(Board::default())
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the board waits in real time")]
+    fn in_an_hour() -> Instant {
+        Instant::now() + Duration::from_secs(3_600)
+    }
+
+    /// Begins a saving that was requested.
+    fn begin(board: &Board) -> Job {
+        let state = board.state.lock();
+        assert!(state.wanted > state.stats.begun, "nothing was requested");
+        drop(state);
+        board.next(in_an_hour())
+    }
+
+    fn succeed(board: &Board) -> bool {
+        board.finish(Ok(1), Span::ZERO)
+    }
+
+    fn fail(board: &Board) -> bool {
+        board.finish(Err("full".to_owned()), Span::ZERO)
+    }
+
+    fn poll(saved: &mut Saved) -> Poll<Result<(), StoreError>> {
+        Pin::new(saved).poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    fn is_requested(board: &Board) -> bool {
+        let state = board.state.lock();
+        state.wanted > state.stats.begun
+    }
+
+    #[test]
+    fn a_change_during_a_saving_waits_for_the_next_one() {
+        let board = board();
+        let mut early = board.request();
+        assert_eq!(begin(&board), Job::Save);
+        let mut late = board.request();
+        assert!(poll(&mut early).is_pending() && poll(&mut late).is_pending());
+        succeed(&board);
+        assert_eq!(poll(&mut early), Poll::Ready(Ok(())));
+        assert!(poll(&mut late).is_pending());
+        assert_eq!(begin(&board), Job::Save);
+        succeed(&board);
+        assert_eq!(poll(&mut late), Poll::Ready(Ok(())));
+        assert!(!is_requested(&board));
+    }
+
+    #[test]
+    fn every_waiting_caller_is_woken_and_one_that_gave_up_is_not() {
+        let board = board();
+        let callers: [Arc<Woken>; 4] = Default::default();
+        let mark = board.mark();
+        let mut waiting: Vec<Saved> =
+            [board.request(), board.request(), board.request_since(mark), board.request_since(mark)].into();
+        for (saved, woken) in waiting.iter_mut().zip(&callers) {
+            let waker = Waker::from(Arc::clone(woken));
+            assert!(Pin::new(saved).poll(&mut Context::from_waker(&waker)).is_pending());
+        }
+        drop(waiting.remove(0));
+        begin(&board);
+        succeed(&board);
+        assert_eq!(callers.each_ref().map(|woken| woken.0.load(Ordering::SeqCst)), [0, 1, 1, 1]);
+    }
+
+    #[test]
+    fn a_mark_needs_one_saving_that_began_after_it() {
+        let board = board();
+        let before = board.mark();
+        board.request();
+        begin(&board);
+        let during = board.mark();
+        let mut running = board.request_since(before);
+        assert!(!is_requested(&board), "the running one will do");
+        assert!(poll(&mut running).is_pending());
+        succeed(&board);
+        assert_eq!(poll(&mut running), Poll::Ready(Ok(())));
+        assert_eq!(poll(&mut board.request_since(before)), Poll::Ready(Ok(())));
+        assert!(!is_requested(&board), "it is saved already");
+        let mut later = board.request_since(during);
+        assert!(is_requested(&board) && poll(&mut later).is_pending());
+        begin(&board);
+        succeed(&board);
+        assert_eq!(poll(&mut later), Poll::Ready(Ok(())));
+    }
+
+    #[test]
+    fn a_mark_whose_saving_failed_needs_another_one() {
+        let board = board();
+        let mark = board.mark();
+        let mut first = board.request();
+        begin(&board);
+        fail(&board);
+        let reason = "the file cannot be written: full".to_owned();
+        assert_eq!(poll(&mut first), Poll::Ready(Err(StoreError::Unavailable { reason })));
+        let mut again = board.request_since(mark);
+        assert!(is_requested(&board) && poll(&mut again).is_pending());
+        begin(&board);
+        succeed(&board);
+        assert_eq!(poll(&mut again), Poll::Ready(Ok(())));
+        assert_eq!(poll(&mut first), Poll::Ready(Ok(())), "a later saving has its change too");
+    }
+
+    #[test]
+    fn idle_keys_are_removed_at_every_interval_and_at_a_flush() {
+        let board = board();
+        let now = in_an_hour() - Duration::from_secs(3_600);
+        assert_eq!(board.next(now), Job::SweepAndSave, "the interval is over");
+        succeed(&board);
+        std::thread::scope(|scope| {
+            let flush = scope.spawn(|| board.flush());
+            while !is_requested(&board) {
+                std::thread::yield_now();
+            }
+            board.request();
+            assert_eq!(begin(&board), Job::SweepAndSave);
+            succeed(&board);
+            assert_eq!(flush.join().unwrap(), Ok(()));
+        });
+        board.request();
+        assert_eq!(begin(&board), Job::Save, "once for each flush");
+        succeed(&board);
+        board.stop();
+        assert_eq!(board.next(in_an_hour()), Job::Finish);
+    }
+
+    #[test]
+    fn the_listener_hears_only_when_saving_starts_to_fail_or_to_work_again() {
+        let board = board();
+        let results = [true, true, false, false, false, true, true, false].map(|works| {
+            board.request();
+            begin(&board);
+            if works { succeed(&board) } else { fail(&board) }
+        });
+        assert_eq!(results, [false, false, true, false, false, true, false, true]);
+    }
+
+    #[test]
+    fn statistics_count_savings_keys_and_errors() {
+        let board = board();
+        for keys in [3, 4] {
+            board.request();
+            begin(&board);
+            board.finish(Ok(keys), Span::from_micros(keys));
+        }
+        for reason in ["one", "two"] {
+            board.request();
+            begin(&board);
+            board.finish(Err(reason.to_owned()), Span::from_secs(1));
+        }
+        let expected = FlushStats {
+            begun: 4,
+            durable: 2,
+            flushes: 2,
+            keys_written: 7,
+            last_duration: Span::from_secs(1),
+            errors: 2,
+            last_error: Some("two".to_owned()),
+        };
+        assert_eq!(board.stats(), expected);
+    }
+}

@@ -242,6 +242,73 @@ fn a_refused_take_waits_for_nothing() {
 }
 
 #[test]
+fn a_refund_is_answered_when_the_disk_has_it_and_a_repeated_one_at_once() {
+    let setup = Setup::new();
+    let store = setup.open(Syncing::Always);
+    setup.take(&store, "ada", |_| store.flush().unwrap());
+    let mut charges = Charges::new(Ticket(1), 1, None);
+    charges.push(&setup.plan, "ada", true);
+    let taken_at = store.memory.now();
+    setup.mood.hold();
+    let mut refunded = store.refund(&charges, taken_at);
+    let mut repeated = store.refund(&charges, taken_at);
+    let told = (poll(&mut refunded), poll(&mut repeated));
+    setup.mood.release();
+    assert_eq!(told, (Poll::Pending, Poll::Ready(Ok(Refunded::Already))));
+    store.flush().unwrap();
+    assert_eq!(poll(&mut refunded), Poll::Ready(Ok(Refunded::Done)));
+}
+
+#[test]
+fn a_mark_is_durable_once_the_disk_has_what_was_taken_before_it() {
+    let setup = Setup::new();
+    let store = setup.open(Syncing::Interval);
+    // The disk has an earlier saving.
+    setup.take(&store, "ada", |_| store.flush().unwrap());
+    let saved = store.mark();
+    setup.take(&store, "ada", |_| {});
+    setup.mood.hold();
+    let mut durable = store.durable(store.mark());
+    let waits = poll(&mut durable).is_pending();
+    setup.mood.release();
+    assert!(waits, "the disk does not have it yet");
+    store.flush().unwrap();
+    assert_eq!(poll(&mut durable), Poll::Ready(Ok(())));
+    let begun = store.flush_stats().begun;
+    assert_eq!(poll(&mut store.durable(saved)), Poll::Ready(Ok(())));
+    assert_eq!(store.flush_stats().begun, begun, "nothing is saved twice");
+}
+
+#[test]
+fn callers_wait_only_if_every_change_is_saved_first() {
+    for sync in [Syncing::Interval, Syncing::Always] {
+        let setup = Setup::new();
+        let store = setup.open(sync);
+        setup.take(&store, "ada", |answer| {
+            let is_ready = matches!(answer, Answer::Ready(_));
+            assert_eq!(
+                (store.answers_at_once(), is_ready),
+                (sync == Syncing::Interval, sync == Syncing::Interval)
+            );
+        });
+    }
+}
+
+#[test]
+fn printed_options_say_how_a_store_is_saved() {
+    let options = FileOptions {
+        flush_interval: Span::from_secs(7),
+        sync: Syncing::Always,
+        max_keys: 12_345,
+        on_event: Box::new(|_| {}),
+    };
+    let printed = format!("{options:?}");
+    for part in [format!("{:?}", options.flush_interval), "Always".to_owned(), "12345".to_owned()] {
+        assert!(printed.contains(&part), "{printed}");
+    }
+}
+
+#[test]
 fn a_reader_is_told_of_changed_records_once_the_disk_is_done() {
     let setup = Setup::new();
     let store = setup.open(Syncing::Interval);

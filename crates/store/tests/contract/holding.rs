@@ -1,7 +1,7 @@
 //! Holds on what is in flight, by id.
 
-use tollgate_core::Ticket;
 use tollgate_core::store::HoldsOrder;
+use tollgate_core::{Span, Ticket};
 
 use crate::bench::{Ask, Bench, START, at, ids, order, plan, remaining};
 
@@ -130,6 +130,36 @@ pub(crate) fn many_are_released_at_once(bench: &dyn Bench) {
         let report = order(bench, &plan, "bob", HoldsOrder::ReleaseMany(&["one"]));
         assert!(!report.found && report.holds.is_empty(), "{kind}: nothing was held there");
     }
+}
+
+pub(crate) fn many_leases_that_lie_ahead_of_the_clock_end_one_lease_from_now(bench: &mut dyn Bench) {
+    let plan = plan("holds", "100 at once for 1m");
+    let all: Vec<String> = (0..40).map(|number| format!("id {number}")).collect();
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    bench.set_time(at(600));
+    order(bench, &plan, "ada", HoldsOrder::Replace(&all, Ticket(1)));
+    bench.set_time(START);
+    assert!(Ask::one(&plan, "ada", 2).id("new").take(bench).allowed);
+    bench.disturb();
+    let last = at(60) - Span::from_micros(1);
+    bench.set_time(last);
+    assert_eq!(remaining(bench, &plan, "ada", last), 59, "each lease begins anew");
+    bench.set_time(at(60));
+    assert_eq!(remaining(bench, &plan, "ada", at(60)), 100);
+    assert!(order(bench, &plan, "ada", HoldsOrder::List).holds.is_empty());
+}
+
+pub(crate) fn holds_without_a_lease_keep_their_times_when_the_clock_goes_back(bench: &mut dyn Bench) {
+    let plan = plan("holds", "100 at once");
+    let all: Vec<String> = (0..40).map(|number| format!("id {number}")).collect();
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    bench.set_time(at(600));
+    let before = order(bench, &plan, "ada", HoldsOrder::Replace(&all, Ticket(1))).holds;
+    bench.set_time(START);
+    assert!(Ask::one(&plan, "ada", 2).id("new").take(bench).allowed);
+    bench.disturb();
+    assert!(order(bench, &plan, "ada", HoldsOrder::Release("new")).found);
+    assert_eq!(order(bench, &plan, "ada", HoldsOrder::List).holds, before);
 }
 
 pub(crate) fn claimed_holds_are_held_as_far_as_there_is_room(bench: &mut dyn Bench) {

@@ -37,6 +37,7 @@ macro_rules! contract {
                     a_forgotten_key_starts_afresh,
                     forgetting_a_rule_leaves_the_others,
                     a_clock_that_goes_back_denies_no_key_for_longer_than_the_period,
+                    many_takes_that_lie_ahead_of_the_clock_count_from_now,
                     a_clock_that_jumps_forward_frees_everything_that_ages,
                 ],
                 refunding: [
@@ -59,6 +60,8 @@ macro_rules! contract {
                     orders_about_holds_elsewhere_change_nothing,
                     many_are_renewed_at_once_and_none_is_revived,
                     many_are_released_at_once,
+                    many_leases_that_lie_ahead_of_the_clock_end_one_lease_from_now,
+                    holds_without_a_lease_keep_their_times_when_the_clock_goes_back,
                     claimed_holds_are_held_as_far_as_there_is_room,
                     thousands_are_renewed_and_released_in_one_order,
                     one_of_many_ends_without_a_look_at_the_others,

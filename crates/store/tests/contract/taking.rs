@@ -220,6 +220,26 @@ pub(crate) fn a_clock_that_goes_back_denies_no_key_for_longer_than_the_period(be
     }
 }
 
+pub(crate) fn many_takes_that_lie_ahead_of_the_clock_count_from_now(bench: &mut dyn Bench) {
+    for (kind, free) in
+        [("50/min sliding", 60), ("50/min sliding by 1s", 62), ("ladder 50 lock 1m forget 1m", 60)]
+    {
+        let plan = plan(kind, kind);
+        for ticket in 1..=30 {
+            bench.set_time(at(600 + ticket));
+            assert!(Ask::one(&plan, "ada", ticket).at(at(600 + ticket)).take(bench).allowed, "{kind}");
+        }
+        bench.set_time(START);
+        assert!(Ask::one(&plan, "ada", 31).take(bench).allowed, "{kind}");
+        bench.disturb();
+        assert_eq!(remaining(bench, &plan, "ada", START), 19, "{kind}");
+        bench.set_time(at(59));
+        assert_eq!(remaining(bench, &plan, "ada", at(59)), 19, "{kind}");
+        bench.set_time(at(free));
+        assert_eq!(remaining(bench, &plan, "ada", at(free)), 50, "{kind}");
+    }
+}
+
 pub(crate) fn a_clock_that_jumps_forward_frees_everything_that_ages(bench: &dyn Bench) {
     for kind in KINDS {
         let plan = plan(kind, kind);
