@@ -299,16 +299,21 @@ mod tests {
         let during = board.mark();
         let mut running = board.request_since(before);
         assert!(!is_requested(&board), "the running one will do");
-        assert!(poll(&mut running).is_pending());
+        let mut later = board.request_since(during);
+        assert!(is_requested(&board), "the running one may miss it");
+        assert!(poll(&mut running).is_pending() && poll(&mut later).is_pending());
         succeed(&board);
         assert_eq!(poll(&mut running), Poll::Ready(Ok(())));
-        assert_eq!(poll(&mut board.request_since(before)), Poll::Ready(Ok(())));
-        assert!(!is_requested(&board), "it is saved already");
-        let mut later = board.request_since(during);
-        assert!(is_requested(&board) && poll(&mut later).is_pending());
+        assert!(poll(&mut later).is_pending());
         begin(&board);
         succeed(&board);
         assert_eq!(poll(&mut later), Poll::Ready(Ok(())));
+        for mark in [before, during] {
+            assert_eq!(poll(&mut board.request_since(mark)), Poll::Ready(Ok(())));
+            assert!(!is_requested(&board), "it is saved already");
+        }
+        let mut unsaved = board.request_since(board.mark());
+        assert!(is_requested(&board) && poll(&mut unsaved).is_pending());
     }
 
     #[test]

@@ -202,6 +202,8 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Act {
         Write(u64, Vec<u8>),
+        /// Writes up to the very end.
+        WriteLast(Vec<u8>),
         Resize(u64),
     }
 
@@ -209,6 +211,7 @@ mod tests {
         prop_oneof![
             3 => (0..20_000_u64, prop::collection::vec(any::<u8>(), 1..6_000))
                 .prop_map(|(offset, data)| Act::Write(offset, data)),
+            1 => prop::collection::vec(any::<u8>(), 1..6_000).prop_map(Act::WriteLast),
             1 => (0..30_000_u64).prop_map(Act::Resize),
         ]
     }
@@ -224,6 +227,7 @@ mod tests {
         fn a_draft_reads_as_if_written_and_leaves_the_file_alone(
             start in prop::collection::vec(any::<u8>(), 0..20_000),
             acts in prop::collection::vec(act(), 0..12),
+            part in (any::<prop::sample::Index>(), any::<prop::sample::Index>()),
         ) {
             let file = || {
                 let file = InMemoryBackend::new();
@@ -237,9 +241,15 @@ mod tests {
             below.settle().unwrap();
             let disk = Disk::drafted(Box::new(below.clone())).unwrap();
             for act in acts {
+                let write = |offset, data: Vec<u8>| (plain_write(&plain, offset, &data), disk.write(offset, &data));
                 match act {
                     Act::Write(offset, data) => {
-                        let (wrote, drafted) = (plain_write(&plain, offset, &data), disk.write(offset, &data));
+                        let (wrote, drafted) = write(offset, data);
+                        prop_assert_eq!(wrote.is_ok(), drafted.is_ok());
+                    }
+                    Act::WriteLast(data) => {
+                        let end = plain.len().unwrap();
+                        let (wrote, drafted) = write(end.saturating_sub(data.len() as u64), data);
                         prop_assert_eq!(wrote.is_ok(), drafted.is_ok());
                     }
                     Act::Resize(len) => {
@@ -247,7 +257,13 @@ mod tests {
                         disk.set_len(len).unwrap();
                     }
                 }
-                prop_assert_eq!(whole(&disk), whole(&plain));
+                let bytes = whole(&plain);
+                prop_assert_eq!(whole(&disk), bytes.clone());
+                let (one, other) = (part.0.index(bytes.len() + 1), part.1.index(bytes.len() + 1));
+                let (from, to) = (one.min(other), one.max(other));
+                let mut read = vec![0; to - from];
+                disk.read(from as u64, &mut read).unwrap();
+                prop_assert_eq!(&read, &bytes[from..to], "a part of it");
             }
             prop_assert_eq!(whole(&below), start.clone(), "nothing was written yet");
             disk.settle().unwrap();

@@ -3,7 +3,7 @@
 
 use std::io;
 use std::ops::Bound;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use parking_lot::{Condvar, Mutex};
@@ -25,6 +25,8 @@ struct Moody {
 #[derive(Debug, Default)]
 struct Mood {
     full: AtomicBool,
+    /// How often everything written was made durable.
+    syncs: AtomicU64,
     held: Mutex<bool>,
     released: Condvar,
 }
@@ -64,6 +66,7 @@ impl StorageBackend for Moody {
 
     fn sync_data(&self) -> io::Result<()> {
         self.mood.check()?;
+        self.mood.syncs.fetch_add(1, Ordering::SeqCst);
         self.below.sync_data()
     }
 
@@ -228,6 +231,23 @@ fn decisions_go_on_while_the_disk_is_busy() {
     store.flush().unwrap();
     drop(saved);
     assert_eq!(setup.used(&store, "ada"), 51);
+}
+
+#[test]
+fn a_flush_makes_the_disk_durable() {
+    let setup = Setup::new();
+    let syncs = || setup.mood.syncs.load(Ordering::SeqCst);
+    for sync in [Syncing::Interval, Syncing::Always] {
+        let store = setup.open(sync);
+        for _ in 0..3 {
+            let before = syncs();
+            setup.take(&store, "ada", |_| store.flush().unwrap());
+            assert!(syncs() > before, "{sync:?}");
+        }
+        let before = syncs();
+        store.flush().unwrap();
+        assert_eq!(syncs(), before, "nothing has changed: {sync:?}");
+    }
 }
 
 #[test]

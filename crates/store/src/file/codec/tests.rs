@@ -90,6 +90,62 @@ fn exercise(plan: &Plan, states: &mut [State]) {
     }
 }
 
+/// Encodes a state of a limit, and decodes it again.
+fn reread(limit: &str, state: State) -> Result<State, Garbled> {
+    let plan = Plan::new(Arc::from("rule"), vec![limit.parse().unwrap()]).unwrap();
+    let (mut row, mut states) = (Vec::new(), Vec::new());
+    encode(7, &[state], &mut row);
+    decode(&row, &plan, &mut states)?;
+    Ok(states.remove(0))
+}
+
+#[test]
+fn a_number_of_more_than_64_bits_is_garbled() {
+    for (last, number) in [(0, Ok(u64::MAX >> 1)), (1, Ok(u64::MAX)), (2, Err(Garbled)), (0x7f, Err(Garbled))]
+    {
+        let bytes = [&[0xff; 9][..], &[last]].concat();
+        assert_eq!(Cursor(&bytes).number(), number, "{last}");
+    }
+}
+
+#[test]
+fn entries_that_come_to_more_than_is_exact_are_garbled() {
+    let moment = Timestamp::from_micros(1);
+    let log = |cost| {
+        State::Log(Box::new(
+            [cost, 1].map(|cost| Entry { at: moment, ticket: Ticket(1), cost }).into_iter().collect(),
+        ))
+    };
+    let failures = |count| {
+        let failures = [count, 1].map(|count| Failure { at: moment, ticket: Ticket(1), count });
+        State::Failures(Box::new(failures.into_iter().collect()))
+    };
+    let slots = |count| State::Slots(Box::new([(1, count), (2, 1)].into_iter().collect()));
+    let holds = |weight| {
+        let hold = |weight| Hold { ticket: Ticket(1), weight, since: moment, renewed: moment };
+        State::Holds(Box::new([("a".into(), hold(weight)), ("b".into(), hold(1))].into_iter().collect()))
+    };
+    let kinds: [(&str, &dyn Fn(u64) -> State); 4] = [
+        ("10/min sliding", &log),
+        ("ladder 10 lock 1m", &failures),
+        ("10/min sliding by 1s", &slots),
+        ("10 at once", &holds),
+    ];
+    for (limit, state) in kinds {
+        assert_eq!(reread(limit, state(MAX_EXACT - 1)), Ok(state(MAX_EXACT - 1)), "{limit}");
+        assert_eq!(reread(limit, state(MAX_EXACT)), Err(Garbled), "{limit}");
+    }
+}
+
+#[test]
+fn a_slot_after_the_last_moment_is_garbled() {
+    let slots = |index| State::Slots(Box::new([(index, 1)].into_iter().collect()));
+    let last = MAX_MOMENT / 1_000_000;
+    assert_eq!(reread("10/min sliding by 1s", slots(last)), Ok(slots(last)));
+    assert_eq!(reread("10/min sliding by 1s", slots(last + 1)), Err(Garbled));
+    assert_eq!(reread("10/min sliding by 1s", slots(last * 2)), Err(Garbled));
+}
+
 proptest! {
     #[test]
     fn encoding_and_decoding_returns_the_same_states(number in any::<u32>(), states in states()) {
