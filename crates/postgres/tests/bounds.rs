@@ -166,6 +166,26 @@ fn full_leased_holds_cost_a_denial_little() {
 }
 
 #[test]
+fn holds_that_run_out_at_this_very_moment_are_not_held_though_their_rows_remain() {
+    let wire = Wire::new("just_ended");
+    let plan = plan("rule", "3000 at once for 1h");
+    assert!(wire.take(&plan, "full", 1, Some("first")).allowed);
+    let at = wire.clock_now().as_micros();
+    shared().sql(&format!(
+        "INSERT INTO just_ended.hold SELECT id, 'id ' || n, n + 7, 1, {at}, {at} \
+         FROM just_ended.counter, generate_series(1, 2999) n; \
+         UPDATE just_ended.counter SET holds = 3000, used[1] = 3000"
+    ));
+    wire.clock.set(wire.clock_now() + Span::from_secs(3_600));
+    assert!(wire.take(&plan, "full", 2_999, Some("new")).allowed);
+    assert_eq!(wire.node.used(&plan, "full"), 2_999);
+    let held = wire.order(&plan, HoldsOrder::List).holds;
+    assert_eq!(held.iter().map(|(id, _)| id.as_str()).collect::<Vec<_>>(), ["new"]);
+    assert!(wire.take(&plan, "full", 1, Some("id 7")).allowed);
+    assert_eq!(wire.node.used(&plan, "full"), 3_000);
+}
+
+#[test]
 fn a_long_log_that_has_aged_out_is_decided_in_time_and_goes_by_and_by() {
     let wire = Wire::new("aged");
     let plan = plan("rule", "90000/hour sliding");

@@ -181,5 +181,5 @@ fn aged_until(now: Timestamp, lasts: Span) -> Option<Timestamp> {
 fn lacking(rows: &Rows, cutoff: Timestamp, excess: u64) -> Option<(Timestamp, u64)> {
     let before = rows.rows.values().rev().skip(1);
     let live: u64 = before.filter(|entry| entry.at > cutoff).map(|entry| entry.cost).sum();
-    (live < excess && rows.aged.is_none()).then_some((cutoff, excess))
+    (live < excess).then_some((cutoff, excess))
 }

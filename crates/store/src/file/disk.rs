@@ -194,6 +194,7 @@ impl StorageBackend for Disk {
 
 #[cfg(test)]
 mod tests {
+    use parking_lot::Mutex;
     use proptest::prelude::*;
     use redb::backends::InMemoryBackend;
 
@@ -220,6 +221,98 @@ mod tests {
         let mut bytes = vec![0; disk.len().unwrap() as usize];
         disk.read(0, &mut bytes).unwrap();
         bytes
+    }
+
+    /// A file that records which calls about locks reach it, and answers as the test says.
+    #[derive(Debug, Default)]
+    struct Locks {
+        calls: Arc<Mutex<Vec<&'static str>>>,
+        answer: bool,
+    }
+
+    impl Locks {
+        fn note(&self, call: &'static str) {
+            self.calls.lock().push(call);
+        }
+    }
+
+    impl StorageBackend for Locks {
+        fn len(&self) -> io::Result<u64> {
+            Ok(0)
+        }
+
+        fn read(&self, _: u64, _: &mut [u8]) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn set_len(&self, _: u64) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn sync_data(&self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn write(&self, _: u64, _: &[u8]) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn close(&self) -> io::Result<()> {
+            self.note("close");
+            Ok(())
+        }
+
+        fn try_lock_range(&self, _: Bound<u64>, _: Bound<u64>) -> Result<bool, BackendError> {
+            self.note("try_lock");
+            Ok(self.answer)
+        }
+
+        fn try_lock_shared_range(&self, _: Bound<u64>, _: Bound<u64>) -> Result<bool, BackendError> {
+            self.note("try_lock_shared");
+            Ok(self.answer)
+        }
+
+        fn lock_range(&self, _: Bound<u64>, _: Bound<u64>) -> Result<(), BackendError> {
+            self.note("lock");
+            Ok(())
+        }
+
+        fn lock_shared_range(&self, _: Bound<u64>, _: Bound<u64>) -> Result<(), BackendError> {
+            self.note("lock_shared");
+            Ok(())
+        }
+
+        fn unlock_range(&self, _: Bound<u64>, _: Bound<u64>) -> Result<(), BackendError> {
+            self.note("unlock");
+            Ok(())
+        }
+
+        fn query_lock_range(&self, _: Bound<u64>, _: Bound<u64>) -> Result<bool, BackendError> {
+            self.note("query_lock");
+            Ok(self.answer)
+        }
+    }
+
+    #[test]
+    fn a_disk_locks_and_closes_its_file_with_or_without_a_draft() {
+        let (from, to) = (Bound::Unbounded, Bound::Unbounded);
+        for answer in [true, false] {
+            for is_drafted in [true, false] {
+                let calls = Arc::default();
+                let file = Box::new(Locks { calls: Arc::clone(&calls), answer });
+                let disk = if is_drafted { Disk::drafted(file).unwrap() } else { Disk::direct(file) };
+                assert_eq!(disk.try_lock_range(from, to).unwrap(), answer);
+                assert_eq!(disk.try_lock_shared_range(from, to).unwrap(), answer);
+                assert_eq!(disk.query_lock_range(from, to).unwrap(), answer);
+                disk.lock_range(from, to).unwrap();
+                disk.lock_shared_range(from, to).unwrap();
+                disk.unlock_range(from, to).unwrap();
+                disk.close().unwrap();
+                let expected =
+                    ["try_lock", "try_lock_shared", "query_lock", "lock", "lock_shared", "unlock", "close"];
+                assert_eq!(*calls.lock(), expected);
+            }
+        }
     }
 
     proptest! {
