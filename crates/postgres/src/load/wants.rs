@@ -183,3 +183,6 @@ fn lacking(rows: &Rows, cutoff: Timestamp, excess: u64) -> Option<(Timestamp, u6
     let live: u64 = before.filter(|entry| entry.at > cutoff).map(|entry| entry.cost).sum();
     (live < excess).then_some((cutoff, excess))
 }
+
+#[cfg(test)]
+mod tests;
