@@ -2,10 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use tollgate_core::Charges;
 use tollgate_core::limit::{Entry, Hold};
 
 use super::*;
 use crate::counter::Header;
+use crate::name::Names;
+use crate::settings::Settings;
+use crate::work::{Attempt, Caller, Work};
 
 const NOW: Timestamp = Timestamp::from_micros(1_760_000_045_000_000);
 const MINUTE: Span = Span::from_secs(60);
@@ -44,6 +48,22 @@ fn asked(want: &Want, loaded: &Loaded) -> Option<(Timestamp, i64)> {
         assert_eq!((more.counter, more.place), ([7; 16], 1));
         (Timestamp::from_micros(more.cutoff.cast_unsigned()), more.most)
     })
+}
+
+#[test]
+fn attempts_at_one_counter_need_what_all_of_them_need() {
+    let names = Names::new(&Settings::parse("postgres://a@localhost/b").unwrap());
+    let (limits, mut wants) = (plan("10 at once"), Wants::default());
+    for (cost, id) in [(2, Some("first")), (5, None), (1, Some("second"))] {
+        let mut charges = Charges::new(Ticket(1), cost, id);
+        charges.push(&limits, "key", true);
+        Work::Take(Attempt::new(&charges, &names).unwrap(), Caller::new().0).want(&mut wants);
+    }
+    let all: Vec<&Want> = wants.counters.values().collect();
+    let [want] = all[..] else { panic!("it is one counter") };
+    assert_eq!((want.cost, want.costs, want.attempts, want.plans.len()), (5, 8, 3, 1));
+    assert!(want.ids.iter().eq(["first", "second"]));
+    assert!(!want.all_holds && !want.ends_holds);
 }
 
 #[test]
