@@ -240,6 +240,29 @@ fn a_reset_rule_stays_reset_after_a_restart() {
 }
 
 #[test]
+fn a_reset_of_all_rules_is_kept_by_a_file_that_is_opened_and_never_closed() {
+    let place = Place::new();
+    let plan = plan("orders", "10 in total");
+    let store = place.open();
+    take(&store, &plan, "ada", 4, 1);
+    ready(store.forget(Forget::All));
+    drop(store);
+    let always = || FileOptions {
+        flush_interval: Span::from_secs(3_600),
+        sync: Syncing::Always,
+        max_keys: 1_000,
+        on_event: Box::new(|event| panic!("{event:?}")),
+    };
+    let (store, _) = FileStore::open(place.path(), place.clock.clone(), always()).unwrap();
+    // The file as it would be if the process were killed now.
+    let left = place.directory.path().join("left.redb");
+    fs::copy(place.path(), &left).unwrap();
+    drop(store);
+    let (after, _) = FileStore::open(&left, place.clock.clone(), always()).unwrap();
+    assert_eq!(refund(&after, &plan, "ada", 1), Refunded::TooOld);
+}
+
+#[test]
 fn records_and_the_secret_survive_a_restart() {
     let place = Place::new();
     let store = place.open();

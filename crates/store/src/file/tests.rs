@@ -280,6 +280,29 @@ fn a_refund_is_answered_when_the_disk_has_it_and_a_repeated_one_at_once() {
 }
 
 #[test]
+fn refunds_and_resets_that_a_full_disk_refused_are_saved_later() {
+    let refund: fn(&FileStore, &Charges<'_>) = |store, charges| {
+        assert_eq!(store.memory.refund_now(charges, store.memory.now()), Ok(Refunded::Done));
+    };
+    let reset: fn(&FileStore, &Charges<'_>) = |store, _| store.memory.forget_now(Forget::Rule("client"));
+    for (change, expected) in [(refund, Refunded::Already), (reset, Refunded::TooOld)] {
+        let setup = Setup::new();
+        let store = setup.open(Syncing::Interval);
+        setup.take(&store, "ada", |_| store.flush().unwrap());
+        let mut charges = Charges::new(Ticket(1), 1, None);
+        charges.push(&setup.plan, "ada", true);
+        setup.mood.full.store(true, Ordering::SeqCst);
+        change(&store, &charges);
+        assert!(store.flush().is_err());
+        setup.mood.full.store(false, Ordering::SeqCst);
+        drop(store);
+        let store = setup.open(Syncing::Interval);
+        let taken_at = store.memory.now();
+        assert_eq!(store.memory.refund_now(&charges, taken_at), Ok(expected));
+    }
+}
+
+#[test]
 fn a_mark_is_durable_once_the_disk_has_what_was_taken_before_it() {
     let setup = Setup::new();
     let store = setup.open(Syncing::Interval);
