@@ -183,6 +183,9 @@ fn holds_that_run_out_at_this_very_moment_are_not_held_though_their_rows_remain(
     assert_eq!(held.iter().map(|(id, _)| id.as_str()).collect::<Vec<_>>(), ["new"]);
     assert!(wire.take(&plan, "full", 1, Some("id 7")).allowed);
     assert_eq!(wire.node.used(&plan, "full"), 3_000);
+    assert_eq!(shared().sql("SELECT holds FROM just_ended.counter"), "2");
+    let rows = shared().sql("SELECT count(*) FROM just_ended.hold").parse::<u64>().unwrap();
+    assert!(rows < 2_600, "their rows go by and by: {rows}");
 }
 
 #[test]

@@ -110,8 +110,8 @@ fn long_logs_are_decided_as_in_memory() {
 #[test]
 fn many_slots_are_decided_as_in_memory() {
     let pair = Pair::new("many_slots");
-    let plans = ["400/min sliding by 1s, 900/5m sliding by 3s", "40/min sliding by 1s, 900/5m sliding by 3s"]
-        .map(|limits| plan("rule", limits));
+    let plans = ["400/min", "40/min"]
+        .map(|most| plan("rule", &format!("{most} sliding by 1s, 900/5m sliding by 3s, 1200/6m sliding")));
     let (mut dice, mut now, mut taken) = (Dice(3), START, Vec::new());
     for step in 1..1_200 {
         now = match dice.roll(100) {
@@ -140,8 +140,8 @@ fn many_slots_are_decided_as_in_memory() {
 fn long_ladders_are_decided_as_in_memory() {
     let pair = Pair::new("long_ladders");
     // The last step is far above what is loaded at first. Failures beyond it are merged.
-    let plans = ["ladder 20 +1ms then 40 +2ms forget 10m", "ladder 20 +1ms then 60 +2ms forget 10m"]
-        .map(|limits| plan("rule", limits));
+    let plans = ["40", "60"]
+        .map(|last| plan("rule", &format!("ladder 20 +1ms then {last} +2ms forget 10m, 90000/hour sliding")));
     let (mut dice, mut now, mut taken) = (Dice(5), START, Vec::new());
     for step in 1..1_200 {
         now = match dice.roll(300) {

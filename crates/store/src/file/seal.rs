@@ -35,3 +35,30 @@ pub(super) fn write(disk: &Disk, number: u64) {
     // A disk that fails here also fails at the next commit, which reports it.
     let _ = disk.write(AT, &bytes);
 }
+
+#[cfg(test)]
+mod tests {
+    use redb::backends::InMemoryBackend;
+
+    use super::*;
+
+    #[test]
+    fn a_seal_of_which_one_byte_is_wrong_is_none() {
+        let disk = Disk::direct(Box::new(InMemoryBackend::new()));
+        assert_eq!(read(&disk), None, "the file is too short");
+        disk.set_len(4_096).unwrap();
+        assert_eq!(read(&disk), None, "it has no seal");
+        for number in [0, 7, u64::MAX] {
+            write(&disk, number);
+            assert_eq!(read(&disk), Some(number));
+        }
+        for offset in AT..AT + LENGTH as u64 {
+            let mut byte = [0];
+            disk.read(offset, &mut byte).unwrap();
+            disk.write(offset, &[byte[0] ^ 1]).unwrap();
+            assert_eq!(read(&disk), None, "byte {offset}");
+            disk.write(offset, &byte).unwrap();
+            assert_eq!(read(&disk), Some(u64::MAX));
+        }
+    }
+}
