@@ -189,6 +189,23 @@ fn holds_that_run_out_at_this_very_moment_are_not_held_though_their_rows_remain(
 }
 
 #[test]
+fn a_longer_lease_does_not_revive_holds_whose_rows_remain() {
+    let wire = Wire::new("not_revived");
+    let (plan, longer) = (plan("rule", "3000 at once for 1h"), plan("rule", "3000 at once for 2h"));
+    assert!(wire.take(&plan, "full", 1, Some("first")).allowed);
+    let at = wire.clock_now().as_micros();
+    shared().sql(&format!(
+        "INSERT INTO not_revived.hold SELECT id, 'id ' || n, n + 7, 1, {at}, {at} \
+         FROM not_revived.counter, generate_series(1, 2999) n; \
+         UPDATE not_revived.counter SET holds = 3000, used[1] = 3000"
+    ));
+    wire.clock.set(wire.clock_now() + Span::from_secs(3_600));
+    assert!(!wire.order(&plan, HoldsOrder::Release("id 7")).found, "it has run out");
+    assert!(wire.order(&longer, HoldsOrder::List).holds.is_empty());
+    assert_eq!(wire.node.used(&longer, "full"), 0);
+}
+
+#[test]
 fn a_long_log_that_has_aged_out_is_decided_in_time_and_goes_by_and_by() {
     let wire = Wire::new("aged");
     let plan = plan("rule", "90000/hour sliding");

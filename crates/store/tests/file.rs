@@ -260,6 +260,17 @@ fn a_reset_of_all_rules_is_kept_by_a_file_that_is_opened_and_never_closed() {
     drop(store);
     let (after, _) = FileStore::open(&left, place.clock.clone(), always()).unwrap();
     assert_eq!(refund(&after, &plan, "ada", 1), Refunded::TooOld);
+    // Another reset is in the file once it is saved, and need not wait for the end.
+    place.clock.advance(Span::from_secs(1));
+    let taken_at = START + Span::from_secs(1);
+    drop(after.forget(Forget::All));
+    after.flush().unwrap();
+    let left = place.directory.path().join("later.redb");
+    fs::copy(place.directory.path().join("left.redb"), &left).unwrap();
+    let (later, _) = FileStore::open(&left, place.clock.clone(), always()).unwrap();
+    let mut charges = Charges::new(Ticket(2), 1, None);
+    charges.push(&plan, "ada", true);
+    assert_eq!(ready(later.refund(&charges, taken_at)), Refunded::TooOld);
 }
 
 #[test]
@@ -291,6 +302,7 @@ fn idle_keys_leave_the_file() {
     place.clock.advance(Span::from_secs(3_600));
     // Closing gaps may carry a key past the sweep; the next sweep meets it.
     (0..3).for_each(|_| store.flush().unwrap());
+    assert_eq!(store.len(), 1, "and the memory");
     drop(store);
     let file = Database::open(place.path()).unwrap().begin_read().unwrap();
     assert_eq!(file.open_table(STATES).unwrap().len().unwrap(), 1);
@@ -315,6 +327,25 @@ fn plans_of_equal_content_share_a_number() {
     let plans = file.open_table(PLANS).unwrap();
     let limits: Vec<String> = plans.iter().unwrap().map(|row| row.unwrap().1.value().1.to_owned()).collect();
     assert_eq!(limits, ["20/hour"]);
+}
+
+#[test]
+fn a_plan_that_goes_and_comes_back_is_saved_again() {
+    let place = Place::new();
+    let (plan, other) = (plan("client", "10/hour"), plan("other", "10/hour"));
+    let store = place.open();
+    take(&store, &other, "ada", 1, 1);
+    for cost in [4, 3] {
+        take(&store, &plan, "ada", cost, 2);
+        store.flush().unwrap();
+        ready(store.forget(Forget::Key(Counter { plan: &plan, key: "ada" })));
+        store.flush().unwrap();
+    }
+    take(&store, &plan, "ada", 2, 3);
+    take(&store, &other, "bob", 1, 4);
+    drop(store);
+    let store = place.open();
+    assert_eq!([&plan, &other].map(|plan| remaining(&store, plan, "ada")), [8, 9]);
 }
 
 #[test]

@@ -19,9 +19,13 @@ use tollgate_store::{FileStore, ManualClock};
 const START: Timestamp = Timestamp::from_micros(1_760_000_045_000_000);
 
 fn open(path: &Path) -> Result<(FileStore, OpenReport), OpenError> {
+    open_with(path, Syncing::Interval)
+}
+
+fn open_with(path: &Path, sync: Syncing) -> Result<(FileStore, OpenReport), OpenError> {
     let options = FileOptions {
         flush_interval: Span::from_secs(3_600),
-        sync: Syncing::Interval,
+        sync,
         max_keys: 1_000,
         on_event: Box::new(|event| panic!("{event:?}")),
     };
@@ -173,10 +177,10 @@ fn an_empty_file_and_wide_permissions_are_told() {
 }
 
 /// A copy of a running store's file, as a crash of the machine would leave it.
-fn crashed() -> (TempDir, PathBuf) {
+fn crashed(sync: Syncing) -> (TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let (path, copy) = (directory.path().join("state.redb"), directory.path().join("copy.redb"));
-    let (store, _) = open(&path).unwrap();
+    let (store, _) = open_with(&path, sync).unwrap();
     take(&store, "ada");
     take(&store, "bob");
     assert_eq!(inspect(&path).unwrap().unwrap().condition, Condition::InUse);
@@ -186,7 +190,7 @@ fn crashed() -> (TempDir, PathBuf) {
 
 #[test]
 fn a_crash_alone_loses_no_commit() {
-    let (_directory, path) = crashed();
+    let (_directory, path) = crashed(Syncing::Interval);
     let sound = Condition::Sound { keys: 2, lost_commits: 0 };
     assert_eq!(inspect(&path).unwrap().unwrap().condition, sound);
     let before = fs::read(&path).unwrap();
@@ -198,25 +202,27 @@ fn a_crash_alone_loses_no_commit() {
 
 #[test]
 fn a_commit_that_is_rolled_back_is_told_and_nothing_of_it_is_given_back() {
-    let (_directory, path) = crashed();
-    // The header says which of its two commit slots is the newest. That one is damaged.
-    let file = File::options().read(true).write(true).open(&path).unwrap();
-    let mut flags = [0];
-    file.read_exact_at(&mut flags, 9).unwrap();
-    let newest = if flags[0] & 1 == 0 { 64 } else { 192 };
-    file.write_all_at(&[0; 100], newest + 8).unwrap();
-    let condition = inspect(&path).unwrap().unwrap().condition;
-    assert_eq!(condition, Condition::Sound { keys: 1, lost_commits: 1 });
-    let (store, report) = open(&path).unwrap();
-    assert_eq!((report.keys, report.lost_commits), (1, 1));
-    let plan = Arc::new(Plan::new("client".into(), vec!["10/hour".parse().unwrap()]).unwrap());
-    let mut charges = Charges::new(Ticket(7), 1, None);
-    charges.push(&plan, "ada", true);
-    let tollgate_core::store::Answer::Ready(Some(Ok(given))) = store.refund(&charges, START) else {
-        panic!("refunding back answers at once")
-    };
-    assert_ne!(given, Refunded::Done, "what was taken last may be among what is lost");
-    drop(store);
-    let (_store, report) = open(&path).unwrap();
-    assert_eq!((report.keys, report.lost_commits), (1, 0), "it is told once");
+    for sync in [Syncing::Interval, Syncing::Always] {
+        let (_directory, path) = crashed(sync);
+        // The header says which of its two commit slots is the newest. That one is damaged.
+        let file = File::options().read(true).write(true).open(&path).unwrap();
+        let mut flags = [0];
+        file.read_exact_at(&mut flags, 9).unwrap();
+        let newest = if flags[0] & 1 == 0 { 64 } else { 192 };
+        file.write_all_at(&[0; 100], newest + 8).unwrap();
+        let condition = inspect(&path).unwrap().unwrap().condition;
+        assert_eq!(condition, Condition::Sound { keys: 1, lost_commits: 1 });
+        let (store, report) = open_with(&path, sync).unwrap();
+        assert_eq!((report.keys, report.lost_commits), (1, 1));
+        let plan = Arc::new(Plan::new("client".into(), vec!["10/hour".parse().unwrap()]).unwrap());
+        let mut charges = Charges::new(Ticket(7), 1, None);
+        charges.push(&plan, "ada", true);
+        let tollgate_core::store::Answer::Ready(Some(Ok(given))) = store.refund(&charges, START) else {
+            panic!("refunding back answers at once")
+        };
+        assert_ne!(given, Refunded::Done, "what was taken last may be among what is lost");
+        drop(store);
+        let (_store, report) = open_with(&path, sync).unwrap();
+        assert_eq!((report.keys, report.lost_commits), (1, 0), "it is told once");
+    }
 }

@@ -112,6 +112,8 @@ impl Counter {
             };
             return (Some(weight), oldest, newest);
         }
-        (None, Timestamp::ZERO, Timestamp::ZERO)
+        // Rows of holds that have run out may remain. They must not count again, so the bound does not go back.
+        let oldest = self.loaded.header.as_ref().and_then(Header::oldest_at);
+        (None, oldest.unwrap_or_default(), Timestamp::ZERO)
     }
 }
