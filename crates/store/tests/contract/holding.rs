@@ -162,6 +162,32 @@ pub(crate) fn holds_without_a_lease_keep_their_times_when_the_clock_goes_back(be
     assert_eq!(order(bench, &plan, "ada", HoldsOrder::List).holds, before);
 }
 
+pub(crate) fn a_key_that_is_held_and_released_again_and_again_holds_nothing(bench: &mut dyn Bench) {
+    for kind in ["10 at once", "10 at once for 1m"] {
+        let plan = plan(kind, kind);
+        for ticket in 1..=40 {
+            assert!(Ask::one(&plan, "ada", ticket).id("job").take(bench).allowed, "{kind}");
+            assert!(order(bench, &plan, "ada", HoldsOrder::Release("job")).found, "{kind}");
+        }
+        bench.disturb();
+        let look = |key| Ask::one(&plan, key, 0).peek(bench);
+        assert_eq!(look("ada"), look("a key that was never held"), "{kind}");
+        assert!(order(bench, &plan, "ada", HoldsOrder::List).holds.is_empty(), "{kind}");
+    }
+}
+
+pub(crate) fn many_holds_end_with_their_limit(bench: &mut dyn Bench) {
+    let (holds, window) = (plan("rule", "100 at once"), plan("rule", "10/min"));
+    let all: Vec<String> = (0..40).map(|number| format!("id {number}")).collect();
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    order(bench, &holds, "ada", HoldsOrder::Replace(&all, Ticket(1)));
+    assert!(Ask::one(&window, "ada", 2).take(bench).allowed);
+    assert!(Ask::one(&holds, "ada", 3).id("new").take(bench).allowed);
+    bench.disturb();
+    assert_eq!(remaining(bench, &holds, "ada", START), 99);
+    assert_eq!(ids(&order(bench, &holds, "ada", HoldsOrder::List)), ["new"]);
+}
+
 pub(crate) fn claimed_holds_are_held_as_far_as_there_is_room(bench: &mut dyn Bench) {
     for kind in ["5 at once", "5 at once for 1m", "5 at once for 1m, 100/hour"] {
         let plan = plan(kind, kind);

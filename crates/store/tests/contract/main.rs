@@ -62,6 +62,8 @@ macro_rules! contract {
                     many_are_released_at_once,
                     many_leases_that_lie_ahead_of_the_clock_end_one_lease_from_now,
                     holds_without_a_lease_keep_their_times_when_the_clock_goes_back,
+                    a_key_that_is_held_and_released_again_and_again_holds_nothing,
+                    many_holds_end_with_their_limit,
                     claimed_holds_are_held_as_far_as_there_is_room,
                     thousands_are_renewed_and_released_in_one_order,
                     one_of_many_ends_without_a_look_at_the_others,
