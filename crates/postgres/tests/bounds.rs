@@ -206,6 +206,33 @@ fn a_longer_lease_does_not_revive_holds_whose_rows_remain() {
 }
 
 #[test]
+fn a_key_that_is_held_and_released_again_and_again_leaves_no_row() {
+    let wire = Wire::new("released");
+    let plan = plan("rule", "5 at once");
+    for _ in 0..20 {
+        assert!(wire.take(&plan, "full", 1, Some("job")).allowed);
+        assert!(wire.order(&plan, HoldsOrder::Release("job")).found);
+    }
+    assert_eq!(shared().sql("SELECT holds FROM released.counter"), "0");
+    assert_eq!(runtime().block_on(wire.node.store.sweep()).unwrap(), 1);
+}
+
+#[test]
+fn the_row_of_a_counter_says_how_many_holds_there_are_when_its_limits_change() {
+    let wire = Wire::new("counted");
+    let (holds, window) = (plan("rule", "100 at once"), plan("rule", "10/min"));
+    let all: Vec<String> = (0..40).map(|number| number.to_string()).collect();
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    wire.order(&holds, HoldsOrder::Replace(&all, Ticket(1)));
+    let counted = || shared().sql("SELECT holds, (SELECT count(*) FROM counted.hold) FROM counted.counter");
+    assert_eq!(counted(), "40|40");
+    assert!(wire.take(&window, "full", 1, None).allowed);
+    assert_eq!(counted(), "0|0");
+    assert!(wire.take(&holds, "full", 1, Some("new")).allowed);
+    assert_eq!(counted(), "1|1");
+}
+
+#[test]
 fn a_long_log_that_has_aged_out_is_decided_in_time_and_goes_by_and_by() {
     let wire = Wire::new("aged");
     let plan = plan("rule", "90000/hour sliding");

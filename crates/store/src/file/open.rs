@@ -386,6 +386,17 @@ mod tests {
     }
 
     #[test]
+    fn a_damaged_file_that_cannot_be_renamed_is_an_error() {
+        let directory = tempfile::tempdir().unwrap();
+        // With the ending of a damaged file the name is too long.
+        let path = directory.path().join("x".repeat(250));
+        fs::write(&path, "damaged").unwrap();
+        let error = put_aside(&File::open(&path).unwrap(), &path, "it is damaged".to_owned()).unwrap_err();
+        assert!(matches!(error, OpenError::Io { doing: "set aside", .. }), "{error}");
+        assert_eq!(fs::read(&path).unwrap(), b"damaged");
+    }
+
+    #[test]
     fn nothing_is_ever_renamed_over_another_file_or_link() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
