@@ -298,7 +298,7 @@ fn a_denial_writes_nothing_though_other_counts_have_run_out() {
 }
 
 #[test]
-fn a_list_of_holds_writes_nothing_though_some_have_run_out() {
+fn an_order_that_changes_no_hold_writes_nothing_though_some_have_run_out() {
     let wire = Wire::new("listed");
     let plan = plan("rule", "5 at once for 1m");
     wire.take(&plan, "full", 1, Some("first"));
@@ -306,6 +306,10 @@ fn a_list_of_holds_writes_nothing_though_some_have_run_out() {
     wire.take(&plan, "full", 1, Some("second"));
     let rows = || shared().sql("SELECT count(*), max(xmin::text) FROM listed.counter");
     let before = rows();
+    for order in [HoldsOrder::Release("unknown"), HoldsOrder::Renew("unknown")] {
+        assert!(!wire.order(&plan, order).found);
+        assert_eq!(rows(), before, "{order:?} wrote a counter");
+    }
     wire.clock.set(wire.clock_now() + Span::from_secs(30));
     let held = wire.order(&plan, HoldsOrder::List).holds;
     assert_eq!(held.iter().map(|(id, _)| id.as_str()).collect::<Vec<_>>(), ["second"]);

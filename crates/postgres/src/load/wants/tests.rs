@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use tollgate_core::Charges;
 use tollgate_core::limit::{Entry, Hold};
+use tollgate_core::store::HoldsOrder;
 
 use super::*;
 use crate::counter::Header;
 use crate::name::Names;
 use crate::settings::Settings;
-use crate::work::{Attempt, Caller, Work};
+use crate::work::{Attempt, Caller, Order, Work};
 
 const NOW: Timestamp = Timestamp::from_micros(1_760_000_045_000_000);
 const MINUTE: Span = Span::from_secs(60);
@@ -64,6 +65,30 @@ fn attempts_at_one_counter_need_what_all_of_them_need() {
     assert_eq!((want.cost, want.costs, want.attempts, want.plans.len()), (5, 8, 3, 1));
     assert!(want.ids.iter().eq(["first", "second"]));
     assert!(!want.all_holds && !want.ends_holds);
+}
+
+#[test]
+fn an_order_needs_the_holds_that_it_names_and_all_only_if_it_is_about_all() {
+    let names = Names::new(&Settings::parse("postgres://a@localhost/b").unwrap());
+    let limits = plan("10 at once for 1m");
+    for (order, ids, all_holds, ends_holds) in [
+        (HoldsOrder::List, &[][..], true, false),
+        (HoldsOrder::Renew("a"), &["a"], false, false),
+        (HoldsOrder::Release("a"), &["a"], false, true),
+        (HoldsOrder::RenewMany(&["a", "b"]), &["a", "b"], false, false),
+        (HoldsOrder::ReleaseMany(&["a", "b"]), &["a", "b"], false, true),
+        (HoldsOrder::Claim(&[("a", 2)], Ticket(1)), &["a"], false, false),
+        (HoldsOrder::Replace(&["a"], Ticket(1)), &["a"], true, true),
+    ] {
+        let mut wants = Wants::default();
+        let name = names.counter(&limits, "key").unwrap();
+        let caller = Caller::new().0;
+        Work::Holds { plan: Arc::clone(&limits), name, order: Order::new(order), caller }.want(&mut wants);
+        let all: Vec<&Want> = wants.counters.values().collect();
+        let [want] = all[..] else { panic!("it is one counter") };
+        assert!(want.ids.iter().eq(ids), "{order:?}");
+        assert_eq!((want.all_holds, want.ends_holds), (all_holds, ends_holds), "{order:?}");
+    }
 }
 
 #[test]
