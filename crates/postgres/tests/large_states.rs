@@ -138,12 +138,22 @@ fn many_slots_are_decided_as_in_memory() {
 
 #[test]
 fn long_ladders_are_decided_as_in_memory() {
-    let pair = Pair::new("long_ladders");
+    climb("long_ladders", "");
+}
+
+#[test]
+fn long_ladders_beside_a_log_are_decided_as_in_memory() {
+    climb("long_ladders_and_log", ", 90000/hour sliding");
+}
+
+/// Compares ladders with these limits beside them.
+fn climb(schema: &str, beside: &str) {
+    let pair = Pair::new(schema);
     // The last step is far above what is loaded at first. Failures beyond it are merged.
-    let plans = ["40", "60"]
-        .map(|last| plan("rule", &format!("ladder 20 +1ms then {last} +2ms forget 10m, 90000/hour sliding")));
+    let plans =
+        ["40", "60"].map(|last| plan("rule", &format!("ladder 20 +1ms then {last} +2ms forget 10m{beside}")));
     let (mut dice, mut now, mut taken) = (Dice(5), START, Vec::new());
-    for step in 1..1_200 {
+    for step in 1..800 {
         now = match dice.roll(300) {
             0 => now + Span::from_secs(600),
             _ => now + Span::from_micros(1 + dice.roll(4_000)),

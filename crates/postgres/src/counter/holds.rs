@@ -117,3 +117,39 @@ impl Counter {
         (None, oldest.unwrap_or_default(), Timestamp::ZERO)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tollgate_core::Plan;
+
+    use super::*;
+    use crate::counter::Loaded;
+    use crate::name::Name;
+
+    #[test]
+    fn holds_that_are_all_loaded_leave_none_to_stand_for() {
+        let at = Timestamp::from_micros(7);
+        let plan = Plan::new("rule".into(), vec!["100 at once".parse().unwrap()]).unwrap();
+        for (loaded, has_others) in [(20, false), (19, true)] {
+            let header = Header {
+                used: vec![Some(20)],
+                marks: vec![0],
+                logs: vec![None],
+                holds: 20,
+                oldest: 7,
+                newest: 7,
+                ..Header::default()
+            };
+            let hold = Hold { ticket: Ticket(1), weight: 1, since: at, renewed: at };
+            let holds = (0..loaded).map(|number: i32| (number.to_string(), hold)).collect();
+            let plan = Some(Arc::new(plan.clone()));
+            let loaded = Loaded { header: Some(header), plan, holds, ..Loaded::default() };
+            let name = Name { id: [7; 16], lock: 7, rule: "rule".into(), key: "key".into() };
+            let counter = Counter::new(name, loaded, |_| true).unwrap();
+            assert_eq!(counter.has_others(), has_others);
+            assert_eq!(counter.hold_bounds(), (Some(20), at, at));
+        }
+    }
+}

@@ -254,3 +254,52 @@ fn entries_of(state: &State) -> Vec<Entry> {
         | State::Total(_) => Vec::new(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::counter::Aged;
+
+    fn entry(at: u64, cost: u64) -> Entry {
+        Entry { at: Timestamp::from_micros(at), ticket: Ticket(at), cost }
+    }
+
+    /// A list of which so much is used, with these rows, and the state that they make.
+    fn list(limit: &str, rows: &[(i64, Entry)], aged: Option<Aged>, used: u64) -> (List, State) {
+        let rows = Rows { rows: rows.iter().copied().collect(), aged, ..Rows::default() };
+        let mut list = List::new(&limit.parse().unwrap(), 0, 3);
+        let state = list.read(&rows, used).unwrap();
+        (list, state)
+    }
+
+    fn log(entries: impl IntoIterator<Item = Entry>) -> State {
+        State::Log(Box::new(entries.into_iter().collect()))
+    }
+
+    #[test]
+    fn the_first_entry_that_counts_is_behind_those_that_aged_out() {
+        let (mut list, state) = list("100/min sliding", &[(5, entry(1, 1)), (9, entry(8, 1))], None, 10);
+        let edit = list.edit(&state, 10);
+        assert_eq!((edit.born, edit.used), (5, Some(10)), "nothing has aged out");
+        let left = log(entries_of(&state).into_iter().skip(1));
+        list.settled(&left, None);
+        let edit = list.edit(&left, 10);
+        assert_eq!((edit.born, edit.used), (6, Some(9)), "the next one was not read");
+        assert!(edit.put.is_empty() && edit.removed.is_empty());
+        list.settled(&State::Fresh, None);
+        let edit = list.edit(&State::Fresh, 10);
+        assert_eq!((edit.born, edit.used), (10, None), "only later ones count");
+    }
+
+    #[test]
+    fn the_first_slot_that_counts_is_known_or_stays() {
+        let limit = "100/min sliding by 1s";
+        let rows = [(100, entry(100, 1)), (200, entry(200, 1))];
+        let (known, state) = list(limit, &rows, None, 2);
+        assert_eq!(known.edit(&state, 10).born, 100);
+        assert_eq!(known.edit(&State::Fresh, 10).born, 201, "only later ones count");
+        let aged = Aged { first_live: 100, at: Timestamp::from_micros(50), sum: 4 };
+        let (summed, state) = list(limit, &rows, Some(aged), 6);
+        assert_eq!((summed.edit(&state, 10).born, summed.edit(&state, 10).used), (3, Some(6)));
+    }
+}
