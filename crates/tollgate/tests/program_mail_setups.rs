@@ -107,7 +107,7 @@ fn mail_to_large_providers_is_paced() {
     for name in ["first", "second"] {
         for domain in all() {
             let reply = client.send(name, &[&format!("{name}@{domain}")]).unwrap();
-            assert!(reply.starts_with("250"), "{reply}");
+            assert!(reply.starts_with("250"), "{reply}\n{}", server.log());
         }
     }
     wait_until("the first of each domain arrive", || sink.count() == 7);
