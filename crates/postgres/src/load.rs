@@ -297,3 +297,20 @@ impl Columns<'_> {
         statements
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Settings;
+
+    #[test]
+    fn a_transaction_waits_for_locks_only_if_it_was_told_to() {
+        let settings = Settings::parse("postgres://a@localhost/b").unwrap();
+        let opening = |locking| {
+            let (begin, wants) = (Begin::new(&settings), Wants::default());
+            LoadSql::new("s").opening(&begin, &wants, locking, Duration::from_secs(1), None)
+        };
+        assert!(opening(Locking::Wait).ends_with(",NULL,true)"), "{}", opening(Locking::Wait));
+        assert!(opening(Locking::OnlyFree).ends_with(",NULL,false)"), "{}", opening(Locking::OnlyFree));
+    }
+}
