@@ -153,7 +153,7 @@ fn climb(schema: &str, beside: &str) {
     let plans =
         ["40", "60"].map(|last| plan("rule", &format!("ladder 20 +1ms then {last} +2ms forget 10m{beside}")));
     let (mut dice, mut now, mut taken) = (Dice(5), START, Vec::new());
-    for step in 1..800 {
+    for step in 1..1_200 {
         now = match dice.roll(300) {
             0 => now + Span::from_secs(600),
             _ => now + Span::from_micros(1 + dice.roll(4_000)),
