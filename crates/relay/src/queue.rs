@@ -204,11 +204,14 @@ impl Queue {
 
     /// Whether a submission under this idempotency key is remembered.
     fn is_used(&self, scope: &str, key: &str) -> Result<bool, QueueError> {
-        let row = self.read()?.open_table(USED)?.get((scope, key))?;
+        let read = self.read()?;
+        let row = read.open_table(USED)?.get((scope, key))?;
         let used = row.and_then(|row| Used::decode(row.value()));
         Ok(used.is_some_and(|used| used.until > self.shared.clock.now()))
     }
 
+    /// A transaction to read with. It must outlive the rows that are read: redb's rows do not keep it open, and the
+    /// writer may free their pages once it is closed.
     fn read(&self) -> Result<ReadTransaction, QueueError> {
         if let Some(database) = &*self.shared.database.read() {
             return Ok(database.begin_read()?);

@@ -139,7 +139,8 @@ impl Queue {
         let gone = || QueueError { reason: "the text is missing".to_owned() };
         let bytes: Box<dyn Read + Send> = match kept.place {
             Place::Table => {
-                let row = self.read()?.open_table(TEXTS)?.get(kept.envelope.id.0)?.ok_or_else(gone)?;
+                let read = self.read()?;
+                let row = read.open_table(TEXTS)?.get(kept.envelope.id.0)?.ok_or_else(gone)?;
                 Box::new(io::Cursor::new(row.value().to_vec()))
             }
             Place::File => self.shared.disk.open(&file_name(kept.envelope.id)).map_err(|_| gone())?,
