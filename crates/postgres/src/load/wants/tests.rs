@@ -1,4 +1,4 @@
-//! What is asked for besides suffices for every decision, and nothing is asked for that is not needed.
+//! A counter loads all that a decision needs beside its row, and nothing more.
 
 use std::collections::BTreeMap;
 
