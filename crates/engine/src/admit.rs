@@ -5,6 +5,8 @@
 //! Otherwise it is a future that owns everything it needs. A caller that drops the future gives up its place
 //! in the queue.
 
+mod login;
+
 use std::future::Future;
 use std::ops::Deref;
 use std::pin::{Pin, pin};
@@ -21,6 +23,7 @@ use crate::live_config::Snapshot;
 use crate::owned_attempt::OwnedAttempt;
 use crate::pacer::{Ask, Bound, First, Pacer, Turn};
 use crate::taken::Taken;
+pub use login::Login;
 
 /// What doors admit attempts with.
 #[derive(Clone)]
@@ -50,6 +53,9 @@ pub struct Terms<'t> {
     pub holds: Holds,
     /// What happens to the taken units if the caller never reports how the attempt ended.
     pub unsettled: Unsettled,
+    /// The guard, if the attempt is a login. A login waits for the delays of the guard's ladders and for nothing else, it
+    /// takes, and without a report of its end it stays a failure, whatever the other terms say.
+    pub login: Option<Login<'t>>,
     /// The id by which the caller knows the attempt, if it sent one.
     pub correlation: Option<&'t str>,
 }
@@ -62,6 +68,16 @@ pub enum Look {
     Take,
     /// The attempt takes nothing.
     Peek,
+}
+
+impl Look {
+    #[inline]
+    fn manner(self) -> Manner {
+        match self {
+            Self::Take => Manner::Take,
+            Self::Peek => Manner::Peek,
+        }
+    }
 }
 
 /// Whether an attempt may wait until it conforms.
@@ -153,9 +169,28 @@ impl Admissions {
     pub fn pin(&self) -> Pinned<'_> {
         Pinned { admissions: self, snapshot: self.engine.pin() }
     }
+
+    /// Pins the same policies again, for another check of the same request.
+    pub fn pin_again(&self, snapshot: &Arc<Snapshot>) -> Pinned<'_> {
+        Pinned { admissions: self, snapshot: Guard::from_inner(Arc::clone(snapshot)) }
+    }
+
+    /// Rejects every waiting attempt, and every later one that would have to wait. Call it at shutdown, so that
+    /// waiting callers get an answer before their connections are closed.
+    pub fn end_waits(&self) {
+        if let Some(pacer) = &self.pacer {
+            pacer.end();
+        }
+        self.engine.guards.end_delays();
+    }
 }
 
 impl<'e> Pinned<'e> {
+    /// The policies, for [`Admissions::pin_again`].
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.snapshot)
+    }
+
     /// Checks the blocklist for a request without a policy, or by fields that no rule uses.
     /// [`BlockedAttempt::note`] records a blocked request and returns its entry.
     pub fn blocks(&self, fields: &[(&str, &str)]) -> Option<BlockedAttempt<'e>> {
@@ -185,6 +220,11 @@ impl<'e> Pinned<'e> {
         let pacer = pacer.as_ref().filter(|_| may_wait && self.snapshot.policies.enabled);
         let see =
             Seeing { see, leases: id.is_some().then(|| Arc::clone(leases)), unsettled: terms.unsettled };
+        if let Some(login) = terms.login {
+            let kept = OwnedAttempt::new(&attempt).known_by(terms.correlation);
+            let login = login::Beginning::new(engine, &self.snapshot, kept, login);
+            return Admit::Later(Box::pin(login.admit(see)));
+        }
         if !engine.decides_at_once(&self.snapshot, attempt.policy) {
             let (engine, pacer) = (Arc::clone(engine), pacer.cloned());
             let snapshot = Arc::clone(&self.snapshot);
@@ -193,9 +233,22 @@ impl<'e> Pinned<'e> {
             return Admit::Later(Box::pin(async move {
                 let arrival = {
                     let fields = kept.fields();
-                    let ask = ask(&kept.attempt(&fields), wait, kept.correlation.as_deref());
-                    let mut decision = Decision::for_caller(ask.correlation);
-                    arrive(&engine, pacer.as_ref(), &snapshot, look, &ask, &mut decision, see).await
+                    let (attempt, correlation) = (kept.attempt(&fields), kept.correlation.as_deref());
+                    let mut decision = Decision::for_caller(correlation);
+                    match pacer {
+                        None => {
+                            let deciding =
+                                engine.decide_as(look.manner(), &snapshot, &attempt, &mut decision);
+                            let decided = deciding.await;
+                            Arrival::Admitted(see.admit(&engine, decided, &decision))
+                        }
+                        Some(pacer) => {
+                            let ask = ask(&attempt, wait, correlation);
+                            pacer
+                                .admit(&snapshot, &ask, &mut decision, |by, decision| see.see(by, decision))
+                                .await
+                        }
+                    }
                 };
                 drop((snapshot, kept));
                 match arrival {
@@ -204,10 +257,15 @@ impl<'e> Pinned<'e> {
                 }
             }));
         }
+        let mut decision = Decision::for_caller(terms.correlation);
+        let Some(pacer) = pacer else {
+            let deciding = engine.decide_as(terms.look.manner(), &self.snapshot, &attempt, &mut decision);
+            let decided = at_first_poll(deciding).unwrap_or_else(|| Err(Fault::late()));
+            return Admit::Ready(Some(see.admit(engine, decided, &decision)));
+        };
         let ask = ask(&attempt, terms.wait, terms.correlation);
-        let mut decision = Decision::for_caller(ask.correlation);
-        let arriving = arrive(engine, pacer, &self.snapshot, terms.look, &ask, &mut decision, see);
-        match at_first_poll(arriving) {
+        let see = |by: &Arc<Engine>, decision: &Decision<'_>| see.see(by, decision);
+        match at_first_poll(pacer.admit(&self.snapshot, &ask, &mut decision, see)) {
             Some(Arrival::Admitted(admitted)) => Admit::Ready(Some(admitted)),
             Some(Arrival::Queued(turn)) => Admit::Later(Box::pin(turn.admission())),
             None => Admit::Ready(Some(Err(NotAdmitted::Fault(Fault::late())))),
@@ -219,37 +277,6 @@ impl<'e> Pinned<'e> {
 pub(crate) enum Arrival<T> {
     Admitted(Admitted<T>),
     Queued(Turn<T>),
-}
-
-/// Decides an attempt. If there is a pacer, queues it if it has to wait. `decision` is blank.
-#[inline]
-async fn arrive<'a, T, F>(
-    engine: &Arc<Engine>,
-    pacer: Option<&Pacer>,
-    snapshot: &'a Snapshot,
-    look: Look,
-    ask: &Ask<'a>,
-    decision: &mut Decision<'a>,
-    see: Seeing<F>,
-) -> Arrival<T>
-where
-    T: Send + 'static,
-    F: FnOnce(&Engine, &Decision<'_>) -> T + Send + 'static,
-{
-    if let Some(pacer) = pacer {
-        return pacer.admit(snapshot, ask, decision, |engine, decision| see.see(engine, decision)).await;
-    }
-    let manner = match look {
-        Look::Take => Manner::Take,
-        Look::Peek => Manner::Peek,
-    };
-    Arrival::Admitted(match engine.decide_as(manner, snapshot, &ask.attempt, decision).await {
-        Ok(()) => {
-            let (seen, taken) = see.see(engine, decision);
-            Ok(Admission { waited: Span::ZERO, seen, taken })
-        }
-        Err(fault) => Err(NotAdmitted::Fault(fault)),
-    })
 }
 
 /// The attempt in the form that a pacer accepts.
@@ -270,12 +297,27 @@ struct Seeing<F> {
 }
 
 impl<F> Seeing<F> {
+    /// The admission of an attempt that was decided without waiting.
+    #[inline]
+    fn admit<T>(
+        self,
+        engine: &Arc<Engine>,
+        decided: Result<(), Fault>,
+        decision: &Decision<'_>,
+    ) -> Admitted<T>
+    where
+        F: FnOnce(&Engine, &Decision<'_>) -> T,
+    {
+        decided?;
+        let (seen, taken) = self.see(engine, decision);
+        Ok(Admission { waited: Span::ZERO, seen, taken })
+    }
+
     fn see<T>(self, engine: &Arc<Engine>, decision: &Decision<'_>) -> (T, Taken)
     where
         F: FnOnce(&Engine, &Decision<'_>) -> T,
     {
-        let lease: Option<Lease> =
-            self.leases.and_then(|leases| Some(leases.keep(decision, decision.charges.id?)));
+        let lease = self.lease(decision);
         let owes = self.unsettled == Unsettled::Refund || decision.policy().counts_outcomes();
         let taken = if owes || lease.is_some() {
             Taken::new(&engine.counters, decision, lease, self.unsettled)
@@ -283,6 +325,12 @@ impl<F> Seeing<F> {
             Taken::default()
         };
         ((self.see)(engine, decision), taken)
+    }
+
+    /// Keeps the holds of the attempt alive, if [`Taken`] releases them.
+    fn lease(&self, decision: &Decision<'_>) -> Option<Lease> {
+        let (leases, id) = (self.leases.as_ref()?, decision.charges.id?);
+        Some(leases.keep(decision, id))
     }
 }
 

@@ -6,6 +6,8 @@
 //! carries everything needed between the two calls, so any node that shares the store can end what another
 //! began.
 
+mod advice;
+mod delay;
 mod episode;
 mod locks;
 mod mark;
@@ -18,23 +20,21 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tollgate_core::store::Refunded;
 use tollgate_core::versioned_map::Namespace;
-use tollgate_core::{
-    Attempt, Clears, Climb, Decision, Fate, Guard, Line, Plan, Policies, Receipt, ReceiptLine, Rule, Span,
-    StoreError, Timestamp,
-};
+use tollgate_core::{Clears, Decision, Fate, Line, Plan, Policies, Receipt, ReceiptLine, Rule, StoreError};
 
+pub use advice::Advice;
 pub use locks::{LadderState, Lock};
 pub use notice::Notice;
 pub(crate) use unreported::UnreportedEnd;
 pub(crate) use watch::Watch;
 
 use crate::counters::Counters;
-use crate::engine::{Engine, Fault, Manner};
 use crate::followed::RecordStore;
 use crate::live_config::Snapshot;
 use crate::named_records::NamedRecords;
 use crate::observer::Observer;
 use crate::receipt::{Forged, Home, Kind, Seals};
+use delay::Delays;
 use mark::Mark;
 use unreported::Reporting;
 
@@ -42,6 +42,7 @@ use unreported::Reporting;
 pub struct Guards {
     pub(crate) watch: Watch,
     pub(crate) locks: NamedRecords,
+    delays: Delays,
     records: Arc<RecordStore>,
     counters: Arc<Counters>,
     observer: Arc<Observer>,
@@ -57,28 +58,6 @@ pub enum Ending {
     Failure,
     /// The outcome is unknown: the caller gave up, or something else broke.
     Abandoned,
-}
-
-/// An attempt that has begun, or was refused.
-#[derive(Clone, Debug)]
-pub struct Begun<'a> {
-    /// What was decided, and why.
-    pub decision: Decision<'a>,
-    /// Ends the attempt; `None` if it was refused, or took nothing.
-    pub ticket: Option<String>,
-}
-
-/// What the caller must do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Advice {
-    /// How long to wait before the attempt; zero if it may come at once, or if the wait is unknown.
-    pub delay: Span,
-    /// Present a CAPTCHA.
-    pub captcha: bool,
-    /// When the lock ends, if the attempt is locked out.
-    pub locked_until: Option<Timestamp>,
-    /// Notify the user: the attempt just reached a step that asks for it.
-    pub notify: bool,
 }
 
 /// The result of ending an attempt.
@@ -112,35 +91,6 @@ struct Opened {
     marks: SmallVec<[usize; 2]>,
 }
 
-impl Engine {
-    /// Begins an attempt: it is decided, and charged as if it had failed.
-    pub async fn begin_guarded<'a>(
-        &self,
-        pinned: &'a Snapshot,
-        guard: &'a Guard,
-        fields: &'a [(&'a str, &'a str)],
-    ) -> Result<Begun<'a>, Fault> {
-        self.begin_guarded_as(pinned, guard, fields, None, None).await
-    }
-
-    /// As [`Engine::begin_guarded`], for a caller that knows when the attempt is over: its holds have this
-    /// id. `correlation` is the caller's id of the attempt, if it sent one.
-    pub async fn begin_guarded_as<'a>(
-        &self,
-        pinned: &'a Snapshot,
-        guard: &'a Guard,
-        fields: &'a [(&'a str, &'a str)],
-        id: Option<&'a str>,
-        correlation: Option<&'a str>,
-    ) -> Result<Begun<'a>, Fault> {
-        let attempt = Attempt { policy: &guard.policy, fields, cost: 1, id };
-        let mut decision = Decision::for_caller(correlation);
-        self.decide_as(Manner::Take, pinned, &attempt, &mut decision).await?;
-        let ticket = self.guards.note_begun(guard, &decision).await;
-        Ok(Begun { decision, ticket })
-    }
-}
-
 impl Guards {
     pub(crate) fn new(
         policies: &Policies,
@@ -150,19 +100,19 @@ impl Guards {
         seals: Arc<Seals>,
     ) -> Self {
         let locks = NamedRecords::new(Namespace::Locks);
-        Self { watch: Watch::new(policies), locks, records, counters, observer, seals }
+        let watch = Watch::new(policies);
+        let delays = Delays::new(&watch.meters);
+        Self { watch, locks, delays, records, counters, observer, seals }
     }
 
-    /// Notes an attempt that has begun or was refused. Returns its ticket; `None` if it took nothing.
-    async fn note_begun(&self, guard: &Guard, decision: &Decision<'_>) -> Option<String> {
-        let ticket = self.ticket(guard, decision);
-        if ticket.is_some() {
+    /// Records an attempt that has begun or was refused.
+    pub(crate) async fn note_begun(&self, guard: &str, decision: &Decision<'_>) {
+        let allowed = decision.allowed();
+        self.watch.meters.count(guard, |counts| if allowed { &counts.begun } else { &counts.refused });
+        if decision.outcome.taken > 0 {
             // Boxed, since few attempts reach such a step.
             Box::pin(self.reached(guard, decision)).await;
         }
-        let allowed = decision.allowed();
-        self.watch.meters.count(&guard.name, |counts| if allowed { &counts.begun } else { &counts.refused });
-        ticket
     }
 
     /// Ends an attempt: once for each ticket, which names its guard. If a shared store does not answer, or the
@@ -194,13 +144,13 @@ impl Guards {
     }
 
     /// Records the steps that an attempt reaches if it fails, before its outcome is known: a lock begins now.
-    async fn reached(&self, guard: &Guard, decision: &Decision<'_>) {
+    async fn reached(&self, guard: &str, decision: &Decision<'_>) {
         let home = Home::of(decision);
         for line in decision.lines().filter(|line| line.taken) {
             for climb in line.climbs() {
-                self.begin_episode(home, &guard.name, &line, &climb).await;
+                self.begin_episode(home, guard, &line, &climb).await;
                 if let Some(until) = climb.locked_until().filter(|_| !line.rule.observes()) {
-                    self.record_lock(home, &guard.name, &line, &climb, until).await;
+                    self.record_lock(home, guard, &line, &climb, until).await;
                 }
             }
         }
@@ -243,7 +193,7 @@ impl Guards {
 
     /// The ticket of an allowed attempt; `None` if it took nothing. An attempt whose failure locks or
     /// notifies is watched.
-    fn ticket(&self, guard: &Guard, decision: &Decision<'_>) -> Option<String> {
+    pub(crate) fn ticket(&self, guard: &str, decision: &Decision<'_>) -> Option<String> {
         if decision.outcome.taken == 0 {
             return None;
         }
@@ -252,7 +202,7 @@ impl Guards {
         let text = self.seals.with(Home::of(decision), |seal| {
             let mut text = Vec::new();
             let mut draft = seal.draft(Kind::Ticket, ticket, at, &mut text);
-            draft.add(&guard.name, &mark::written(&marks), 0);
+            draft.add(guard, &mark::written(&marks), 0);
             for line in decision.lines().filter(|line| line.taken) {
                 draft.add(&line.rule.name, line.key, line.cost);
             }
@@ -310,48 +260,6 @@ fn fates(clears: &Clears, taken: &[(&Rule, &Arc<Plan>)], ending: Ending) -> Smal
         Ending::Failure => Fate::Keep,
     };
     clears.of(taken).map(fate).collect()
-}
-
-impl Begun<'_> {
-    /// Whether the attempt may be made.
-    pub fn allowed(&self) -> bool {
-        self.decision.allowed()
-    }
-
-    /// What the caller must do for this attempt: wait if it was refused, or present a CAPTCHA.
-    pub fn advice(&self) -> Advice {
-        let mut advice = Advice { delay: self.decision.wait().unwrap_or_default(), ..Advice::default() };
-        for line in self.decision.lines() {
-            for climb in line.climbs() {
-                advice.captcha |= climb.held().is_some_and(|step| step.captcha);
-                if climb.refused() && !line.rule.observes() {
-                    advice.locked_until = advice.locked_until.max(climb.locked_until());
-                }
-            }
-        }
-        advice
-    }
-
-    /// What the caller must do for the next attempt if this one fails.
-    pub fn if_failed(&self) -> Advice {
-        let mut advice = self.decision.lines().fold(Advice::default(), |advice, line| {
-            line.climbs().fold(advice, |advice, climb| self.after(&line, &climb, advice))
-        });
-        advice.delay = advice.delay.max(if self.allowed() { Span::ZERO } else { self.advice().delay });
-        advice
-    }
-
-    /// Adds what one ladder demands of the next attempt. A rule that only observes locks nothing.
-    fn after(&self, line: &Line<'_>, climb: &Climb<'_>, mut advice: Advice) -> Advice {
-        let Some(step) = climb.reached() else { return advice };
-        advice.captcha |= step.captcha;
-        advice.notify |= step.notify && climb.arrives();
-        if !line.rule.observes() {
-            advice.delay = advice.delay.max(climb.next_at().since(self.decision.outcome.now));
-            advice.locked_until = advice.locked_until.max(climb.locked_until());
-        }
-        advice
-    }
 }
 
 impl std::fmt::Display for FinishFault {

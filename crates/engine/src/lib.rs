@@ -47,7 +47,7 @@ mod ticket;
 pub use admit::{Admission, Admissions, Admit, NotAdmitted, Pinned, Terms};
 pub use counters::Counters;
 pub use engine::{Engine, Fault, Parts};
-pub use guard::{Begun, Ending, Finished, Guards, Notice};
+pub use guard::{Ending, Finished, Guards, Notice};
 pub use leases::{Lease, Leases};
 pub use lists::{ListFault, LiveLists, Wish};
 pub use live_config::{ChangeFault, LiveConfig, Snapshot};

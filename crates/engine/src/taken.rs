@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use arc_swap::Guard;
 use smallvec::SmallVec;
 use tollgate_core::store::{Answer, Refunded, SaveMark};
 use tollgate_core::{
@@ -16,6 +17,8 @@ use tollgate_core::{
 use crate::admit::{Unsettled, at_first_poll};
 use crate::calendar::page;
 use crate::counters::Counters;
+use crate::engine::Engine;
+use crate::guard::{Ending, FinishFault};
 use crate::leases::Lease;
 use crate::live_config::Snapshot;
 use crate::receipt::Home;
@@ -26,8 +29,21 @@ use crate::retry::Retry;
 #[must_use = "dropping it releases its holds"]
 pub struct Taken {
     lease: Option<Lease>,
-    /// What may be refunded; `None` if nothing was taken or every rule counts all outcomes.
-    owed: Option<Box<Owed>>,
+    /// What depends on the end of the attempt; `None` if nothing was taken or every rule counts all outcomes.
+    open: Option<Box<OpenTake>>,
+}
+
+/// What depends on how the attempt ends.
+#[derive(Debug)]
+enum OpenTake {
+    Charges(Owed),
+    Login(OpenLogin),
+}
+
+/// A login that has not ended.
+struct OpenLogin {
+    engine: Arc<Engine>,
+    ticket: String,
 }
 
 /// What may be refunded, and where.
@@ -39,8 +55,8 @@ struct Owed {
     mark: SaveMark,
 }
 
-/// A refund in progress. It is made whether the caller awaits or drops it: if a shared store fails,
-/// [`Engine::tend`](crate::Engine::tend) tries again.
+/// A refund, or the report of a login's end, in progress. It is made whether the caller awaits or drops it: if a shared
+/// store fails, [`Engine::tend`](crate::Engine::tend) tries again.
 #[must_use = "a refund from a shared store is made when it is awaited, or else a little later"]
 pub struct Refunding(Option<Making>);
 
@@ -97,18 +113,47 @@ impl Taken {
             let mark = counters.own_store(pending.home).mark();
             Owed { counters: Arc::clone(counters), pending, unsettled, mark }
         });
-        Self { lease, owed: owed.map(Box::new) }
+        Self { lease, open: owed.map(|owed| Box::new(OpenTake::Charges(owed))) }
+    }
+
+    /// What a login took. It is charged as if it had failed.
+    pub(crate) fn of_login(
+        engine: &Arc<Engine>,
+        guard: &str,
+        decision: &Decision<'_>,
+        lease: Option<Lease>,
+    ) -> Self {
+        let ticket = engine.guards.ticket(guard, decision);
+        let open = ticket.map(|ticket| OpenTake::Login(OpenLogin { engine: Arc::clone(engine), ticket }));
+        Self { lease, open: open.map(Box::new) }
     }
 
     /// Whether nothing of it is held and nothing can be refunded.
     #[inline]
     pub fn is_settled(&self) -> bool {
-        self.lease.is_none() && self.owed.is_none()
+        self.lease.is_none() && self.open.is_none()
     }
 
     /// Keeps everything counted, however the attempt ends. Its holds are still released.
     pub fn keep(&mut self) {
-        self.owed = None;
+        self.open = None;
+    }
+
+    /// The ticket that ends the login, for a caller that reports the end later; `None` if this is no login, or if it
+    /// was refused, took nothing or has ended.
+    pub fn ticket(&self) -> Option<&str> {
+        match self.open.as_deref() {
+            Some(OpenTake::Login(login)) => Some(&login.ticket),
+            Some(OpenTake::Charges(_)) | None => None,
+        }
+    }
+
+    /// Reports how the login ended: once. A login without a report stays a failure.
+    pub fn end_login(&mut self, ending: Ending) -> Refunding {
+        match self.open.take_if(|open| matches!(**open, OpenTake::Login(_))).map(|open| *open) {
+            Some(OpenTake::Login(login)) => login.end(ending),
+            Some(OpenTake::Charges(_)) | None => Refunding(None),
+        }
     }
 
     /// Reports how the attempt ended. Charges of rules that do not count this outcome are refunded, once.
@@ -133,9 +178,9 @@ impl Taken {
     /// store promises that ([`Store::durable`](tollgate_core::Store::durable)). Call it before
     /// [`Taken::keep`], after which it waits for nothing.
     pub fn durable(&self) -> Answer<'_, ()> {
-        match &self.owed {
-            Some(owed) => owed.counters.own_store(owed.pending.home).durable(owed.mark),
-            None => Answer::ready(Ok(())),
+        match self.open.as_deref() {
+            Some(OpenTake::Charges(owed)) => owed.counters.own_store(owed.pending.home).durable(owed.mark),
+            Some(OpenTake::Login(_)) | None => Answer::ready(Ok(())),
         }
     }
 
@@ -145,8 +190,10 @@ impl Taken {
     }
 
     fn refund_where(&mut self, is_owed: impl Fn(&Charged) -> bool, wakes: Wakes) -> Refunding {
-        let Some(owed) = self.owed.take() else { return Refunding(None) };
-        let Owed { counters, mut pending, .. } = *owed;
+        let open = self.open.take_if(|open| matches!(**open, OpenTake::Charges(_))).map(|open| *open);
+        let Some(OpenTake::Charges(Owed { counters, mut pending, .. })) = open else {
+            return Refunding(None);
+        };
         pending.charged.retain(|charged| is_owed(charged));
         pending.wakes = wakes;
         if pending.charged.is_empty() { Refunding(None) } else { counters.begin_refund(pending) }
@@ -155,9 +202,36 @@ impl Taken {
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        if self.owed.as_ref().is_some_and(|owed| owed.unsettled == Unsettled::Refund) {
+        if matches!(self.open.as_deref(), Some(OpenTake::Charges(owed)) if owed.unsettled == Unsettled::Refund)
+        {
             drop(self.refund());
         }
+    }
+}
+
+impl OpenLogin {
+    /// Reports the end. A store in this process has it when this returns. A shared store that fails gets it again, even
+    /// if the caller is gone.
+    fn end(self, ending: Ending) -> Refunding {
+        let Self { engine, ticket } = self;
+        let mut reporting: Making = Box::pin(async move {
+            let pinned = Guard::into_inner(engine.pin());
+            match engine.guards.finish(&pinned, &ticket, ending).await {
+                Err(FinishFault::Store(error)) => Err(error),
+                // The ticket is the engine's own.
+                Ok(_) | Err(FinishFault::Forged | FinishFault::Receipt) => Ok(()),
+            }
+        });
+        match at_first_poll(reporting.as_mut()) {
+            Some(_) => Refunding(None),
+            None => Refunding(Some(reporting)),
+        }
+    }
+}
+
+impl std::fmt::Debug for OpenLogin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("OpenLogin")
     }
 }
 

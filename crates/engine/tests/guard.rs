@@ -6,7 +6,7 @@ mod support;
 
 use futures_lite::future::block_on;
 use support::cluster::{Centre, Mode};
-use support::{Stand, policies, rule};
+use support::{Stand, begin, policies, rule};
 use tollgate_core::store::Refunded;
 use tollgate_core::{Clears, Guard, OnExceed, Origin, Policies, Reason, Rule, Span, StoreError, Timestamp};
 use tollgate_engine::engine::{RefundFault, RefundPart};
@@ -57,11 +57,9 @@ impl Login {
     }
 
     fn begin(&self, fields: &[(&str, &str)]) -> Seen {
-        let pinned = self.stand.pin();
-        let guard = pinned.policies.guard("login").unwrap();
-        let begun = block_on(self.stand.engine.begin_guarded(&pinned, guard, fields)).unwrap();
-        assert_eq!(begun.allowed(), begun.ticket.is_some());
-        Seen { now: begun.advice(), next: begun.if_failed(), ticket: begun.ticket }
+        let begun = begin(&self.stand.engine, "login", fields);
+        assert_eq!(begun.allowed, begun.ticket.is_some());
+        Seen { now: begun.advice, next: begun.if_failed, ticket: begun.ticket }
     }
 
     fn end(&self, ticket: &str, ending: Ending) -> Refunded {
@@ -225,21 +223,20 @@ fn the_ticket_of_a_secret_rule_does_not_reveal_the_account() {
 fn without_the_store_no_login_begins_and_an_end_is_reported_later() {
     let node = Centre::new().node(plain());
     let pinned = node.engine.pin();
-    let guard = pinned.policies.guard("login").unwrap();
-    let begin = || block_on(node.engine.begin_guarded(&pinned, guard, &ADA)).unwrap();
+    let begin = || begin(&node.engine, "login", &ADA);
     let end = |ticket: &str| block_on(node.engine.guards.finish(&pinned, ticket, Ending::Success));
     let finish = |ticket: &str| end(ticket).map(|finished| finished.refunded);
     for _ in 0..3 {
-        assert!(begin().allowed());
+        assert!(begin().allowed);
     }
     let ticket = begin().ticket.unwrap();
-    assert!(!begin().allowed(), "it has to wait now");
+    assert!(!begin().allowed, "it has to wait now");
     node.link.set(Mode::Unreachable);
     assert!(matches!(finish(&ticket), Err(FinishFault::Store(StoreError::Unavailable { .. }))));
-    assert_eq!(begin().decision.origin, Origin::Outage(Reason::Open));
+    assert_eq!(begin().origin, Origin::Outage(Reason::Open));
     node.link.set(Mode::Up);
     node.tend_later();
-    assert!(begin().allowed(), "and what was denied a moment ago is asked again");
+    assert!(begin().allowed, "and what was denied a moment ago is asked again");
     assert_eq!(finish(&ticket), Ok(Refunded::Already), "the store was told once it answered");
 }
 
@@ -247,36 +244,34 @@ fn without_the_store_no_login_begins_and_an_end_is_reported_later() {
 fn an_end_is_told_though_its_caller_goes_away_meanwhile() {
     let node = Centre::new().node(plain());
     let pinned = node.engine.pin();
-    let guard = pinned.policies.guard("login").unwrap();
-    let begin = || block_on(node.engine.begin_guarded(&pinned, guard, &ADA)).unwrap();
+    let begin = || begin(&node.engine, "login", &ADA);
     let tickets: Vec<String> = (0..4).map(|_| begin().ticket.unwrap()).collect();
-    assert!(!begin().allowed());
+    assert!(!begin().allowed);
     node.link.set(Mode::Hangs);
     let mut finish = Box::pin(node.engine.guards.finish(&pinned, &tickets[3], Ending::Success));
     assert!(block_on(futures_lite::future::poll_once(&mut finish)).is_none(), "the store is silent");
     drop(finish);
     node.link.set(Mode::Up);
     node.tend();
-    assert!(begin().allowed());
+    assert!(begin().allowed);
 }
 
 #[test]
 fn a_success_ends_a_local_denial_at_once_and_a_failure_does_not() {
     let node = Centre::new().node(plain());
     let pinned = node.engine.pin();
-    let guard = pinned.policies.guard("login").unwrap();
-    let begin = || block_on(node.engine.begin_guarded(&pinned, guard, &ADA)).unwrap();
+    let begin = || begin(&node.engine, "login", &ADA);
     let tickets: Vec<String> = (0..4).map(|_| begin().ticket.unwrap()).collect();
     let finish = |ticket: &str, ending| {
         block_on(node.engine.guards.finish(&pinned, ticket, ending)).map(|finished| finished.refunded)
     };
-    assert!(!begin().allowed());
+    assert!(!begin().allowed);
     assert_eq!(finish(&tickets[0], Ending::Failure), Ok(Refunded::Done));
     let before = node.calls();
-    assert!(!begin().allowed());
+    assert!(!begin().allowed);
     assert_eq!(node.calls(), before, "nothing was freed, so the store was not called");
     assert_eq!(finish(&tickets[3], Ending::Success), Ok(Refunded::Done));
-    assert!(begin().allowed(), "within the same moment");
+    assert!(begin().allowed, "within the same moment");
 }
 
 #[test]
@@ -286,9 +281,7 @@ fn an_observing_ladder_only_gives_hints_and_locks_no_account() {
     let hints = |captcha, notify| Advice { captcha, notify, ..Advice::default() };
     let seen = login.begin(&ADA);
     assert_eq!((seen.now, seen.next), (hints(false, false), hints(true, true)));
-    let pinned = login.stand.pin();
-    let guard = pinned.policies.guard("login").unwrap();
-    let begun = block_on(login.stand.engine.begin_guarded(&pinned, guard, &ADA)).unwrap();
-    assert!(begun.allowed() && begun.ticket.is_none(), "it passes, and there is nothing to end");
-    assert_eq!((begun.advice(), begun.if_failed()), (hints(true, false), hints(true, false)));
+    let begun = begin(&login.stand.engine, "login", &ADA);
+    assert!(begun.allowed && begun.ticket.is_none(), "it passes, and there is nothing to end");
+    assert_eq!((begun.advice, begun.if_failed), (hints(true, false), hints(true, false)));
 }

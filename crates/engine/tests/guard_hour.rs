@@ -10,7 +10,7 @@
 mod support;
 
 use futures_lite::future::block_on;
-use support::{Stand, policies, rule};
+use support::{Stand, begin, policies, rule};
 use tollgate_core::store::Refunded;
 use tollgate_core::{Clock, Guard, OnExceed, Origin, Policies, Rule, Timestamp};
 use tollgate_engine::guard::{Advice, Ending};
@@ -112,16 +112,14 @@ impl Login {
     fn attempt(&self, user: &str, ip: &str, ending: Ending) -> Tried {
         let fields = [("user", user), ("ip", ip)];
         let fields = if self.by_address { &fields[..] } else { &fields[..1] };
-        let pinned = self.stand.pin();
-        let guard = pinned.policies.guard("login").unwrap();
-        let begun = block_on(self.stand.engine.begin_guarded(&pinned, guard, fields)).unwrap();
+        let begun = begin(&self.stand.engine, "login", fields);
         let Some(ticket) = &begun.ticket else {
-            let blocked = begun.decision.origin == Origin::Blocked;
-            return if blocked { Tried::Blocked } else { Tried::Refused(begun.advice()) };
+            let blocked = begun.origin == Origin::Blocked;
+            return if blocked { Tried::Blocked } else { Tried::Refused(begun.advice) };
         };
-        let finished = block_on(self.stand.engine.guards.finish(&pinned, ticket, ending)).unwrap();
+        let finished = block_on(self.stand.engine.guards.finish(&self.stand.pin(), ticket, ending)).unwrap();
         assert_eq!(finished.refunded, Refunded::Done);
-        Tried::Made { now: begun.advice(), next: begun.if_failed() }
+        Tried::Made { now: begun.advice, next: begun.if_failed }
     }
 
     fn now(&self) -> Timestamp {

@@ -4,6 +4,8 @@
 
 mod support;
 
+use std::sync::Arc;
+
 use futures_lite::future::block_on;
 use support::cluster::{Centre, Mode};
 use support::{START, Stand, policies, rule};
@@ -28,17 +30,15 @@ fn by_user(ladder: &str) -> Policies {
     guarded(vec![rule::rejecting("account", &["user"], &[ladder])], &["account"])
 }
 
-fn begin(engine: &Engine, fields: &[(&str, &str)]) -> Option<String> {
-    let pinned = engine.pin();
-    let guard = pinned.policies.guard("door").unwrap();
-    block_on(engine.begin_guarded(&pinned, guard, fields)).unwrap().ticket
+fn begin(engine: &Arc<Engine>, fields: &[(&str, &str)]) -> Option<String> {
+    support::begin(engine, "door", fields).ticket
 }
 
 fn finish(engine: &Engine, ticket: &str, ending: Ending) -> Finished {
     block_on(engine.guards.finish(&engine.pin(), ticket, ending)).unwrap()
 }
 
-fn fail(engine: &Engine, fields: &[(&str, &str)]) -> Vec<Notice> {
+fn fail(engine: &Arc<Engine>, fields: &[(&str, &str)]) -> Vec<Notice> {
     let ticket = begin(engine, fields).expect("it may begin");
     finish(engine, &ticket, Ending::Failure).notices
 }
@@ -227,7 +227,7 @@ fn a_record_of_another_version_or_secret_is_left_out_and_the_others_are_listed()
     });
     let edits: Vec<Edit> = edits.collect();
     block_on(tollgate_core::Records::change(&*stand.store, Namespace::Locks, &edits)).unwrap();
-    let again = support::start(by_user(SHORT), &stand.store);
+    let again = Arc::new(support::start(by_user(SHORT), &stand.store));
     let sorted = |mut keys: Vec<String>| {
         keys.sort();
         keys
@@ -353,7 +353,7 @@ fn while_routes_are_replaced_the_guards_that_go_are_still_there() {
 }
 
 /// Begins this many attempts.
-fn begin_some(engine: &Engine, count: usize) -> Vec<String> {
+fn begin_some(engine: &Arc<Engine>, count: usize) -> Vec<String> {
     (0..count).map(|_| begin(engine, &ADA).expect("it may begin")).collect()
 }
 

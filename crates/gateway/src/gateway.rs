@@ -133,10 +133,8 @@ impl Gateway {
 
     /// Stops accepting, lets requests in flight finish, and cuts those that are left after `patience`.
     pub async fn end(&self, patience: Duration) {
-        // Requests that wait in the pacer must end too: it sends them away.
-        if let Some(pacer) = &self.shared.admissions.pacer {
-            pacer.end();
-        }
+        // Requests that wait must end too.
+        self.shared.admissions.end_waits();
         self.orders.send_replace(Order::End(patience));
         let threads = std::mem::take(&mut *self.threads.lock());
         let ended = tokio::task::spawn_blocking(move || {

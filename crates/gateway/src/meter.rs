@@ -35,8 +35,6 @@ type MetersByName<M> = Arc<Mutex<BTreeMap<Arc<str>, Vec<Arc<M>>>>>;
 pub(crate) struct WorkerMeter {
     pub(crate) connections: Level,
     pub(crate) tunnels: Level,
-    /// Logins that the gateway holds back.
-    pub(crate) delayed: Level,
     /// Connections that a policy refused.
     pub(crate) refused: Count,
 }

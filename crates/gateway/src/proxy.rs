@@ -10,10 +10,13 @@ mod passing;
 mod tunnels;
 
 use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use http::header::ALLOW;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use tollgate_engine::Snapshot;
 use tollgate_web::{Correlation, Problem, path};
 
 use crate::connection::Downstream;
@@ -65,6 +68,8 @@ struct Case<'c> {
     host: &'c str,
     /// Its id, if the request is logged.
     logged: Option<&'c Correlation>,
+    /// The policies that were pinned for a login.
+    policies: OnceCell<Arc<Snapshot>>,
 }
 
 /// Applies the limits of a request and forwards it.
@@ -97,8 +102,17 @@ pub(crate) async fn pass<C: Client>(
     };
     note.path = &path;
     note.route = Some(route);
-    let case =
-        Case { downstream, request, local, route, path: &path, query, host: &host, logged: logged.as_ref() };
+    let case = Case {
+        downstream,
+        request,
+        local,
+        route,
+        path: &path,
+        query,
+        host: &host,
+        logged: logged.as_ref(),
+        policies: OnceCell::new(),
+    };
     let passed = match case.weigh(client, &mut note).await {
         None => {
             note.status = CLIENT_GONE;

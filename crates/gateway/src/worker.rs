@@ -167,11 +167,6 @@ impl Worker {
         self.phase.get() == Phase::Closing
     }
 
-    /// Waits until the shutdown starts.
-    pub(crate) async fn ended(&self) {
-        self.reached(Phase::Draining).await;
-    }
-
     async fn reached(&self, phase: Phase) {
         // The sender is this worker's own, so it cannot be gone.
         let _ = self.phases.subscribe().wait_for(|now| *now >= phase).await;

@@ -116,7 +116,7 @@ async fn logins_that_are_held_back_are_answered_at_once() {
     let mut other: SendRequest<Full<Bytes>> = http2::connect(stage.address).await;
     let request = Request::post("http://a/login").header("content-type", kind);
     let asked = tokio::spawn(other.send_request(request.body(Full::from("user=ada")).unwrap()));
-    until("both are held back", || stage.metric("tollgate_gateway_delayed") == 2.0).await;
+    until("both are held back", || stage.metric("tollgate_guard_delayed") == 2.0).await;
     let ending = end(stage);
     let reply = waiting.reply().await;
     assert_eq!((reply.status, reply.header("connection")), (503, Some("close")), "{}", reply.text());

@@ -14,7 +14,9 @@ use hyper::client::conn::http2::SendRequest;
 use support::rules::{rule, together};
 use support::upstream::Line;
 use support::{Stage, Upstream, http2, route, settings, until};
-use tollgate_core::{Guard, Policies, Span};
+use tollgate_core::{Attempt, Guard, Policies, Span};
+use tollgate_engine::Terms;
+use tollgate_engine::admit::Login;
 use tollgate_engine::guard::Ending;
 use tollgate_gateway::Settings;
 use tollgate_gateway::settings::{GuardSettings, Success};
@@ -69,7 +71,7 @@ async fn failures(stage: &Stage, top: u64) -> u64 {
 }
 
 fn delayed(stage: &Stage) -> f64 {
-    stage.metric("tollgate_gateway_delayed")
+    stage.metric("tollgate_guard_delayed")
 }
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -109,29 +111,6 @@ async fn a_worker_that_holds_many_back_serves_others_at_once() {
     assert_eq!(stage.ask(login("user=bob&password=guess")).await.status, 401, "and another account");
     assert_eq!(delayed(&stage), 100.0, "other requests do not wait for them");
     assert_eq!(upstream.requests().len(), 3);
-}
-
-#[tokio::test]
-async fn no_more_than_a_thousand_are_held_back() {
-    let upstream = rejecting_every_password().await;
-    let mut settings = guarded(&upstream, HOUR);
-    settings.bounds.streams = 2_000;
-    let stage = Stage::with_policies(settings, ladder("ladder 1 +30m")).await;
-    assert_eq!(stage.ask(guess()).await.status, 401);
-    let mut send: SendRequest<Full<Bytes>> = http2::connect(stage.address).await;
-    let mut waiting = Vec::new();
-    for number in 0..1_000 {
-        // The client opens one request after the other, so that HTTP/2 itself refuses none.
-        send.ready().await.unwrap();
-        waiting.push(tokio::spawn(send.send_request(guess_over_http2())));
-        if number % 50 == 49 {
-            until("they are held back", || delayed(&stage) == f64::from(number + 1)).await;
-        }
-    }
-    let refused = stage.ask(guess()).await;
-    assert_eq!((refused.status, refused.header("retry-after")), (429, Some("1800")));
-    assert_eq!(stage.fetch("/").await.status, 401);
-    assert_eq!(delayed(&stage), 1_000.0);
 }
 
 #[tokio::test]
@@ -268,12 +247,13 @@ async fn the_hint_reaches_clients_and_upstreams_that_speak_http2() {
 async fn a_lock_that_another_door_made_holds_here() {
     let upstream = rejecting_every_password().await;
     let stage = Stage::with_policies(guarded(&upstream, Duration::ZERO), ladder("ladder 2 lock 15m")).await;
-    let pinned = stage.engine.pin();
+    let pinned = stage.parts.admissions.pin();
     let guard = pinned.policies.guard("login").unwrap();
     for _ in 0..2 {
-        let begun = stage.engine.begin_guarded(&pinned, guard, &[("user", "ada")]).await.unwrap();
-        let ticket = begun.ticket.unwrap();
-        stage.engine.guards.finish(&pinned, &ticket, Ending::Failure).await.unwrap();
+        let attempt = Attempt { policy: &guard.policy, fields: &[("user", "ada")], cost: 1, id: None };
+        let terms = Terms { login: Some(Login { guard, max_delay: Span::ZERO }), ..Terms::default() };
+        let mut begun = pinned.admit(&attempt, terms, |_, _| ()).await.unwrap();
+        begun.taken.end_login(Ending::Failure).await.unwrap();
     }
     assert_eq!((stage.ask(guess()).await.status, upstream.requests().len()), (429, 0));
     stage.clock.advance(Span::from_secs(900));

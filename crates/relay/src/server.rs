@@ -154,6 +154,8 @@ impl Server {
     /// connections are closed, or after this long.
     pub async fn end(&self, patience: Duration) {
         self.shared.ending.send_replace(true);
+        // Logins that wait must end too.
+        self.shared.doors.admissions.end_waits();
         let all_closed = async {
             loop {
                 let closed = self.shared.count.closed.notified();

@@ -191,7 +191,7 @@ async fn serve(
     let live = Live::new(Arc::clone(&engine), pacer.clone(), relay.clone(), Arc::clone(&clock));
     let live = Arc::new(live);
     let parts = HttpParts {
-        admissions,
+        admissions: admissions.clone(),
         pacer: pacer.clone(),
         keys,
         reload: Arc::new(move || by_request.reload().map_err(|error| error.to_string())),
@@ -220,6 +220,6 @@ async fn serve(
     let server = HttpServer::start(listener, router(parts), clock);
     end_signals.next().await;
     following.end();
-    let ending = Ending { pacer, live, server, gateway, relay, postfix, tending, notifying, flush };
+    let ending = Ending { admissions, live, server, gateway, relay, postfix, tending, notifying, flush };
     ending.run(reloader.drain(), &mut end_signals).await
 }

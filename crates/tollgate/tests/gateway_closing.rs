@@ -106,7 +106,7 @@ fn a_refused_client_that_sends_on_for_ever_is_cut_off() {
 
 fn delayed(server: &Server) -> u64 {
     let page = server.get("/metrics");
-    let line = page.text().lines().find_map(|line| line.strip_prefix("tollgate_gateway_delayed "));
+    let line = page.text().lines().find_map(|line| line.strip_prefix("tollgate_guard_delayed "));
     line.expect("the gateway counts them").parse().unwrap()
 }
 

@@ -58,7 +58,7 @@ fn guess_at_once(servers: &[&Server], times: usize) -> BTreeMap<u16, usize> {
 
 fn delayed(server: &Server) -> u64 {
     let page = server.get("/metrics");
-    let line = page.text().lines().find_map(|line| line.strip_prefix("tollgate_gateway_delayed "));
+    let line = page.text().lines().find_map(|line| line.strip_prefix("tollgate_guard_delayed "));
     line.expect("the gateway counts them").parse().unwrap()
 }
 

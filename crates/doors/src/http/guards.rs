@@ -10,8 +10,11 @@ use axum::http::{HeaderValue, Method};
 use axum::response::Response;
 use smallvec::SmallVec;
 use tollgate_core::store::Refunded;
-use tollgate_core::{Clears, Guard, Policies, Timestamp};
-use tollgate_engine::guard::{Advice, Begun, Ending, FinishFault, LadderState, Lock};
+use tollgate_core::{Attempt, Clears, Decision, Guard, Origin, Policies, Span, Timestamp, Verdict};
+use tollgate_engine::admit::Login;
+use tollgate_engine::guard::{Advice, Ending, FinishFault, LadderState, Lock};
+use tollgate_engine::{Admission, Engine, Terms};
+use tollgate_web::Correlation;
 use tollgate_web::answer::{Refusal, headers};
 
 use super::App;
@@ -69,7 +72,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
 
 async fn begin_attempt(app: Arc<App>, ask: Ask) -> Answered {
     let body: GuardBody<'_> = body::read(&ask.body)?;
-    let pinned = app.engine.pin();
+    let pinned = app.admissions.pin();
     let guard = named(&pinned.policies, &ask)?;
     let fields = pairs(&body.fields);
     let missing = pinned.policies.missing_fields(guard, &fields);
@@ -77,35 +80,76 @@ async fn begin_attempt(app: Arc<App>, ask: Ask) -> Answered {
         let (name, missing) = (&guard.name, missing.join("`, `"));
         return Err(Problem::bad_request(format!("guard `{name}` also needs: `{missing}`")));
     }
-    let begun = app.engine.begin_guarded_as(&pinned, guard, &fields, None, ask.correlation.text()).await?;
-    Ok(if begun.allowed() { allowed(guard, &begun) } else { refused(&app, &ask, guard, &begun) })
-}
-
-fn allowed(guard: &Guard, begun: &Begun<'_>) -> Response {
-    let now = begun.decision.outcome.now;
-    let mut response = json(&BegunShown {
-        allowed: true,
-        verdict: shown::verdict(begun.decision.verdict),
-        guard: &guard.name,
-        policy: &guard.policy,
-        origin: shown::origin(begun.decision.origin),
-        reason: shown::reason(begun.decision.origin),
-        advice: advised(&begun.advice(), now),
-        ticket: begun.ticket.as_deref(),
-        if_failed: advised(&begun.if_failed(), now),
+    let attempt = Attempt { policy: &guard.policy, fields: &fields, cost: 1, id: None };
+    // The caller waits, as the answer tells it to.
+    let login = Some(Login { guard, max_delay: Span::ZERO });
+    let terms = Terms { login, correlation: ask.correlation.text(), ..Terms::default() };
+    let (guarded, correlation) = (guard.clone(), ask.correlation.clone());
+    let admit = pinned.admit(&attempt, terms, move |engine, decision| {
+        if decision.allowed() {
+            SeenLogin::Begun(BegunLogin::of(guarded, decision))
+        } else {
+            SeenLogin::Refused(refused(engine, &guarded, decision, &correlation))
+        }
     });
-    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
+    drop(pinned);
+    let Admission { seen, taken, .. } = admit.await?;
+    Ok(match seen {
+        SeenLogin::Begun(begun) => begun.answer(taken.ticket()),
+        SeenLogin::Refused(refused) => refused,
+    })
 }
 
-fn refused(app: &App, ask: &Ask, guard: &Guard, begun: &Begun<'_>) -> Response {
-    let id = ask.correlation.id_of(&begun.decision);
-    let refusal = Refusal::new(&app.engine, &begun.decision);
-    let answer = Answer { engine: &app.engine, policy: &guard.policy, decision: &begun.decision };
+/// What the guard decided.
+enum SeenLogin {
+    Begun(BegunLogin),
+    Refused(Response),
+}
+
+/// A login that may be made.
+struct BegunLogin {
+    guard: Guard,
+    origin: Origin,
+    advice: AdviceShown,
+    if_failed: AdviceShown,
+}
+
+impl BegunLogin {
+    fn of(guard: Guard, decision: &Decision<'_>) -> Self {
+        let now = decision.outcome.now;
+        Self {
+            guard,
+            origin: decision.origin,
+            advice: advised(&Advice::of(decision), now),
+            if_failed: advised(&Advice::if_failed(decision), now),
+        }
+    }
+
+    fn answer(self, ticket: Option<&str>) -> Response {
+        let mut response = json(&BegunShown {
+            allowed: true,
+            verdict: shown::verdict(Verdict::Allow),
+            guard: &self.guard.name,
+            policy: &self.guard.policy,
+            origin: shown::origin(self.origin),
+            reason: shown::reason(self.origin),
+            advice: self.advice,
+            ticket,
+            if_failed: self.if_failed,
+        });
+        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        response
+    }
+}
+
+fn refused(engine: &Engine, guard: &Guard, decision: &Decision<'_>, correlation: &Correlation) -> Response {
+    let id = correlation.id_of(decision);
+    let refusal = Refusal::new(engine, decision);
+    let answer = Answer { engine, policy: &guard.policy, decision };
     let body = RefusedShown {
         refused: answer.refused(&refusal, id.as_str()),
         guard: &guard.name,
-        advice: advised(&begun.advice(), begun.decision.outcome.now),
+        advice: advised(&Advice::of(decision), decision.outcome.now),
         ticket: None,
     };
     let mut response = Response::new(Body::from(written(&body, 2 * USUAL_BYTES)));

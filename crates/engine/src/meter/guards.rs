@@ -9,6 +9,7 @@ use parking_lot::RwLock;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::metrics::gauge::Gauge;
 use tollgate_core::Policies;
 
 /// The metrics of guards.
@@ -17,6 +18,8 @@ pub struct GuardMeters {
     guards: Arc<RwLock<BTreeMap<Arc<str>, Arc<GuardCounts>>>>,
     /// Notices that were dropped because the queue was full.
     pub(crate) missed: Counter,
+    /// Attempts that are delayed now.
+    pub(crate) delayed: Gauge,
 }
 
 /// The counters of one guard.
@@ -74,7 +77,7 @@ impl fmt::Debug for GuardMeters {
 }
 
 /// Exposes `tollgate_guard_attempts_total{guard,outcome}`, `tollgate_guard_failures_total{guard}`,
-/// `tollgate_guard_lockouts_total{guard}` and `tollgate_guard_notices_missed_total`.
+/// `tollgate_guard_lockouts_total{guard}`, `tollgate_guard_notices_missed_total` and `tollgate_guard_delayed`.
 impl Collector for GuardMeters {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let guards: Vec<(Arc<str>, [u64; 4])> =
@@ -104,6 +107,8 @@ impl Collector for GuardMeters {
         let help = "Notices of locks that were dropped because too many waited to be sent";
         let missed = ConstCounter::new(self.missed());
         missed.encode(encoder.encode_descriptor("tollgate_guard_notices_missed", help, None, kind)?)?;
+        let (help, kind) = ("Attempts that guards delay now", self.delayed.metric_type());
+        self.delayed.encode(encoder.encode_descriptor("tollgate_guard_delayed", help, None, kind)?)?;
         Ok(())
     }
 }

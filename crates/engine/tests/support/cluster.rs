@@ -6,7 +6,7 @@ use std::task::{Poll, Waker};
 use parking_lot::Mutex;
 use tollgate_core::store::Answer;
 use tollgate_core::versioned_map::{Changes, Edit, Namespace};
-use tollgate_core::{Span, StoreError, Ticket};
+use tollgate_core::{StoreError, Ticket};
 use tollgate_engine::breaker::Breaker;
 use tollgate_engine::{Fallback, Health};
 use tollgate_store::faulty::{Call, Faults, FaultyStore, Meeting};
@@ -33,6 +33,8 @@ pub(crate) enum Mode {
     Busy,
     /// Passes it on, and withholds records that were read until the mode changes.
     ReadsSlowly,
+    /// Passes it on, unless it changes records: then it never replies.
+    WritesNoRecords,
     /// Neither passes it on nor replies, until the mode changes.
     Hangs,
 }
@@ -122,7 +124,7 @@ impl Link {
     /// What happens to a call, as the mode has it.
     fn fault(&self) -> Meeting<'_> {
         match self.mode() {
-            Mode::Up | Mode::ReadsSlowly => Meeting::Pass,
+            Mode::Up | Mode::ReadsSlowly | Mode::WritesNoRecords => Meeting::Pass,
             Mode::LosesAnswers => Meeting::Lose(StoreError::TimedOut),
             Mode::LosesQuestions => Meeting::Fail(StoreError::TimedOut),
             Mode::Unreachable => Meeting::unreachable(),
@@ -171,6 +173,9 @@ impl Faults for Link {
 
 impl Records for Link {
     fn change<'a>(&'a self, space: Namespace, edits: &'a [Edit]) -> Answer<'a, Vec<bool>> {
+        if self.mode() == Mode::WritesNoRecords {
+            return Answer::Later(Box::pin(std::future::pending()));
+        }
         self.call(move || self.centre.memory.change(space, edits))
     }
 

@@ -11,8 +11,10 @@ use futures_lite::future::block_on;
 use tollgate_core::key::FieldKind;
 use tollgate_core::{
     Attempt, Clock, Decision, Field, Limit, OnExceed, OnOutage, Origin, OutcomeClass, OutcomeClasses, Plan,
-    Policies, Policy, Reason, Records, Rule, Store, Timestamp,
+    Policies, Policy, Reason, Records, Rule, Span, Store, Timestamp,
 };
+use tollgate_engine::admit::Login;
+use tollgate_engine::guard::Advice;
 use tollgate_engine::{Admissions, Engine, Fault, Leases, Parts, Snapshot, Taken, Terms};
 use tollgate_store::{ManualClock, MemoryStore};
 
@@ -69,6 +71,31 @@ pub(crate) fn taken(engine: &Arc<Engine>, policy: &str, fields: &[(&str, &str)])
     let admission = block_on(admit).unwrap();
     assert!(admission.seen);
     admission.taken
+}
+
+/// A login that began or was refused.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    pub(crate) allowed: bool,
+    pub(crate) origin: Origin,
+    pub(crate) ticket: Option<String>,
+    pub(crate) advice: Advice,
+    pub(crate) if_failed: Advice,
+}
+
+/// Begins a login that does not wait.
+pub(crate) fn begin(engine: &Arc<Engine>, guard: &str, fields: &[(&str, &str)]) -> Begun {
+    let admissions = admissions(engine);
+    let pinned = admissions.pin();
+    let guard = pinned.policies.guard(guard).unwrap();
+    let attempt = Attempt { policy: &guard.policy, fields, cost: 1, id: None };
+    let login = Some(Login { guard, max_delay: Span::ZERO });
+    let admit = pinned.admit(&attempt, Terms { login, ..Terms::default() }, |_, decision| {
+        let (advice, if_failed) = (Advice::of(decision), Advice::if_failed(decision));
+        Begun { allowed: decision.allowed(), origin: decision.origin, ticket: None, advice, if_failed }
+    });
+    let admission = block_on(admit).unwrap();
+    Begun { ticket: admission.taken.ticket().map(str::to_owned), ..admission.seen }
 }
 
 /// Rules, by what they do when exceeded.

@@ -89,14 +89,13 @@ impl Meters {
         let workers = self.workers.lock();
         let level = |of: fn(&WorkerMeter) -> u64| workers.iter().map(|meter| of(meter)).sum::<u64>();
         type Gauge = (&'static str, &'static str, fn(&WorkerMeter) -> u64);
-        let gauges: [Gauge; 3] = [
+        let gauges: [Gauge; 2] = [
             ("tollgate_gateway_connections", "Connections of clients that are open", |meter| {
                 meter.connections.value()
             }),
             ("tollgate_gateway_tunnels", "Connections that went over to another protocol", |meter| {
                 meter.tunnels.value()
             }),
-            ("tollgate_gateway_delayed", "Logins that a guard delays now", |meter| meter.delayed.value()),
         ];
         for (name, help, of) in gauges {
             let gauge = ConstGauge::new(i64::try_from(level(of)).unwrap_or(i64::MAX));

@@ -103,6 +103,15 @@ static NO_HEADERS: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
 static ANONYMOUS: Identity = Identity { subject: None, api_key: None, consumer: None, claims: None };
 
 impl Case<'_> {
+    /// Pins the policies in force. A login passes its route's limits and its guard under the same policies.
+    pub(super) fn pin(&self) -> Pinned<'_> {
+        let admissions = &self.downstream.worker.shared.admissions;
+        match &self.route().guard {
+            None => admissions.pin(),
+            Some(_) => admissions.pin_again(self.policies.get_or_init(|| admissions.pin().snapshot())),
+        }
+    }
+
     /// Applies the limits. `None` if the client went away while the request waited.
     pub(super) async fn limit<C: Client>(&self, client: &mut C, note: &mut Note<'_>) -> Option<Limited> {
         let limited = match self.admit(note) {
@@ -119,9 +128,8 @@ impl Case<'_> {
 
     /// Collects the facts that the limits need, and asks the engine.
     fn admit(&self, note: &mut Note<'_>) -> Result<Asking, Problem> {
-        let admissions = &self.downstream.worker.shared.admissions;
-        let pinned = admissions.pin();
-        let wanted = admissions.engine.lists.wanted();
+        let pinned = self.pin();
+        let wanted = self.downstream.worker.shared.admissions.engine.lists.wanted();
         let listed = wanted.as_deref().map_or(&[][..], |wanted| wanted);
         let mut policy = policy_of(&pinned, self.route());
         if matches!(policy, Some(Err(_))) {
@@ -170,7 +178,7 @@ impl Case<'_> {
     ) -> Result<Limited, Problem> {
         let Admission { seen: Seen { answer, decided }, mut taken, .. } = match admitted {
             Ok(admission) => admission,
-            Err(not_admitted) => return self.not_admitted(not_admitted, queue, note),
+            Err(not_admitted) => return self.not_admitted(not_admitted, queue, note).map(Limited::Refused),
         };
         note.decided = decided.or(note.decided.take());
         Ok(match answer {
@@ -186,12 +194,12 @@ impl Case<'_> {
     }
 
     /// The response to a request that cannot be decided, or whose turn would come too late.
-    fn not_admitted(
+    pub(super) fn not_admitted(
         &self,
         not_admitted: NotAdmitted,
         queue: Option<Arc<str>>,
         note: &mut Note<'_>,
-    ) -> Result<Limited, Problem> {
+    ) -> Result<Box<Answer>, Problem> {
         let wait = match not_admitted {
             NotAdmitted::Fault(fault) => return Err(self.fault(fault)),
             NotAdmitted::Ended => {
@@ -206,12 +214,7 @@ impl Case<'_> {
         let mut answer = Problem::from(not_admitted).answer(&self.correlation());
         let seconds = wait.map_or(1, |wait| wait.as_secs_ceil().max(1));
         answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
-        Ok(Limited::Refused(Box::new(Answer::from(answer))))
-    }
-
-    /// A fresh id for a request of this policy, if it takes holds.
-    pub(super) fn id_for(&self, policy: &Policy) -> Option<String> {
-        policy.holds().then(|| self.downstream.worker.shared.admissions.leases.fresh_id())
+        Ok(Box::new(Answer::from(answer)))
     }
 
     /// Admits a request without a policy, unless the blocklist blocks it.
@@ -308,7 +311,7 @@ impl Case<'_> {
 }
 
 /// Awaits an admission while the client is connected.
-async fn unless_gone<C: Client, T>(client: &mut C, mut admit: Admit<T>) -> Option<Admitting<T>> {
+pub(super) async fn unless_gone<C: Client, T>(client: &mut C, mut admit: Admit<T>) -> Option<Admitting<T>> {
     poll_fn(|cx| match Pin::new(&mut admit).poll(cx) {
         Poll::Ready(admitted) => Poll::Ready(Some(admitted)),
         Poll::Pending => client.poll_gone(cx).map(|()| None),

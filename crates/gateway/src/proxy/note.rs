@@ -83,14 +83,6 @@ impl<'n> Note<'n> {
         self.logged.is_some()
     }
 
-    /// Records how its limits were decided.
-    #[inline]
-    pub(super) fn decide(&mut self, decision: &Decision<'_>) {
-        if self.logged.is_some() {
-            self.decided = Some(Decided::of(decision));
-        }
-    }
-
     /// Writes the counters and the log line.
     pub(super) fn end(&self, local: &Local, status: u16) {
         let stopwatch = &self.downstream.worker.stopwatch;

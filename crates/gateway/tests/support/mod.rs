@@ -114,6 +114,7 @@ impl Stage {
     pub(crate) fn metrics(&self) -> String {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(self.gateway.meters()));
+        registry.register_collector(Box::new(self.engine.guards.meters().clone()));
         let mut page = String::new();
         encode(&mut page, &registry).unwrap();
         page

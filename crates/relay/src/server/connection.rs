@@ -6,7 +6,6 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use super::login::Delay;
 use super::settings::Settings;
 use super::wire::{Io, Over, Wire};
 use super::{Kind, Shared, admission, login, proxy_header, receiving};
@@ -150,9 +149,8 @@ impl Connection<'_> {
                 }
                 Step::LogIn(login) => {
                     self.wire.flush().await?;
-                    let Self { shared, settings, wire, client, ending, .. } = self;
-                    let delay = Delay { wire: Some(wire), ending };
-                    let outcome = login::log_in(shared, settings, *client, login, delay).await;
+                    let Self { shared, settings, wire, client, .. } = self;
+                    let outcome = login::log_in(shared, settings, *client, login, wire).await;
                     self.session.logged_in(outcome)
                 }
                 Step::Sender => {

@@ -1,14 +1,13 @@
 //! Logins: a guard decides whether an attempt is made at all, and learns how it ended.
 
+use std::fmt::Display;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
-use arc_swap::Guard;
-use tokio::sync::watch;
-use tollgate_core::Span;
-use tollgate_engine::guard::Ending;
-use tollgate_engine::{Engine, Snapshot};
+use tollgate_core::{Attempt, Decision, Mistake, Span};
+use tollgate_engine::admit::Login as GuardedLogin;
+use tollgate_engine::guard::{Advice, Ending};
+use tollgate_engine::{Admissions, Admit, NotAdmitted, Taken, Terms};
 
 use super::Shared;
 use super::settings::Settings;
@@ -18,35 +17,8 @@ use crate::session::{Identity, Login, LoginOutcome};
 /// The longest delay of a ladder that a session waits out. Beyond that the client gets a temporary error.
 const MOST_DELAY: Span = Span::from_secs(10);
 
-/// Lets a login wait for as long as its client and the server do.
-pub(super) struct Delay<'c> {
-    pub(super) wire: Option<&'c mut Wire>,
-    pub(super) ending: &'c mut watch::Receiver<bool>,
-}
-
-impl Delay<'_> {
-    /// Waits so long. Answers `false` at once if the server ends or the client has gone.
-    async fn wait(&mut self, time: Duration) -> bool {
-        let gone = async {
-            match &mut self.wire {
-                Some(wire) => wire.hung_up().await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            () = tokio::time::sleep(time) => true,
-            _ = self.ending.wait_for(|ending| *ending) => false,
-            () = gone => false,
-        }
-    }
-}
-
-/// Whether the guard lets an attempt be made.
-enum Guarded {
-    /// It does. The ticket ends the attempt; there is none if nothing was counted.
-    Begun(Option<String>),
-    Refused(LoginOutcome),
-}
+/// What the guard decides on an attempt: `Err` if it is refused.
+type Weighed = Result<(), LoginOutcome>;
 
 /// Finds out who logs in.
 pub(super) async fn log_in(
@@ -54,15 +26,16 @@ pub(super) async fn log_in(
     settings: &Settings,
     client: IpAddr,
     login: Login,
-    mut delay: Delay<'_>,
+    wire: &mut Wire,
 ) -> LoginOutcome {
     let Ok(_place) = shared.logins.try_acquire() else { return LoginOutcome::Unavailable };
-    let ticket = match &settings.guard {
-        None => None,
+    let mut taken = match &settings.guard {
+        None => Taken::default(),
         Some(guard) => {
-            match begin(&shared.doors.admissions.engine, guard, client, &login.user, &mut delay).await {
-                Guarded::Begun(ticket) => ticket,
-                Guarded::Refused(outcome) => return outcome,
+            let begun = begin(&shared.doors.admissions, guard, client, &login.user);
+            match while_connected(wire, begun).await {
+                Ok(taken) => taken,
+                Err(outcome) => return outcome,
             }
         }
     };
@@ -73,9 +46,8 @@ pub(super) async fn log_in(
         Ok(None) => Ending::Failure,
         Err(Unverified) => Ending::Abandoned,
     };
-    if let Some(ticket) = ticket {
-        finish(&shared.doors.admissions.engine, &ticket, ending).await;
-    }
+    // If the store fails, the engine reports the end again.
+    let _ = taken.end_login(ending).await;
     match identity {
         Ok(Some(identity)) => LoginOutcome::Identified(identity),
         Ok(None) => {
@@ -97,56 +69,43 @@ async fn verify(shared: &Shared, settings: &Settings, login: Login) -> Result<Op
     checked.map_err(|_| Unverified)
 }
 
-/// Begins an attempt, if need be after the delay that the guard's ladders ask for.
-async fn begin(engine: &Engine, guard: &str, client: IpAddr, user: &str, delay: &mut Delay<'_>) -> Guarded {
-    let address = client.to_string();
-    let mut left = MOST_DELAY;
-    loop {
-        let pinned = Guard::into_inner(engine.pin());
-        if !pinned.policies.enabled {
-            return Guarded::Begun(None);
-        }
-        let wait = match try_to_begin(engine, &pinned, guard, &address, user).await {
-            Ok(Attempted::Begun(ticket)) => return Guarded::Begun(ticket),
-            Ok(Attempted::Delayed(wait)) if wait <= left => wait,
-            Ok(Attempted::Delayed(wait)) => {
-                return Guarded::Refused(LoginOutcome::Locked { seconds: Some(wait.as_secs_ceil()) });
-            }
-            Ok(Attempted::Locked(seconds)) => return Guarded::Refused(LoginOutcome::Locked { seconds }),
-            Err(fault) => {
-                tracing::error!(
-                    component = "relay",
-                    guard,
-                    fault,
-                    "logins are refused: the guard cannot be used"
-                );
-                return Guarded::Refused(LoginOutcome::Unavailable);
-            }
-        };
-        drop(pinned);
-        left = Span::from_micros(left.as_micros() - wait.as_micros());
-        // Never zero, so that this loop cannot spin.
-        if !delay.wait(Duration::from_micros(wait.as_micros().max(1_000))).await {
-            return Guarded::Refused(LoginOutcome::Locked { seconds: Some(wait.as_secs_ceil()) });
+/// Begins an attempt, if need be after the delay that the guard's ladders ask for. Returns what it took.
+async fn begin(
+    admissions: &Admissions,
+    guard: &str,
+    client: IpAddr,
+    user: &str,
+) -> Result<Taken, LoginOutcome> {
+    let unusable = |fault: &dyn Display| {
+        tracing::error!(component = "relay", guard, %fault, "logins are refused: the guard cannot be used");
+        LoginOutcome::Unavailable
+    };
+    let asked = ask(admissions, guard, &client.to_string(), user).map_err(|mistake| unusable(&mistake))?;
+    match asked.await {
+        Ok(admission) => admission.seen.map(|()| admission.taken),
+        Err(NotAdmitted::Fault(fault)) => Err(unusable(&fault)),
+        Err(NotAdmitted::Ended | NotAdmitted::TooLate { .. } | NotAdmitted::Full { .. }) => {
+            Err(LoginOutcome::Unavailable)
         }
     }
 }
 
-enum Attempted {
-    Begun(Option<String>),
-    Delayed(Span),
-    Locked(Option<u64>),
+/// Begins an attempt unless its client disconnects. That client hears no answer.
+async fn while_connected(
+    wire: &mut Wire,
+    begun: impl Future<Output = Result<Taken, LoginOutcome>>,
+) -> Result<Taken, LoginOutcome> {
+    tokio::select! {
+        begun = begun => begun,
+        () = wire.hung_up() => Err(LoginOutcome::Unavailable),
+    }
 }
 
-async fn try_to_begin(
-    engine: &Engine,
-    pinned: &Snapshot,
-    guard: &str,
-    address: &str,
-    user: &str,
-) -> Result<Attempted, String> {
-    let found = pinned.policies.find_guard(guard).map_err(|mistake| mistake.to_string())?;
-    let policy = pinned.policies.find(&found.policy).map_err(|mistake| mistake.to_string())?;
+/// Asks the guard about an attempt.
+fn ask(admissions: &Admissions, guard: &str, address: &str, user: &str) -> Result<Admit<Weighed>, Mistake> {
+    let pinned = admissions.pin();
+    let guard = pinned.policies.find_guard(guard)?;
+    let policy = pinned.policies.find(&guard.policy)?;
     let value = |field: &str| match field {
         "ip" | "client_ip" => Some(address),
         "user" | "account" => Some(user),
@@ -154,31 +113,27 @@ async fn try_to_begin(
     };
     let fields: Vec<(&str, &str)> =
         policy.fields().filter_map(|field| Some((field, value(field)?))).collect();
-    let mut begun = engine.begin_guarded(pinned, found, &fields).await.map_err(|fault| fault.to_string())?;
-    if begun.allowed() {
-        return Ok(Attempted::Begun(begun.ticket.take()));
-    }
-    let now = begun.decision.outcome.now;
-    let advice = begun.advice();
-    Ok(match (advice.locked_until, begun.decision.wait()) {
-        (Some(until), _) => Attempted::Locked(Some(until.since(now).as_secs_ceil())),
-        (None, Some(wait)) => Attempted::Delayed(wait),
-        (None, None) => Attempted::Locked(None),
-    })
+    let attempt = Attempt { policy: &policy.name, fields: &fields, cost: 1, id: None };
+    let login = Some(GuardedLogin { guard, max_delay: MOST_DELAY });
+    Ok(pinned.admit(&attempt, Terms { login, ..Terms::default() }, |_, decision| weigh(decision)))
 }
 
-/// Reports to the guard how an attempt ended. If the store fails, the engine reports it again. An attempt without a
-/// report stays a failure.
-async fn finish(engine: &Engine, ticket: &str, ending: Ending) {
-    let pinned = Guard::into_inner(engine.pin());
-    let _ = engine.guards.finish(&pinned, ticket, ending).await;
+fn weigh(decision: &Decision<'_>) -> Weighed {
+    if decision.allowed() {
+        return Ok(());
+    }
+    let locked = Advice::of(decision).locked_until.map(|until| until.since(decision.outcome.now));
+    let seconds = locked.or(decision.wait()).map(Span::as_secs_ceil);
+    Err(LoginOutcome::Locked { seconds })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use tokio::time::Instant;
     use tollgate_core::{Clock, Guard, Policies, Policy, Records, Rule, Store, Timestamp};
-    use tollgate_engine::Parts;
+    use tollgate_engine::{Engine, Leases, Parts};
     use tollgate_store::MemoryStore;
 
     use super::*;
@@ -193,9 +148,9 @@ mod tests {
         }
     }
 
-    async fn engine(ladder: &str) -> Engine {
+    async fn admissions(ladder: &str) -> Admissions {
         let clock = Arc::new(SleepingClock(Instant::now())) as Arc<dyn Clock>;
-        let store = Arc::new(MemoryStore::new(clock, 1_000));
+        let store = Arc::new(MemoryStore::new(Arc::clone(&clock), 1_000));
         let rule = Arc::new(Rule::new("account", &["user"], vec![ladder.parse().unwrap()]).unwrap());
         let policy = Policy::new("login".into(), vec![Arc::clone(&rule)], false);
         let policies = Policies::new(true, vec![rule], vec![policy]);
@@ -204,25 +159,24 @@ mod tests {
             records: store as Arc<dyn Records>,
             fallback: None,
         };
-        Engine::start(policies.with_guards(vec![Guard::new("login", "login")]), parts).await.unwrap()
+        let policies = policies.with_guards(vec![Guard::new("login", "login")]);
+        let engine = Arc::new(Engine::start(policies, parts).await.unwrap());
+        let leases = Arc::new(Leases::new(Arc::clone(&engine), clock));
+        Admissions { engine, pacer: None, leases }
     }
 
     #[tokio::test(start_paused = true)]
     async fn short_delays_are_waited_out_and_long_ones_are_told() {
-        let engine = engine("ladder 1 +2s then 2 +60s then 3 lock 15m").await;
+        let admissions = admissions("ladder 1 +2s then 2 +60s then 3 lock 15m").await;
         let client = IpAddr::from([192, 0, 2, 1]);
-        let end = watch::Sender::new(false);
         let attempt = async || {
             let start = Instant::now();
-            let mut ending = end.subscribe();
-            let mut delay = Delay { wire: None, ending: &mut ending };
-            let guarded = begin(&engine, "login", client, "app", &mut delay).await;
-            let outcome = match guarded {
-                Guarded::Begun(ticket) => {
-                    finish(&engine, &ticket.unwrap(), Ending::Failure).await;
+            let outcome = match begin(&admissions, "login", client, "app").await {
+                Ok(mut taken) => {
+                    taken.end_login(Ending::Failure).await.unwrap();
                     None
                 }
-                Guarded::Refused(outcome) => Some(outcome),
+                Err(outcome) => Some(outcome),
             };
             (outcome, start.elapsed().as_secs())
         };
@@ -239,16 +193,25 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_delayed_login_ends_when_the_server_ends_or_its_client_has_gone() {
-        let engine = engine("ladder 1 +8s").await;
+    async fn a_login_that_waits_is_refused_when_the_server_ends() {
+        let admissions = admissions("ladder 1 +8s").await;
         let client = IpAddr::from([192, 0, 2, 1]);
-        let end = watch::Sender::new(false);
-        let mut ending = end.subscribe();
-        let mut delay = Delay { wire: None, ending: &mut ending };
-        let Guarded::Begun(ticket) = begin(&engine, "login", client, "app", &mut delay).await else {
-            panic!("the first one is not delayed")
+        drop(begin(&admissions, "login", client, "app").await.unwrap());
+        let start = Instant::now();
+        let end = async {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            admissions.end_waits();
         };
-        finish(&engine, &ticket.unwrap(), Ending::Failure).await;
+        let (begun, ()) = tokio::join!(begin(&admissions, "login", client, "app"), end);
+        assert_eq!(begun.unwrap_err(), LoginOutcome::Unavailable);
+        assert_eq!(start.elapsed().as_secs(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_login_that_waits_ends_when_its_client_disconnects() {
+        let admissions = admissions("ladder 1 +8s").await;
+        let client = IpAddr::from([192, 0, 2, 1]);
+        drop(begin(&admissions, "login", client, "app").await.unwrap());
         let (ours, theirs) = tokio::io::duplex(64);
         let mut wire = Wire::new(Box::new(theirs), Duration::from_secs(1));
         let start = Instant::now();
@@ -256,21 +219,16 @@ mod tests {
             tokio::time::sleep(Duration::from_secs(1)).await;
             drop(ours);
         };
-        let mut delay = Delay { wire: Some(&mut wire), ending: &mut ending };
-        let (guarded, ()) = tokio::join!(begin(&engine, "login", client, "app", &mut delay), hang_up);
-        let told = |guarded| match guarded {
-            Guarded::Refused(outcome) => outcome,
-            Guarded::Begun(_) => panic!("it is delayed"),
-        };
-        assert_eq!(told(guarded), LoginOutcome::Locked { seconds: Some(8) });
+        let waiting = while_connected(&mut wire, begin(&admissions, "login", client, "app"));
+        let (begun, ()) = tokio::join!(waiting, hang_up);
+        assert_eq!(begun.unwrap_err(), LoginOutcome::Unavailable);
         assert_eq!(start.elapsed().as_secs(), 1);
-        let drain = async {
-            tokio::time::sleep(Duration::from_secs(2)).await;
-            end.send_replace(true);
-        };
-        let mut delay = Delay { wire: None, ending: &mut ending };
-        let (guarded, ()) = tokio::join!(begin(&engine, "login", client, "app", &mut delay), drain);
-        assert_eq!(told(guarded), LoginOutcome::Locked { seconds: Some(7) });
-        assert_eq!(start.elapsed().as_secs(), 3);
+    }
+
+    #[tokio::test]
+    async fn a_guard_that_is_gone_lets_nobody_in() {
+        let admissions = admissions("ladder 1 +8s").await;
+        let client = IpAddr::from([192, 0, 2, 1]);
+        assert_eq!(begin(&admissions, "other", client, "app").await.unwrap_err(), LoginOutcome::Unavailable);
     }
 }

@@ -10,7 +10,7 @@ use anyhow::bail;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::sleep;
 use tollgate_doors::{HttpServer, Live};
-use tollgate_engine::Pacer;
+use tollgate_engine::Admissions;
 use tollgate_gateway::Gateway;
 use tollgate_postfix::PolicyServer;
 use tollgate_relay::Relay;
@@ -29,7 +29,7 @@ pub(crate) struct EndSignals {
 
 /// The parts that shut down, in their order.
 pub(crate) struct Ending {
-    pub(crate) pacer: Pacer,
+    pub(crate) admissions: Admissions,
     /// The streams of open pages.
     pub(crate) live: Arc<Live>,
     pub(crate) server: HttpServer,
@@ -60,13 +60,13 @@ impl EndSignals {
 impl Ending {
     /// Shuts everything down. Requests in flight have `drain`, unless another signal arrives.
     pub(crate) async fn run(self, drain: Duration, signals: &mut EndSignals) -> anyhow::Result<()> {
-        let Self { pacer, live, server, gateway, relay, postfix, tending, notifying, flush } = self;
+        let Self { admissions, live, server, gateway, relay, postfix, tending, notifying, flush } = self;
         tracing::info!(
             component = "server",
             "shutting down: connections are closed after their next answer; a second signal ends immediately"
         );
         // First of all, since waiting requests must be finished too.
-        pacer.end();
+        admissions.end_waits();
         live.end();
         let in_order = async {
             let gateway_ends = async {
