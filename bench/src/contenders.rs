@@ -16,7 +16,7 @@ use tollgate_core::{
     Attempt, Charges, Decision, Field, Limit, Outcome, Plan, Policies, Policy, Records, Rule, Store, Ticket,
     Timestamp,
 };
-use tollgate_engine::{Engine, Parts, Snapshot};
+use tollgate_engine::{Admissions, Engine, Leases, Parts, Pinned, Snapshot, Terms};
 use tollgate_store::{MemoryStore, SystemClock};
 
 pub type Governor = RateLimiter<String, DashMapStateStore<String>, DefaultClock>;
@@ -59,6 +59,12 @@ pub fn engine() -> Engine {
     ready(Engine::start(policies(), parts)).unwrap()
 }
 
+/// What a door without a pacer admits with.
+pub fn admissions(engine: &Arc<Engine>) -> Admissions {
+    let leases = Leases::new(Arc::clone(engine), Arc::new(SystemClock::new()));
+    Admissions { engine: Arc::clone(engine), pacer: None, leases: Arc::new(leases) }
+}
+
 /// Policy `api` has one rule, `mail` has five, `narrow` refuses nearly everybody.
 pub fn policies() -> Policies {
     let rule = |name: &str, by: Option<&str>, limits: &[&str]| {
@@ -93,6 +99,13 @@ pub fn decide(engine: &Engine, pinned: &Snapshot, policy: &str, fields: &[(&str,
     let mut decision = Decision::blank();
     ready(engine.decide_into(pinned, &attempt, &mut decision)).unwrap();
     decision.allowed()
+}
+
+/// Admits an attempt as a door does.
+#[inline]
+pub fn admit(pinned: &Pinned<'_>, policy: &str, fields: &[(&str, &str)]) -> bool {
+    let attempt = Attempt { policy, fields, cost: 1, id: None };
+    ready(pinned.admit(&attempt, Terms::default(), |_, decision| decision.allowed())).unwrap().seen
 }
 
 /// The value of a future that is ready at once.
