@@ -156,23 +156,24 @@ impl RedisStore {
         let deadline = self.deadline();
         let parts = self.settle_parts(charges, &groups, Mode::Peek, deadline).await;
         let parts: Vec<Part> = parts.into_iter().collect::<Result<_, _>>()?;
-        let repeated = parts.iter().any(|part| part.holds)
+        assemble(charges, &parts, outcome);
+        outcome.repeated = parts.iter().any(|part| part.holds)
             && parts.iter().all(|part| part.outcome.repeated || !part.holds);
-        let allowed = repeated || parts.iter().all(|part| part.outcome.allowed);
-        if mode == Mode::Peek || !charges.takes() || repeated || !allowed {
-            assemble(charges, &parts, allowed, outcome);
-            outcome.repeated = repeated;
+        // A part whose own holds are all held says that it is allowed, whatever its other limits say.
+        outcome.allowed = outcome.repeated || conforms(charges, outcome);
+        if mode == Mode::Peek || !charges.takes() || outcome.repeated || !outcome.allowed {
             return Ok(());
         }
         let parts = self.settle_parts(charges, &groups, Mode::TakePart, deadline).await;
         if parts.iter().all(|part| part.as_ref().is_ok_and(|part| part.outcome.allowed)) {
-            assemble(charges, &parts.into_iter().collect::<Result<Vec<_>, _>>()?, true, outcome);
+            assemble(charges, &parts.into_iter().collect::<Result<Vec<_>, _>>()?, outcome);
+            outcome.allowed = true;
             return Ok(());
         }
         self.roll_back(charges, &parts, deadline).await;
         parts.into_iter().collect::<Result<Vec<_>, _>>()?;
         let parts = self.settle_parts(charges, &groups, Mode::Peek, deadline).await;
-        assemble(charges, &parts.into_iter().collect::<Result<Vec<_>, _>>()?, false, outcome);
+        assemble(charges, &parts.into_iter().collect::<Result<Vec<_>, _>>()?, outcome);
         insist(charges, outcome);
         Ok(())
     }
@@ -222,10 +223,10 @@ fn counts_holds(charge: &Charge<'_>) -> bool {
     charge.enforced && charge.plan.limits().iter().any(Limit::holds)
 }
 
-/// Combines the parts of an outcome.
-fn assemble(charges: &Charges<'_>, parts: &[Part], allowed: bool, outcome: &mut Outcome) {
+/// Combines the parts of an outcome, which does not allow the attempt yet.
+fn assemble(charges: &Charges<'_>, parts: &[Part], outcome: &mut Outcome) {
     let mut rows: Vec<&[Reading]> = vec![&[]; charges.len()];
-    *outcome = Outcome { allowed, now: Timestamp::from_micros(u64::MAX), ..Outcome::default() };
+    *outcome = Outcome { now: Timestamp::from_micros(u64::MAX), ..Outcome::default() };
     for part in parts {
         // The earliest of the servers' times: with a later one, a refund could return more than was taken.
         outcome.now = outcome.now.min(part.outcome.now);
@@ -239,23 +240,21 @@ fn assemble(charges: &Charges<'_>, parts: &[Part], allowed: bool, outcome: &mut 
     outcome.readings.extend(rows.into_iter().flatten().copied());
 }
 
+/// Whether every enforced charge conforms.
+fn conforms(charges: &Charges<'_>, outcome: &Outcome) -> bool {
+    let mut enforced = charges.iter().enumerate().filter(|(_, charge)| charge.enforced);
+    enforced.all(|(index, _)| outcome.of(charges, index).iter().all(|reading| reading.when == When::Now))
+}
+
 /// Makes sure that a refusal names its reason. If the limit became free between two calls, it gets the
 /// shortest wait.
 fn insist(charges: &Charges<'_>, outcome: &mut Outcome) {
-    let mut start = 0;
-    let mut first = None;
-    for charge in charges.iter() {
-        let range = start..start + charge.plan.limits().len();
-        start = range.end;
-        if !charge.enforced {
-            continue;
-        }
-        first = first.or(Some(range.start));
-        if outcome.readings[range].iter().any(|reading| reading.when > When::Now) {
-            return;
-        }
+    if !conforms(charges, outcome) {
+        return;
     }
-    if let Some(reading) = first.and_then(|first| outcome.readings.get_mut(first)) {
+    let observed = charges.iter().take_while(|charge| !charge.enforced);
+    let first: usize = observed.map(|charge| charge.plan.limits().len()).sum();
+    if let Some(reading) = outcome.readings.get_mut(first) {
         reading.when = When::After(Span::from_micros(1));
     }
 }

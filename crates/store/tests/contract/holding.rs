@@ -33,6 +33,17 @@ pub(crate) fn an_id_that_is_held_charges_nothing_anywhere(bench: &dyn Bench) {
     assert_eq!(ids(&order(bench, &holds, "ada", HoldsOrder::List)), ["job"]);
 }
 
+pub(crate) fn an_id_that_is_held_at_one_of_two_rules_is_decided_by_all_limits(bench: &dyn Bench) {
+    let (free, used) = (plan("free", "2 at once"), plan("used", "2 at once, 1/min"));
+    for (ticket, key) in (1..).step_by(2).zip(["ada", "bob", "cleo", "dan"]) {
+        assert!(Ask::one(&used, key, ticket).id("job").take(bench).allowed);
+        let both = Ask::one(&free, key, ticket + 1).and(&used, key).id("job");
+        for outcome in [both.peek(bench), both.take(bench)] {
+            assert_eq!((outcome.allowed, outcome.repeated, outcome.taken), (false, false, 0));
+        }
+    }
+}
+
 pub(crate) fn a_lease_runs_out_unless_it_is_renewed(bench: &dyn Bench) {
     let plan = plan("holds", "2 at once for 1m");
     Ask::one(&plan, "ada", 1).id("kept").take(bench);

@@ -54,6 +54,7 @@ macro_rules! contract {
                 holding: [
                     a_hold_is_listed_until_it_is_released,
                     an_id_that_is_held_charges_nothing_anywhere,
+                    an_id_that_is_held_at_one_of_two_rules_is_decided_by_all_limits,
                     a_lease_runs_out_unless_it_is_renewed,
                     renewing_an_expired_hold_does_not_revive_it,
                     reconciling_replaces_all_holds_by_the_callers_list,
