@@ -101,11 +101,11 @@ pub struct SaveMark(
 pub const MOST_TOGETHER: usize = 1_000;
 
 /// A store's answer: ready if the store is in this process, otherwise a future. Both can be awaited.
-pub enum Answer<'a, T> {
+pub enum Answer<'a, T, E = StoreError> {
     /// Ready; `None` after it was awaited.
-    Ready(Option<Result<T, StoreError>>),
+    Ready(Option<Result<T, E>>),
     /// Not ready yet.
-    Later(Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>),
+    Later(Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'a>>),
 }
 
 /// Why a store did not do what it was asked.
@@ -266,16 +266,17 @@ impl StoreError {
     }
 }
 
-impl<T> Answer<'_, T> {
+impl<T, E> Answer<'_, T, E> {
     /// An answer that is there at once.
-    pub fn ready(result: Result<T, StoreError>) -> Self {
+    pub fn ready(result: Result<T, E>) -> Self {
         Self::Ready(Some(result))
     }
 }
 
-impl<T: Unpin> Future for Answer<'_, T> {
-    type Output = Result<T, StoreError>;
+impl<T: Unpin, E: Unpin> Future for Answer<'_, T, E> {
+    type Output = Result<T, E>;
 
+    #[inline]
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match self.get_mut() {
             Self::Ready(result) => Poll::Ready(result.take().expect("an answer is awaited once")),

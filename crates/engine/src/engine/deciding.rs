@@ -52,34 +52,49 @@ impl Engine {
     }
 
     /// Decides an attempt. The decision is written in place. Below [`Pinned::admit`](crate::Pinned::admit).
+    ///
+    /// What can be done without waiting is done when this returns. This is no `async fn`, because even a future that is
+    /// ready at its first poll takes a tenth of a decision.
     #[inline]
-    pub(crate) async fn decide_as<'a>(
-        &self,
+    pub(crate) fn decide_as<'d, 'a: 'd>(
+        &'d self,
         manner: Manner,
         pinned: &'a Snapshot,
-        attempt: &Attempt<'a>,
-        decision: &mut Decision<'a>,
-    ) -> Result<(), Fault> {
+        attempt: &'d Attempt<'a>,
+        decision: &'d mut Decision<'a>,
+    ) -> Answer<'d, (), Fault> {
         let ticket = ticket::next();
-        let timed = ticket.0.is_multiple_of(Meters::SAMPLED).then(|| self.counters.stopwatch.raw());
-        self.open(pinned, attempt, ticket, decision)?;
+        let start = ticket.0.is_multiple_of(Meters::SAMPLED).then(|| self.counters.stopwatch.raw());
+        if let Err(fault) = self.open(pinned, attempt, ticket, decision) {
+            return Answer::ready(Err(fault));
+        }
         if decision.charges.is_empty() {
             allow_unless_blocked(decision);
         } else if !self.counters.settled_at_once(manner.aim(), decision) {
-            // Boxed, so that the future of a decision that is ready at once stays small.
-            Box::pin(self.decide_later(manner.aim(), pinned, attempt, decision)).await?;
+            return Answer::Later(Box::pin(async move {
+                self.decide_later(manner.aim(), pinned, attempt, decision).await?;
+                self.finish(manner, pinned, decision, start);
+                Ok(())
+            }));
         }
+        self.finish(manner, pinned, decision, start);
+        Answer::ready(Ok(()))
+    }
+
+    /// Ends a concluded decision: turns a denial into a wait and records it, as its manner says. `start` is the
+    /// stopwatch's time at which it began, if its duration is measured.
+    #[inline]
+    fn finish(&self, manner: Manner, pinned: &Snapshot, decision: &mut Decision<'_>, start: Option<u64>) {
         if manner.may_wait() {
             decision.let_wait();
         }
         if manner.is_noted() {
             self.note(pinned, decision);
-            if let Some(start) = timed {
+            if let Some(start) = start {
                 let nanos = self.counters.stopwatch.delta_as_nanos(start, self.counters.stopwatch.raw());
                 self.observer.meters.latency.observe(nanos as f64 / 1e9);
             }
         }
-        Ok(())
     }
 
     /// Decides by a store that may have to be waited for, or by counting rows.
@@ -176,8 +191,7 @@ impl Counters {
     }
 
     /// Settles and concludes a decision if the store answers at once. Returns whether it did. After an error nothing
-    /// was done, and [`Counters::decide`] calls the store again, and handles the error. This awaits nothing, because even
-    /// a future that is ready at its first poll takes a seventh of a decision.
+    /// was done, and [`Counters::decide`] calls the store again, and handles the error.
     #[inline]
     fn settled_at_once(&self, aim: Aim, decision: &mut Decision<'_>) -> bool {
         if !self.answer_at_once() || decision.policy().counts_rows() {

@@ -3,8 +3,7 @@
 //! They return the decision itself, keep no leases, and refund nothing when the caller disconnects. The
 //! feature `testing` adds them. Only dev-dependencies and the benchmarks enable it, so no door can be built with them.
 
-use std::future::Future;
-
+use tollgate_core::store::Answer;
 use tollgate_core::{Attempt, Decision};
 
 use super::{Engine, Fault, Manner};
@@ -24,12 +23,12 @@ impl Engine {
 
     /// As [`Engine::decide`]. The decision is written in place.
     #[inline]
-    pub fn decide_into<'a>(
-        &self,
+    pub fn decide_into<'d, 'a: 'd>(
+        &'d self,
         pinned: &'a Snapshot,
-        attempt: &Attempt<'a>,
-        decision: &mut Decision<'a>,
-    ) -> impl Future<Output = Result<(), Fault>> {
+        attempt: &'d Attempt<'a>,
+        decision: &'d mut Decision<'a>,
+    ) -> Answer<'d, (), Fault> {
         self.decide_as(Manner::Take, pinned, attempt, decision)
     }
 
