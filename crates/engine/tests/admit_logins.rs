@@ -10,7 +10,7 @@ use support::cluster::{Centre, Mode};
 use support::pacing::{SlowStore, Track, in_virtual_time};
 use support::{admissions, policies, rule};
 use tokio::time::{Instant, sleep};
-use tollgate_core::{Attempt, Guard, Policies, Rule, Span};
+use tollgate_core::{Attempt, Guard, Policies, Rule, Span, Verdict};
 use tollgate_engine::admit::{Holds, Login};
 use tollgate_engine::guard::{Advice, Ending};
 use tollgate_engine::{Admissions, Admit, NotAdmitted, PacerOptions, Terms};
@@ -92,7 +92,7 @@ fn a_login_waits_out_short_delays_and_is_refused_if_they_are_longer_in_total() {
 }
 
 #[test]
-fn logins_that_wait_for_the_same_ladder_share_their_bound_of_delays() {
+fn each_of_several_logins_that_wait_for_the_same_ladder_has_its_own_bound() {
     in_virtual_time(async {
         let track = Track::new(by_user(&["ladder 1 +2s"])).await;
         let door = admissions(&track.engine);
@@ -104,6 +104,21 @@ fn logins_that_wait_for_the_same_ladder_share_their_bound_of_delays() {
         assert_eq!(passed, [2, 4], "each climbs the ladder, and the others wait again");
         let refused: Vec<_> = guesses.into_iter().filter_map(|(seen, at)| Some((seen.err()?, at))).collect();
         assert_eq!(refused, [(wait(2), 4), (wait(2), 4)], "six seconds would be too many");
+    });
+}
+
+#[test]
+fn a_login_that_waits_is_recorded_once() {
+    in_virtual_time(async {
+        let track = Track::new(by_user(&["ladder 1 +2s"])).await;
+        let door = admissions(&track.engine);
+        for waited in [0, 2, 2] {
+            assert_eq!(guess(&door, 5).await, (Ok(()), waited));
+        }
+        assert_eq!(guess(&door, 1).await.1, 0);
+        let entries = track.engine.observer.journal.latest(10);
+        let verdicts: Vec<Verdict> = entries.iter().rev().map(|entry| entry.verdict).collect();
+        assert_eq!(verdicts, [Verdict::Allow, Verdict::Allow, Verdict::Allow, Verdict::Deny]);
     });
 }
 

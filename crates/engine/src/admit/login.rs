@@ -40,7 +40,8 @@ impl Beginning {
         Self { engine, snapshot, attempt, guard: Arc::clone(&guard.name), max_delay }
     }
 
-    /// Decides the login, and decides it again after each delay.
+    /// Decides the login, and decides it again after each delay. Only the final decision is recorded: otherwise the
+    /// journal would show several denials of one waiting login, and a rule with `ban` could ban its key.
     pub(super) async fn admit<T, F>(self, see: Seeing<F>) -> Admitted<T>
     where
         F: FnOnce(&Engine, &Decision<'_>) -> T,
@@ -51,10 +52,12 @@ impl Beginning {
         let mut waited = 0;
         loop {
             let mut decision = Decision::for_caller(kept.correlation.as_deref());
-            engine.decide_as(Manner::Take, snapshot, &attempt, &mut decision).await?;
+            engine.decide_as(Manner::TakeUnrecorded, snapshot, &attempt, &mut decision).await?;
             let left = Span::from_micros(max_delay.as_micros() - waited);
             let Some(delay) = engine.guards.delay(&decision, left) else {
-                // If the caller goes away while the login is being recorded, `taken` releases its holds.
+                engine.note(snapshot, &decision);
+                // Made before the lock is recorded: if the caller goes away meanwhile, dropping `taken` releases its
+                // holds.
                 let taken = Taken::of_login(engine, guard, &decision, see.lease(&decision));
                 let seen = (see.see)(engine, &decision);
                 engine.guards.note_begun(guard, &decision).await;

@@ -19,6 +19,9 @@ pub(crate) enum Manner {
     TakeOrWait,
     /// The same, without recording: a pacer decides one attempt many times, and records the final result.
     TakeInTurn,
+    /// As [`Manner::Take`], without recording: a login is decided again after each delay, and its final decision is
+    /// recorded.
+    TakeUnrecorded,
     /// Finds out what would be decided. Nothing is taken or recorded.
     Peek,
 }
@@ -29,7 +32,7 @@ const MOST_TURNS: usize = 3;
 impl Manner {
     fn aim(self) -> Aim {
         match self {
-            Self::Take | Self::TakeOrWait | Self::TakeInTurn => Aim::Take,
+            Self::Take | Self::TakeOrWait | Self::TakeInTurn | Self::TakeUnrecorded => Aim::Take,
             Self::Peek => Aim::Peek,
         }
     }

@@ -4,8 +4,8 @@ use std::fmt::Display;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use tollgate_core::{Attempt, Decision, Mistake, Span};
-use tollgate_engine::admit::Login as GuardedLogin;
+use tollgate_core::{Attempt, Decision, Mistake, Origin, Span};
+use tollgate_engine::admit::{Holds, Login as GuardedLogin};
 use tollgate_engine::guard::{Advice, Ending};
 use tollgate_engine::{Admissions, Admit, NotAdmitted, Taken, Terms};
 
@@ -80,7 +80,11 @@ async fn begin(
         tracing::error!(component = "relay", guard, %fault, "logins are refused: the guard cannot be used");
         LoginOutcome::Unavailable
     };
-    let asked = ask(admissions, guard, &client.to_string(), user).map_err(|mistake| unusable(&mistake))?;
+    let asked = match ask(admissions, guard, &client.to_string(), user) {
+        Ok(Some(asked)) => asked,
+        Ok(None) => return Ok(Taken::default()),
+        Err(mistake) => return Err(unusable(&mistake)),
+    };
     match asked.await {
         Ok(admission) => admission.seen.map(|()| admission.taken),
         Err(NotAdmitted::Fault(fault)) => Err(unusable(&fault)),
@@ -96,14 +100,24 @@ async fn while_connected(
     begun: impl Future<Output = Result<Taken, LoginOutcome>>,
 ) -> Result<Taken, LoginOutcome> {
     tokio::select! {
+        // An answer that is ready counts, even if the client has closed its half of the connection.
+        biased;
         begun = begun => begun,
         () = wire.hung_up() => Err(LoginOutcome::Unavailable),
     }
 }
 
-/// Asks the guard about an attempt.
-fn ask(admissions: &Admissions, guard: &str, address: &str, user: &str) -> Result<Admit<Weighed>, Mistake> {
+/// Asks the guard about an attempt; `None` while limits are switched off.
+fn ask(
+    admissions: &Admissions,
+    guard: &str,
+    address: &str,
+    user: &str,
+) -> Result<Option<Admit<Weighed>>, Mistake> {
     let pinned = admissions.pin();
+    if !pinned.policies.enabled {
+        return Ok(None);
+    }
     let guard = pinned.policies.find_guard(guard)?;
     let policy = pinned.policies.find(&guard.policy)?;
     let value = |field: &str| match field {
@@ -115,12 +129,16 @@ fn ask(admissions: &Admissions, guard: &str, address: &str, user: &str) -> Resul
         policy.fields().filter_map(|field| Some((field, value(field)?))).collect();
     let attempt = Attempt { policy: &policy.name, fields: &fields, cost: 1, id: None };
     let login = Some(GuardedLogin { guard, max_delay: MOST_DELAY });
-    Ok(pinned.admit(&attempt, Terms { login, ..Terms::default() }, |_, decision| weigh(decision)))
+    let terms = Terms { login, holds: Holds::ByTaken, ..Terms::default() };
+    Ok(Some(pinned.admit(&attempt, terms, |_, decision| weigh(decision))))
 }
 
 fn weigh(decision: &Decision<'_>) -> Weighed {
     if decision.allowed() {
         return Ok(());
+    }
+    if matches!(decision.origin, Origin::Outage(_)) {
+        return Err(LoginOutcome::Unavailable);
     }
     let locked = Advice::of(decision).locked_until.map(|until| until.since(decision.outcome.now));
     let seconds = locked.or(decision.wait()).map(Span::as_secs_ceil);
@@ -132,7 +150,7 @@ mod tests {
     use std::time::Duration;
 
     use tokio::time::Instant;
-    use tollgate_core::{Clock, Guard, Policies, Policy, Records, Rule, Store, Timestamp};
+    use tollgate_core::{Clock, Guard, Policies, Policy, Reason, Records, Rule, Store, Timestamp};
     use tollgate_engine::{Engine, Leases, Parts};
     use tollgate_store::MemoryStore;
 
@@ -149,11 +167,16 @@ mod tests {
     }
 
     async fn admissions(ladder: &str) -> Admissions {
+        admissions_with(true, &[ladder]).await
+    }
+
+    async fn admissions_with(enabled: bool, limits: &[&str]) -> Admissions {
         let clock = Arc::new(SleepingClock(Instant::now())) as Arc<dyn Clock>;
         let store = Arc::new(MemoryStore::new(Arc::clone(&clock), 1_000));
-        let rule = Arc::new(Rule::new("account", &["user"], vec![ladder.parse().unwrap()]).unwrap());
+        let limits = limits.iter().map(|limit| limit.parse().unwrap()).collect();
+        let rule = Arc::new(Rule::new("account", &["user"], limits).unwrap());
         let policy = Policy::new("login".into(), vec![Arc::clone(&rule)], false);
-        let policies = Policies::new(true, vec![rule], vec![policy]);
+        let policies = Policies::new(enabled, vec![rule], vec![policy]);
         let parts = Parts {
             store: Arc::clone(&store) as Arc<dyn Store>,
             records: store as Arc<dyn Records>,
@@ -223,6 +246,45 @@ mod tests {
         let (begun, ()) = tokio::join!(waiting, hang_up);
         assert_eq!(begun.unwrap_err(), LoginOutcome::Unavailable);
         assert_eq!(start.elapsed().as_secs(), 1);
+    }
+
+    #[tokio::test]
+    async fn an_attempt_that_ends_without_a_report_releases_its_hold() {
+        let admissions = admissions_with(true, &["ladder 9 +8s", "1 at once for 1h"]).await;
+        let client = IpAddr::from([192, 0, 2, 1]);
+        let taken = begin(&admissions, "login", client, "app").await.unwrap();
+        assert!(begin(&admissions, "login", client, "app").await.is_err(), "it is held");
+        drop(taken);
+        admissions.leases.tend().await;
+        assert!(begin(&admissions, "login", client, "app").await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn while_limits_are_switched_off_no_guard_is_asked() {
+        let admissions = admissions_with(false, &["ladder 1 lock 1h"]).await;
+        let client = IpAddr::from([192, 0, 2, 1]);
+        for guard in ["login", "login", "other"] {
+            assert!(begin(&admissions, guard, client, "app").await.unwrap().is_settled());
+        }
+    }
+
+    #[test]
+    fn a_login_during_an_outage_is_not_called_a_failed_one() {
+        let mut decision = Decision::blank();
+        decision.refuse(0, Reason::Open, Timestamp::ZERO);
+        assert_eq!(weigh(&decision), Err(LoginOutcome::Unavailable));
+    }
+
+    #[tokio::test]
+    async fn a_client_that_has_closed_its_half_of_the_connection_gets_a_ready_answer() {
+        let admissions = admissions("ladder 1 +8s").await;
+        let client = IpAddr::from([192, 0, 2, 1]);
+        for user in (0..20).map(|user| user.to_string()) {
+            let (_, theirs) = tokio::io::duplex(64);
+            let mut wire = Wire::new(Box::new(theirs), Duration::from_secs(1));
+            let begun = begin(&admissions, "login", client, &user);
+            assert!(while_connected(&mut wire, begun).await.is_ok());
+        }
     }
 
     #[tokio::test]
