@@ -15,7 +15,7 @@ pub struct Guard {
     pub name: Arc<str>,
     /// The policy of the attempts.
     pub policy: Arc<str>,
-    /// Where a success clears failures. Elsewhere only its own failure is refunded.
+    /// The ladders on which a success clears the earlier failures. On the others only the login itself is refunded.
     pub clears: Clears,
 }
 
@@ -23,7 +23,7 @@ pub struct Guard {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Clears {
     /// On the ladders whose keys have the most fields, such as an account at an address. A client that knows
-    /// one password must not clear what an address did to other accounts.
+    /// one password must not clear the failures of its address at other accounts.
     #[default]
     Narrowest,
     /// On the ladders of these rules.
@@ -71,8 +71,8 @@ impl Policies {
         })
     }
 
-    /// The missing fields without which an attempt would not be counted on some ladder of a guard. The caller
-    /// of a login must send them.
+    /// The fields that a login lacks but a ladder of the guard counts by. Without them that ladder would not count
+    /// the login, so the door must refuse it.
     pub fn missing_fields<'p>(&'p self, guard: &Guard, fields: &[(&str, &str)]) -> Vec<&'p str> {
         let Some(policy) = self.named(&guard.policy) else { return Vec::new() };
         let known = |name: &str| fields.iter().any(|(own, _)| *own == name);

@@ -8,7 +8,8 @@ use crate::MAX_EXACT;
 use crate::key::ValueError;
 use crate::policy::Attempt;
 
-/// Why an attempt cannot be decided. The caller's fault, always; nothing was charged.
+/// Why an attempt cannot be decided. The caller's fault, or that of the configuration if a route chose the policy or
+/// the field. Nothing was charged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mistake {
     /// The policy does not exist.
@@ -25,7 +26,7 @@ pub enum Mistake {
         /// The most similar name.
         near: Option<String>,
     },
-    /// No rule of the policy uses this field.
+    /// Neither a rule of the policy nor a list uses this field.
     UnknownField {
         /// The policy.
         policy: String,
@@ -83,7 +84,7 @@ impl fmt::Display for Mistake {
             Self::UnknownPolicy { policy, near } => write!(f, "there is no policy `{policy}`{}", hint(near)),
             Self::UnknownGuard { guard, near } => write!(f, "there is no guard `{guard}`{}", hint(near)),
             Self::UnknownField { policy, field, near } => {
-                write!(f, "no rule of policy `{policy}` knows the field `{field}`{}", hint(near))
+                write!(f, "no rule of policy `{policy}` uses the field `{field}`{}", hint(near))
             }
             Self::RepeatedField { field } => write!(f, "the field `{field}` was sent twice"),
             Self::BadValue { field, error } => write!(f, "the value of `{field}` {error}"),
@@ -96,7 +97,7 @@ impl fmt::Display for Mistake {
                 fields.join(", ")
             ),
             Self::CostTooBig { cost } => {
-                write!(f, "the cost {cost} is beyond the largest exact number, {MAX_EXACT}")
+                write!(f, "the cost {cost} is too large; at most {MAX_EXACT} is allowed")
             }
             Self::IdEmpty => f.write_str("the id is empty; leave it out if there is none"),
             Self::IdTooLong { bytes } => {

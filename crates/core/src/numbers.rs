@@ -12,7 +12,7 @@ use hashbrown::{HashMap, HashSet};
 use crate::limit::{Holding, Limit};
 use crate::rule::Rule;
 
-/// The results for rules, while a set of policies is built.
+/// Caches the numeric fields and the kind of hold of each rule, while a set of policies is built.
 #[derive(Debug, Default)]
 pub struct Numbers {
     /// By the rule's address. An entry keeps its rule alive, so the address is unique.
@@ -32,7 +32,8 @@ impl Numbers {
         &self.found(rule).numbers
     }
 
-    /// The kind of hold of attempts at this rule, at any key.
+    /// The kind of hold that attempts take at this rule, over all its limits and overrides: one that expires, if any
+    /// does.
     pub fn holding(&mut self, rule: &Arc<Rule>) -> Holding {
         self.found(rule).holding
     }

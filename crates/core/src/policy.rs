@@ -48,7 +48,7 @@ pub struct Policy {
     pub rules: Vec<Arc<Rule>>,
     /// Whether an attempt to which no rule applies is allowed instead of being a mistake.
     pub allow_unmatched: bool,
-    /// Every field that a rule uses or is derived from, and the numbers that a limit bounds.
+    /// Every field that is part of a rule's key, and every field from which such a field is derived.
     fields: Vec<Arc<str>>,
     derived: Box<[IndexedDerivation]>,
     numbers: Vec<Arc<str>>,
@@ -343,7 +343,8 @@ impl Policy {
         same.or_else(|| self.rules.iter().find(|rule| rule.name == *name))
     }
 
-    /// Every field that an attempt may have: those of the rules, and their sources.
+    /// Every field that a rule uses: the fields of keys, the sources of derived fields, and the numeric fields that
+    /// limits bound or rules count.
     pub fn fields(&self) -> impl Iterator<Item = &str> {
         self.fields.iter().chain(&self.numbers).map(|name| &**name)
     }

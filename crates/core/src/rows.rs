@@ -3,7 +3,7 @@
 //! A rule that counts rows has one limit, `10 at once for 30s`, whose holds are reservations. An attempt
 //! reserves first, like any other that takes a hold, and so learns how much is reserved. Then the rows are
 //! counted, and rows and reservations together must be within the limit; otherwise the whole attempt is
-//! given back. The application inserts its row and releases the reservation after its commit. Whatever a
+//! refunded. The application inserts its row and releases the reservation after its commit. Whatever a
 //! count does not show yet is still reserved, so two attempts cannot both get the last place.
 //!
 //! Stores know nothing of this: to them it is a limit on holds.
@@ -94,9 +94,9 @@ enum Own {
 /// Which charges rows have denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exceeded {
-    /// None, or only such as are observed: bit `i` is set if charge `i` was taken and must be given back.
+    /// No enforced charge. Bit `i` is set if charge `i` is observed, was taken, and must be refunded.
     Observed(u32),
-    /// One that is enforced: everything that was taken must be given back.
+    /// An enforced charge: everything that was taken must be refunded.
     Enforced,
 }
 
@@ -124,7 +124,7 @@ impl Rule {
 
 impl InFlight {
     /// What this limit shows an attempt of this cost when so many rows count beside its holds. `reading` is
-    /// what it showed without them. Of an attempt that they deny, the reservation is taken as given back.
+    /// what it showed without them. If they deny the attempt, its reservation counts as refunded.
     fn with_rows(&self, reading: Reading, rows: u64, cost: u64, own: Own) -> Reading {
         let reserved = reading.capacity.saturating_sub(reading.remaining);
         let asked = if own == Own::None { cost } else { 0 };
@@ -200,9 +200,8 @@ impl Decision<'_> {
         charge.plan.read_with_rows(readings, rows, charge.cost, own);
     }
 
-    /// Weighs the attempt again, now that rows were added. If a charge is exceeded that is enforced, the
-    /// attempt is not allowed any more and takes nothing. What was taken and must be given back to the store
-    /// is what the answer says.
+    /// Weighs the attempt again, now that rows were added. If an enforced charge is exceeded, the attempt is denied and
+    /// takes nothing. Returns which of the taken charges the caller must refund.
     pub fn weigh_rows(&mut self) -> Exceeded {
         let exceeded =
             |index: usize| self.outcome.of(&self.charges, index).iter().any(|r| r.when > When::Now);
@@ -224,7 +223,7 @@ impl Decision<'_> {
         Exceeded::Observed(back)
     }
 
-    /// Makes the readings of these charges say what they will once the charges are given back.
+    /// Changes the readings of these charges to what they will be once the charges are refunded.
     fn refund_readings(&mut self, charges: u32) {
         let mut start = 0;
         for (index, charge) in self.charges.iter().enumerate() {

@@ -100,7 +100,8 @@ pub struct SaveMark(
 /// How many edits of one call every store makes all or not at all.
 pub const MOST_TOGETHER: usize = 1_000;
 
-/// A store's answer: ready if the store is in this process, otherwise a future. Both can be awaited.
+/// The answer of a store, or of an engine that asks one: ready if the store is in this process, otherwise a future. Both
+/// can be awaited.
 pub enum Answer<'a, T, E = StoreError> {
     /// Ready; `None` after it was awaited.
     Ready(Option<Result<T, E>>),

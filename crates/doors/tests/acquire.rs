@@ -213,7 +213,7 @@ async fn where_too_many_wait_the_next_is_sent_away() {
     let reply = acquire(&door, body).await;
     let expected = json!({
         "type": "/problems/queue-full", "title": "Queue full", "status": 429,
-        "detail": "1000 wait already; retry after 1 s", "correlationId": "…", "error": "queue full",
+        "detail": "1000 attempts are waiting already; retry after 1 s", "correlationId": "…", "error": "queue full",
         "allowed": false, "verdict": "wait", "policy": "many",
         "retry_after": 1, "retryAfter": 1, "retry_after_ms": 1_000, "waited_ms": 0,
     });

@@ -37,7 +37,7 @@ const BAD_CHECKS: &[(&str, &str)] = &[
     ),
     (
         r#"{"policy":"mail.accept","fields":{"sendr":"a"}}"#,
-        "no rule of policy `mail.accept` knows the field `sendr`; did you mean `sender`?",
+        "no rule of policy `mail.accept` uses the field `sendr`; did you mean `sender`?",
     ),
     (
         r#"{"policy":"mail.accept","fields":{"ip":"10.0.0"}}"#,
@@ -86,7 +86,7 @@ const BAD_CHECKS: &[(&str, &str)] = &[
     ),
     (
         r#"{"policy":"mail.accept","cost":9223372036854775808}"#,
-        "the cost 9223372036854775808 is beyond the largest exact number, 9007199254740991",
+        "the cost 9223372036854775808 is too large; at most 9007199254740991 is allowed",
     ),
     (r#"{"policy":"mail.accept","dry_run":1}"#, "expected a boolean, not the number 1, at `dry_run`"),
     (
@@ -131,7 +131,7 @@ async fn input_that_is_too_long_or_too_much_is_refused() {
         |count: usize| (0..count).map(|n| (format!("f{n}"), json!(n))).collect::<serde_json::Map<_, _>>();
     let many = door.check("mail.accept", fields(33).into()).await;
     assert!(many.detail().starts_with("more than 32 fields, at `fields`"), "{}", many.detail());
-    assert!(door.check("mail.accept", fields(32).into()).await.detail().contains("knows the field `f"));
+    assert!(door.check("mail.accept", fields(32).into()).await.detail().contains("uses the field `f"));
     let body = json!({ "policy": "jobs", "fields": { "account": "a" }, "id": "i".repeat(257) });
     let reply = door.post("/api/v1/check", body).await;
     assert_eq!(reply.detail(), "the id is 257 bytes long; at most 256 are allowed");

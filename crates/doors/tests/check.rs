@@ -316,7 +316,7 @@ async fn limits_that_are_switched_off_allow_everything() {
         (
             "mail.accept",
             json!({ "sendr": "a" }),
-            "no rule of policy `mail.accept` knows the field `sendr`; did you mean `sender`?",
+            "no rule of policy `mail.accept` uses the field `sendr`; did you mean `sender`?",
         ),
         ("mail.accept", json!({ "ip": "10.0.0" }), "the value of `ip` is not an IPv4 or IPv6 address"),
     ] {

@@ -1,9 +1,9 @@
-//! The one way in for every door: an attempt and its terms go in, an admission comes out.
+//! The single entry point of every door: it turns an attempt and its terms into an admission.
 //!
-//! Waiting, holds, counting by outcome and refunds live behind it. If the counters are in this process,
-//! no rows are counted and the attempt need not wait, the admission is ready when [`Pinned::admit`] returns, without an allocation.
-//! Otherwise it is a future that owns everything it needs. A caller that drops the future gives up its place
-//! in the queue.
+//! It includes waiting, holds, counting by outcome and refunds. The admission is ready when [`Pinned::admit`] returns
+//! if the counters are in this process, no rows are counted and the attempt need not wait. It then allocates only for
+//! a hold, or if a refund may follow. Otherwise, and for a login, it is a future that owns everything it needs. A
+//! caller that drops the future gives up its place in the queue.
 
 mod login;
 
@@ -25,12 +25,12 @@ use crate::pacer::{Ask, Bound, First, Pacer, Turn};
 use crate::taken::Taken;
 pub use login::Login;
 
-/// What doors admit attempts with.
+/// The parts that a door needs to admit attempts.
 #[derive(Clone)]
 pub struct Admissions {
     /// Decides.
     pub engine: Arc<Engine>,
-    /// Lets attempts wait if their rules or their callers allow it. Without a pacer no attempt waits.
+    /// Lets attempts wait if their rules or their callers allow it. Without a pacer only logins wait.
     pub pacer: Option<Pacer>,
     /// Keeps the holds of attempts alive while the connection or task in this process lasts.
     pub leases: Arc<Leases>,
@@ -53,8 +53,8 @@ pub struct Terms<'t> {
     pub holds: Holds,
     /// What happens to the taken units if the caller never reports how the attempt ended.
     pub unsettled: Unsettled,
-    /// The guard, if the attempt is a login. A login waits for the delays of the guard's ladders and for nothing else, it
-    /// takes, and without a report of its end it stays a failure, whatever the other terms say.
+    /// The guard, if the attempt is a login. A login always takes, waits only for the delays of the guard's ladders, and
+    /// stays a failure without a report of its end: `look`, `wait` and `unsettled` are ignored.
     pub login: Option<Login<'t>>,
     /// The id by which the caller knows the attempt, if it sent one.
     pub correlation: Option<&'t str>,
@@ -88,7 +88,8 @@ pub enum Wait {
     No,
     /// It may, within the wait that the exceeded rules allow.
     AsRulesSay,
-    /// It goes to the queue and waits at most this long.
+    /// It may, for at most `span`, and within the wait that the exceeded rules allow. If the store does not answer at
+    /// once, it queues before it is decided.
     AtMost {
         /// The longest that its caller waits.
         span: Span,
@@ -107,7 +108,7 @@ pub enum Holds {
     ByTaken,
 }
 
-/// What happens to the taken units if [`Taken`] is dropped unsettled. Holds end in any case.
+/// What happens to the taken units if [`Taken`] is dropped unsettled. Holds end in both cases if [`Holds::ByTaken`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unsettled {
     /// They stay counted.
@@ -121,8 +122,9 @@ pub enum Unsettled {
 pub enum Admit<T> {
     /// The admission; `None` after it was awaited.
     Ready(Option<Admitted<T>>),
-    /// The admission is not ready yet. If the caller drops it, the attempt leaves the queue. If a shared store is
-    /// just being asked, logs and holds are taken back by their ticket; windows, buckets and totals stay counted.
+    /// The admission is not ready yet. If the caller drops it, the attempt leaves the queue. If a call to a shared
+    /// store is in flight, the engine later undoes entries of `sliding` limits, holds and failures of ladders by
+    /// their ticket; other counts stay. If the lock of a login is being recorded, the login stays a failure.
     Later(Pin<Box<dyn Future<Output = Admitted<T>> + Send>>),
 }
 
@@ -143,7 +145,7 @@ pub struct Admission<T> {
 /// Why there is no decision. Nothing was taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotAdmitted {
-    /// The attempt's turn comes too late, or has come too late.
+    /// The attempt would have to wait longer than its bound, or has already waited that long.
     TooLate {
         /// How long it waited.
         waited: Span,
@@ -198,7 +200,7 @@ impl<'e> Pinned<'e> {
     }
 
     /// Admits an attempt. `see` turns the decision into the door's own result. It runs in this call if the
-    /// decision is ready, and otherwise in another task.
+    /// decision is ready, and otherwise later, perhaps in another task.
     pub fn admit<T, F>(&self, attempt: &Attempt<'_>, terms: Terms<'_>, see: F) -> Admit<T>
     where
         T: Send + 'static,
@@ -211,7 +213,7 @@ impl<'e> Pinned<'e> {
         let id = holds.then(|| leases.fresh_id());
         let attempt = Attempt { id: id.as_deref().or(attempt.id), ..*attempt };
         let may_wait = match terms.wait {
-            // A peek takes nothing, and the pacer takes.
+            // The pacer takes units, so a peek cannot use it.
             _ if terms.look == Look::Peek => false,
             Wait::No => false,
             Wait::AsRulesSay => policy().is_some_and(Policy::lets_wait),
@@ -334,7 +336,7 @@ impl<F> Seeing<F> {
     }
 }
 
-/// The value of a future that is ready at its first poll.
+/// Polls a future once. Returns its value, or `None` if it is not ready.
 pub(crate) fn at_first_poll<F: Future>(future: F) -> Option<F::Output> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => Some(value),
@@ -375,8 +377,8 @@ impl std::fmt::Display for NotAdmitted {
             Self::TooLate { wait, bound, .. } => {
                 write!(f, "the wait would be {wait}, longer than {bound} allows")
             }
-            Self::Full { waiting } => write!(f, "{waiting} wait already"),
-            Self::Ended => f.write_str("the process ends"),
+            Self::Full { waiting } => write!(f, "{waiting} attempts are waiting already"),
+            Self::Ended => f.write_str("the process is shutting down"),
             Self::Fault(fault) => fault.fmt(f),
         }
     }

@@ -57,7 +57,7 @@ pub struct Engine {
 pub struct Parts {
     /// Where counters live.
     pub store: Arc<dyn Store>,
-    /// Where run-time changes are stored, and the secret that seals receipts.
+    /// Stores the run-time changes, and the secret that seals receipts.
     pub records: Arc<dyn Records>,
     /// Decides when the shared store cannot be used. An in-process store needs none: it can always be used.
     pub fallback: Option<Fallback>,
@@ -86,7 +86,7 @@ pub enum RefundPart<'a> {
     },
 }
 
-/// Why a receipt was not refunded. Nothing was changed.
+/// Why a receipt was not refunded. Nothing was changed, unless a shared store fails: then that is not known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RefundFault {
     /// Tollgate did not issue the receipt. The caller's fault.
@@ -227,7 +227,7 @@ impl Engine {
 impl Fault {
     /// The error for a store that claims to answer at once and did not.
     pub(crate) fn late() -> Self {
-        let reason = "it has to be waited for, though it says that it answers at once".to_owned();
+        let reason = "it did not answer at once, although it claims to".to_owned();
         Self::Store(StoreError::Unavailable { reason })
     }
 }

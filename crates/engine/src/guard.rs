@@ -56,7 +56,7 @@ pub enum Ending {
     Success,
     /// It failed.
     Failure,
-    /// The outcome is unknown: the caller gave up, or something else broke.
+    /// No password was checked. The attempt is refunded. A login whose outcome is unknown is a failure.
     Abandoned,
 }
 

@@ -1,6 +1,6 @@
 //! The run-time configuration: limits of single keys, policies, and the policies assigned to names.
 //!
-//! It is stored in records, read as a whole, and laid over the configuration, which it never changes. An
+//! It is stored in records, read as a whole, and merged into a copy of the configuration. An
 //! entry that does not fit the current configuration is left out and logged; it is not deleted.
 
 mod dynamic_policy;

@@ -1,7 +1,7 @@
 //! What an admitted attempt took: it is kept, or refunded once the outcome of the attempt is known.
 //!
-//! A rule may count only some outcomes. It still charges at once, so that parallel attempts cannot slip
-//! through, and is refunded if the outcome is another.
+//! A rule may count only some outcomes. Its charge is still taken immediately, so that parallel attempts cannot slip
+//! through. It is refunded if the attempt ends with another outcome.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -29,7 +29,8 @@ use crate::retry::Retry;
 #[must_use = "dropping it releases its holds"]
 pub struct Taken {
     lease: Option<Lease>,
-    /// What depends on the end of the attempt; `None` if nothing was taken or every rule counts all outcomes.
+    /// What depends on the end of the attempt; `None` if nothing was taken, if it was settled or kept, or if the
+    /// attempt is no login, has [`Unsettled::Keep`], and every rule counts all outcomes.
     open: Option<Box<OpenTake>>,
 }
 
@@ -46,17 +47,18 @@ struct OpenLogin {
     ticket: String,
 }
 
-/// What may be refunded, and where.
+/// The charges of an attempt that may be refunded, and the counters that refund them.
 struct Owed {
     counters: Arc<Counters>,
     pending: Pending,
     unsettled: Unsettled,
-    /// What the store had saved when this was taken.
+    /// The store's mark for this take, for [`Taken::durable`].
     mark: SaveMark,
 }
 
-/// A refund, or the report of a login's end, in progress. It is made whether the caller awaits or drops it: if a shared
-/// store fails, [`Engine::tend`](crate::Engine::tend) tries again.
+/// A refund, or the report of a login's end, in progress. The caller may drop it:
+/// [`Engine::tend`](crate::Engine::tend) then completes it, and retries it if a shared store fails. If too many
+/// retries are pending, the oldest is dropped.
 #[must_use = "a refund from a shared store is made when it is awaited, or else a little later"]
 pub struct Refunding(Option<Making>);
 
@@ -93,8 +95,7 @@ struct Charged {
     counts: Option<OutcomeClasses>,
 }
 
-/// A refund that is sent to a shared store. Unless it is settled it is tried again, even if its caller is
-/// gone.
+/// A refund that is sent to a shared store. If it is dropped before the store has answered, the engine retries it.
 pub(crate) struct Refund {
     counters: Arc<Counters>,
     pending: Option<Pending>,
@@ -162,21 +163,21 @@ impl Taken {
         self.refund_where(is_owed, Wakes::Waiting)
     }
 
-    /// Refunds everything.
+    /// Refunds everything, unless this is a login: see [`Taken::end_login`].
     pub fn refund(&mut self) -> Refunding {
         self.refund_where(|_| true, Wakes::Waiting)
     }
 
-    /// Refunds the charges that `is_owed` names by their place in the decision, and keeps the others. They were
-    /// taken a moment ago and never used, so no attempt is woken: one that waits would ask again at once, and so
-    /// without end.
+    /// Refunds the charges that `is_owed` names by their place in the decision, and keeps the others. They were taken
+    /// a moment ago and never used, so this wakes no waiting attempt: it would take and refund them again, in an
+    /// endless loop.
     pub(crate) fn refund_unused(&mut self, is_owed: impl Fn(usize) -> bool) -> Refunding {
         self.refund_where(|charged| is_owed(charged.place), Wakes::Nothing)
     }
 
     /// Is ready when the charges that may still be refunded survive a crash of this process, as far as their
     /// store promises that ([`Store::durable`](tollgate_core::Store::durable)). Call it before
-    /// [`Taken::keep`], after which it waits for nothing.
+    /// [`Taken::keep`], after which it waits for nothing. For a login it waits for nothing either.
     pub fn durable(&self) -> Answer<'_, ()> {
         match self.open.as_deref() {
             Some(OpenTake::Charges(owed)) => owed.counters.own_store(owed.pending.home).durable(owed.mark),
@@ -344,7 +345,8 @@ impl Counters {
 }
 
 impl Refunding {
-    /// Whether it is made already: there was nothing to refund, or the store is in this process.
+    /// Whether there is nothing to await: nothing was to be refunded, the store is in this process, or the report of
+    /// a login has failed at once and [`Engine::tend`](crate::Engine::tend) repeats it.
     pub fn is_made(&self) -> bool {
         self.0.is_none()
     }

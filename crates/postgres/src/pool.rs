@@ -1,4 +1,7 @@
 //! A few connections to one database, made when they are needed. Each is used by one transaction at a time.
+//!
+//! The pool is our own, because it chooses among several hosts, and because a decision must fail at once while the
+//! database is down.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,7 @@
 //! The SMTP client: connections to the next hop, kept for reuse and limited for each destination.
+//!
+//! The code is our own, because the queue must know at each step whether the next hop may have accepted the message, and
+//! the result for each recipient. Bodies are sent from their files, without loading them.
 
 mod connection;
 mod handshake;

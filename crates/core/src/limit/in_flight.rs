@@ -124,8 +124,8 @@ impl Kind for InFlight {
         if self.lease.is_some() { Holding::ForATime } else { Holding::UntilReleased }
     }
 
-    /// Drops the holds whose lease has run out. A renewal in the future (the clock went back) was
-    /// now.
+    /// Drops the holds whose lease has run out. If the clock went back, a hold that was renewed in the future counts as
+    /// renewed now.
     fn freshen(&self, state: &mut State, draft: &Draft<'_>) {
         let State::Holds(holds) = state else { return *state = State::Fresh };
         self.drop_expired(holds, draft.now);

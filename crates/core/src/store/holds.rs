@@ -1,5 +1,6 @@
-//! Orders about the holds of one key, and what each does. Like [`Charges::settle`](crate::Charges::settle) for attempts,
-//! this is the one specification: a store with its states in this process calls it, and others are tested against it.
+//! Orders about the holds of one key, and their effects. Like [`Charges::settle`](crate::Charges::settle) for
+//! attempts, this is the one specification: the in-process stores and the store on PostgreSQL call it, and the store
+//! on Redis is tested against it.
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -22,8 +23,9 @@ pub enum HoldsOrder<'a> {
     /// Release several, up to [`HoldsOrder::MOST_IDS`].
     ReleaseMany(&'a [&'a str]),
     /// Hold these ids again, up to [`HoldsOrder::MOST_IDS`], each with its weight, in this order and as far
-    /// as there is room. For things that still last although their hold has expired, or was taken elsewhere.
-    /// An id that is still held is renewed. No other limit of the key is charged.
+    /// as there is room. For example for a connection that still lasts although its hold has expired, or was taken in
+    /// the counters of this process during an outage. An id that is still held is renewed. No other limit of the key
+    /// is charged.
     Claim(&'a [(&'a str, u64)], Ticket),
     /// Make exactly these ids held, whatever the limit says: the caller's records are the truth.
     Replace(&'a [&'a str], Ticket),
@@ -37,8 +39,8 @@ impl HoldsOrder<'_> {
 /// The result of an order about holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HoldsReport {
-    /// Whether the id to renew or release was held; for several ids, whether all were. For a claim, whether
-    /// all ids are held now.
+    /// Whether the id to renew or release was held; for several ids, whether all were. For a claim, whether all ids
+    /// are held now. Always false for a list and a replacement.
     pub found: bool,
     /// The store's time.
     pub now: Timestamp,

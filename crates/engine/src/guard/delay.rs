@@ -1,7 +1,7 @@
 //! Delays: an attempt that comes earlier than a ladder allows is decided again when its time has come.
 //!
-//! Such an attempt waits in no queue. Whichever is decided first when the delay is over climbs the ladder, and the
-//! others have to wait for the delay of the next step.
+//! Such an attempt waits in no queue. When the delay is over, the attempt that is decided first counts as a failure,
+//! and the others have to wait again, for the delay of the step that the ladder has reached.
 
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::runtime::Handle;
@@ -12,7 +12,7 @@ use tollgate_core::{Decision, Line, Origin, Span, When};
 use super::{Advice, Guards};
 use crate::meter::GuardMeters;
 
-/// How many attempts are delayed at once. Further ones are refused.
+/// At most this many attempts are delayed at once. Further ones are refused.
 const MOST: i64 = 10_000;
 
 /// The least delay, so that no attempt is decided again in a tight loop.
@@ -21,7 +21,7 @@ const LEAST: Span = Span::from_millis(1);
 /// The attempts that are delayed now.
 pub(super) struct Delays {
     now: Gauge,
-    /// Whether no attempt is delayed any more, because the process shuts down.
+    /// Becomes true when the process shuts down: then no attempt is delayed any more.
     ended: watch::Sender<bool>,
 }
 
@@ -52,8 +52,8 @@ impl Guards {
         (now.inc() < MOST).then_some(delay)
     }
 
-    /// Ends every delay, and every later one. Call it at shutdown, so that callers get an answer before their
-    /// connections are closed.
+    /// Ends all delays; a later delay ends immediately. Call it at shutdown, so that callers get an answer before
+    /// their connections are closed.
     pub fn end_delays(&self) {
         self.delays.ended.send_replace(true);
     }

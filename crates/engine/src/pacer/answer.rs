@@ -75,7 +75,7 @@ impl<T> fmt::Display for Unpaced<T> {
             Self::TooLate { wait, bound, .. } => {
                 write!(f, "the wait would be {wait}, longer than {bound} allows")
             }
-            Self::Full { waiting } => write!(f, "{waiting} wait already"),
+            Self::Full { waiting } => write!(f, "{waiting} attempts are waiting already"),
             Self::Fault(fault) => write!(f, "{fault}"),
             Self::Ended => f.write_str("the pacer has ended"),
         }

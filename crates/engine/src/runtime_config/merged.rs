@@ -88,7 +88,7 @@ impl RuntimeConfig {
         base.rule(name).cloned().or_else(built_in).or_else(dynamic)
     }
 
-    /// The configuration with all this laid over it.
+    /// The configuration with these changes merged into it.
     pub(crate) fn over(&self, base: &Policies) -> Merged {
         let mut left_out = LeftOut::default();
         for record in self.unreadable.keys() {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// A duration with its significant digits.
+/// A duration, as in `0.04ms`, `12ms` or `1.2s`.
 pub(super) fn time(time: Duration) -> String {
     let millis = time.as_secs_f64() * 1e3;
     match millis {

@@ -124,17 +124,17 @@ local function refund_slot(i, r, k, key, slot, period)
   end
 end
 
--- Ends the ticket's hold. It bears the ticket's name unless it was taken under an id, which is told only
--- where nothing else says what was taken: then all are looked through.
+-- Ends the ticket's hold. A hold has the ticket's name, unless it was taken under an id. The caller sends the id only if
+-- nothing else tells what was taken; without it, all holds are searched.
 local function refund_hold(i, r, k, key, lease)
   size(i, 'HLEN', key)
-  local told = (mode == 3 or mode == 6) and id
-  local name, ended = told or ticket, {}
+  local sent_id = (mode == 3 or mode == 6) and id
+  local name, ended = sent_id or ticket, {}
   local text = redis.call('HGET', key, name)
   local one = text and read_hold(i, text)
   if one and one.who == ticket then
     ended[name] = one
-  elseif not told then
+  elseif not sent_id then
     for held, one in pairs(read_holds(i, key)) do
       ended[held] = one.who == ticket and one or nil
     end

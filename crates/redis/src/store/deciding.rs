@@ -223,7 +223,7 @@ fn counts_holds(charge: &Charge<'_>) -> bool {
     charge.enforced && charge.plan.limits().iter().any(Limit::holds)
 }
 
-/// Combines the parts of an outcome, which does not allow the attempt yet.
+/// Combines the parts of an outcome. The caller decides whether it allows the attempt.
 fn assemble(charges: &Charges<'_>, parts: &[Part], outcome: &mut Outcome) {
     let mut rows: Vec<&[Reading]> = vec![&[]; charges.len()];
     *outcome = Outcome { now: Timestamp::from_micros(u64::MAX), ..Outcome::default() };

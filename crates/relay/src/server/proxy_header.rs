@@ -1,6 +1,7 @@
 //! The PROXY protocol, versions 1 and 2: a trusted proxy names the client of the connection.
 //!
-//! The header is read to its last byte and no further: what follows it is SMTP or TLS.
+//! The header is read to its last byte and no further: what follows it is SMTP or TLS. The code is our own, since it is
+//! small and must not read ahead.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -127,6 +127,12 @@ impl Problem {
         Self::new(StatusCode::BAD_GATEWAY, "/problems/bad-gateway", "Bad gateway", detail)
     }
 
+    /// 429: the request would have to wait too long.
+    fn rate_limit_exceeded(detail: &'static str) -> Self {
+        let (kind, title) = ("/problems/rate-limit-exceeded", "Rate limit exceeded");
+        Self::new(StatusCode::TOO_MANY_REQUESTS, kind, title, detail)
+    }
+
     /// 503: temporarily unavailable.
     pub fn unavailable(detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "/problems/unavailable", "Service unavailable", detail)
@@ -216,12 +222,10 @@ impl Problem {
 impl From<NotAdmitted> for Problem {
     fn from(not_admitted: NotAdmitted) -> Self {
         match not_admitted {
-            NotAdmitted::TooLate { .. } | NotAdmitted::Full { .. } => Self::new(
-                StatusCode::TOO_MANY_REQUESTS,
-                "/problems/rate-limit-exceeded",
-                "Rate limit exceeded",
-                "too many requests wait for their turn already",
-            ),
+            NotAdmitted::TooLate { .. } => {
+                Self::rate_limit_exceeded("the request would have to wait longer than its limits allow")
+            }
+            NotAdmitted::Full { .. } => Self::rate_limit_exceeded("too many requests are waiting already"),
             NotAdmitted::Ended => Self::unavailable("the server is ending, and nothing was taken: ask again"),
             NotAdmitted::Fault(fault) => fault.into(),
         }

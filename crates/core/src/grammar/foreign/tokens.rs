@@ -48,7 +48,7 @@ impl Fraction {
     }
 }
 
-/// The tokens of a text; `None` if it has any other character.
+/// The tokens of a text; `None` if it has another character, or a number that is ambiguous or too large.
 pub(super) fn tokens(text: &str) -> Option<Vec<Token>> {
     let mut tokens = Vec::new();
     let mut rest = text;
@@ -88,7 +88,8 @@ fn cased(word: &str) -> Token {
     Token::Word(if word == "M" { word.into() } else { word.to_ascii_lowercase() })
 }
 
-/// A number and its length: `1000`, `1_000`, `1,000` or `0.5`. `1.000` is ambiguous, so it is none.
+/// A number and its length: `1000`, `1_000`, `1,000` or `0.5`. `None` if it is ambiguous (`1.000`, `007`), has no
+/// digit or more than nine digits after the point, or is too large.
 fn number(text: &str) -> Option<(Fraction, usize)> {
     let mut digits = String::new();
     let (mut length, mut decimals) = (0, None);

@@ -20,9 +20,9 @@ pub struct Guard {
     pub fields: Vec<String>,
     /// What a success clears.
     pub clears: Vec<String>,
-    /// How many logins failed.
+    /// How many logins failed, on the node that answers, since it started.
     pub failures: u64,
-    /// How many locks there were.
+    /// How many locks that node reported since it started.
     pub lockouts: u64,
 }
 
@@ -67,9 +67,9 @@ pub struct Finished {
 /// A page of locks.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Locks {
-    /// In the order of rules.
+    /// The locks, by the name of their rule.
     pub locks: Vec<Lock>,
-    /// The entry after which the next page begins.
+    /// The value of `after` for the next page; `None` on the last page.
     pub next: Option<String>,
 }
 

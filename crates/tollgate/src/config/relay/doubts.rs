@@ -20,14 +20,14 @@ pub(super) fn find(
     if !users.is_empty() && written.tls.is_none() {
         findings.warn(
             &path.key("users"),
-            "without a certificate users cannot log in: passwords are never taken in clear",
+            "without a certificate users cannot log in: the relay accepts no password without TLS",
             "add `tls: { certificate: cert.pem, key: key.pem }` to `relay`",
         );
     }
     if !users.is_empty() && written.guard.is_none() {
         findings.warn(
             &path.key("users"),
-            "no guard slows down those who guess passwords",
+            "no guard slows down password guessing",
             "add a guard by `ip` and `user` to `guards`, as in `smtp.login: by user, ip`, and `guard: smtp.login` to `relay`",
         );
     }
@@ -49,7 +49,10 @@ pub(super) fn find(
     if settings.direct.is_some() && !settings.accept.hostname.contains('.') {
         findings.warn(
             path,
-            &format!("mail servers refuse a relay that calls itself `{}`", settings.accept.hostname),
+            &format!(
+                "many mail servers refuse a relay whose name has no domain: `{}`",
+                settings.accept.hostname
+            ),
             "write the name that your DNS has for this machine, as in `hostname: relay.example.com`",
         );
     }
@@ -61,7 +64,7 @@ impl Config {
         let memory = self.relay.is_some() && matches!(self.store, StoreConfig::Memory { .. });
         memory.then(|| Warning {
             policy: None,
-            message: "messages of the relay outlast a restart, and their limits do not: counters are kept in memory".to_owned(),
+            message: "messages of the relay survive a restart, but their counts do not: the counters are kept in memory".to_owned(),
             remedy: "write `store: { file: ./tollgate.redb }`, or an address of Redis or PostgreSQL".to_owned(),
         })
     }
