@@ -41,7 +41,7 @@ fn costs_and_ids_that_are_none_are_refused_and_take_nothing() {
             (json!(-1), "expected a whole number of at least 0, not the number -1"),
             (json!(1.5), "expected a whole number of at least 0, not the number 1.5"),
             (json!("1"), "expected a whole number"),
-            (json!(9_007_199_254_740_992_u64), "the cost 9007199254740992 is beyond"),
+            (json!(9_007_199_254_740_992_u64), "the cost 9007199254740992 is too large"),
         ] {
             let (status, detail) = said(path, &deal(&json!("d"), &cost));
             assert!(status == 400 && detail.contains(words), "{path} {cost}: {status} {detail}");

@@ -1,5 +1,6 @@
-//! The two short ways through a script, `lone.lua` and `quick.lua`, against the general script: the same
-//! steps on two keys, one by each way. Outcomes, what is kept and how long it is kept must be the same.
+//! The short ways to decide against the script that settles any charges: `lone.lua`, `quick.lua`, and the script that leaves
+//! out logs and holds. The same steps on two keys, one by each way: outcomes, stored values and their times to live must be
+//! the same.
 
 mod parts;
 
@@ -39,7 +40,6 @@ struct Step {
 struct Stage {
     store: RedisStore,
     clock: Arc<ManualClock>,
-    general: Script,
     marked: Script,
 }
 
@@ -95,7 +95,6 @@ impl Stage {
         Self {
             store: store.with_clock(clock.clone()),
             clock,
-            general: Script::of(&[begin, plain, weigh, tools, settle, end]),
             marked: Script::of(&[begin, plain, weigh, &marked, tools, settle, end]),
         }
     }
@@ -121,7 +120,8 @@ impl Stage {
 
     async fn settle_generally(&self, request: &mut Request<'_, '_>) -> Result<Outcome, StoreError> {
         let deadline = self.store.deadline();
-        let reply = self.store.settle(&self.general, request, Ask::to(Mode::Take), &[], deadline).await?;
+        let reply =
+            self.store.settle(&self.store.scripts.full, request, Ask::to(Mode::Take), &[], deadline).await?;
         outcome(request, &reply)
     }
 
