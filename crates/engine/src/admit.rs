@@ -7,6 +7,7 @@
 
 mod login;
 
+use std::cell::LazyCell;
 use std::future::Future;
 use std::ops::Deref;
 use std::pin::{Pin, pin};
@@ -207,16 +208,16 @@ impl<'e> Pinned<'e> {
         F: FnOnce(&Engine, &Decision<'_>) -> T + Send + 'static,
     {
         let Admissions { engine, pacer, leases } = self.admissions;
-        // Deciding reports an unknown policy.
-        let policy = || self.snapshot.policies.find(attempt.policy).ok();
-        let holds = terms.holds == Holds::ByTaken && policy().is_some_and(Policy::holds);
+        // Looked up once, if at all. Deciding reports an unknown policy.
+        let policy = LazyCell::new(|| self.snapshot.policies.named(attempt.policy));
+        let holds = terms.holds == Holds::ByTaken && policy.is_some_and(Policy::holds);
         let id = holds.then(|| leases.fresh_id());
         let attempt = Attempt { id: id.as_deref().or(attempt.id), ..*attempt };
         let may_wait = match terms.wait {
             // The pacer takes units, so a peek cannot use it.
             _ if terms.look == Look::Peek => false,
             Wait::No => false,
-            Wait::AsRulesSay => policy().is_some_and(Policy::lets_wait),
+            Wait::AsRulesSay => policy.is_some_and(Policy::lets_wait),
             Wait::AtMost { .. } => true,
         };
         let pacer = pacer.as_ref().filter(|_| may_wait && self.snapshot.policies.enabled);
