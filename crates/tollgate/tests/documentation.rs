@@ -143,7 +143,9 @@ fn the_guide_to_the_layer_shows_the_examples_that_are_compiled() {
     for (name, value) in lines.filter_map(|line| line.split_once(" = ")) {
         if let Some(path) = value.split('"').find_map(|piece| piece.strip_prefix("../tollgate/")) {
             let manifest = std::fs::read_to_string(root().join(path).join("Cargo.toml")).unwrap();
-            assert!(manifest.contains(&format!("name = \"{name}\"")), "{path} is not {name}");
+            let package =
+                value.split_once("package = \"").map_or(name, |(_, rest)| rest.split('"').next().unwrap());
+            assert!(manifest.contains(&format!("name = \"{package}\"")), "{path} is not {package}");
             continue;
         }
         let version = value.split('"').nth(1).unwrap();

@@ -10,6 +10,8 @@ mod kinds;
 mod names;
 #[path = "tidy/paths.rs"]
 mod paths;
+#[path = "tidy/registries.rs"]
+mod registries;
 
 /// Each crate, and the crates of this workspace that it may use.
 const ARROWS: [(&str, &[&str]); 18] = [
