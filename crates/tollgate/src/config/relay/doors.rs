@@ -126,6 +126,7 @@ pub(super) fn clients(
         }
         terms.max_size = bytes;
     }
+    terms.check_from = written.check_from.unwrap_or(true);
     let number = |written, most, name: &str, findings: &mut Findings<'_>| {
         let number = size::between(written, (1, most), &path.key(name), findings);
         number.and_then(|number| usize::try_from(number).ok())
