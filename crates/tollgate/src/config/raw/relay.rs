@@ -214,10 +214,13 @@ pub(in crate::config) enum DirectForm {
 pub(in crate::config) struct DirectTable {
     /// The address and port of the name server; by default those of the system.
     #[schemars(example = "127.0.0.1:53")]
-    pub(in crate::config) name_server: String,
+    pub(in crate::config) name_server: Option<String>,
     /// The port that MX hosts listen on; by default 25.
     #[schemars(range(min = 1, max = 65535))]
     pub(in crate::config) port: Option<u64>,
+    /// Networks that mail may go to though their addresses are not public, such as `10.0.0.0/8`; by default none.
+    #[schemars(example = ["10.0.0.0/8"])]
+    pub(in crate::config) allow: Option<Texts>,
 }
 
 /// How mail is handed on.

@@ -160,6 +160,11 @@ fn networks(written: Option<&Texts>, path: &Path, findings: &mut Findings<'_>) -
     nets.iter().filter_map(as_net).collect()
 }
 
+/// The networks that direct delivery may use though they are not public.
+pub(super) fn allowed(written: Option<&Texts>, path: &Path, findings: &mut Findings<'_>) -> Vec<Net> {
+    read(written, path, findings).iter().filter_map(as_net).collect()
+}
+
 fn as_net(net: &IpNet) -> Option<Net> {
     Net::parse(&net.to_string()).ok()
 }
