@@ -2,8 +2,9 @@
 //!
 //! A lane is one tenant, account and recipient domain. It has one timer, however long it is: a lane that a limit
 //! stopped costs nothing until its moment comes. Tenants take turns, and lanes of a tenant take turns, by recipients.
-//! Inside a tenant, items of a higher priority come first. A delivery that takes long gives up its place among those
-//! in flight, so that slow servers leave room for others. Everything here is pure: time is an argument.
+//! Inside a tenant, items of a higher priority come first. Inside a lane, one item at a time asks the limits, so that
+//! items pass them by priority and then in the order in which they came. A delivery that takes long gives up its place
+//! among those in flight, so that slow servers leave room for others. Everything here is pure: time is an argument.
 
 mod holding;
 mod lane;
@@ -92,6 +93,8 @@ type LaneNumber = u64;
 struct LanePlace {
     lane: LaneNumber,
     rank: Rank,
+    /// When it may be sent: later than its rank says while it waits for an account.
+    due: Timestamp,
     recipients: u32,
     flight: Flight,
     kept: Option<(Cause, Timestamp)>,
@@ -181,9 +184,9 @@ impl Lanes {
         };
         let lane = self.number_of(key);
         self.next += 1;
-        let rank = (waiting.priority, waiting.due, self.next);
-        let recipients = waiting.recipients;
-        let place = LanePlace { lane, rank, recipients, flight: Flight::No, kept: None };
+        let (due, recipients) = (waiting.due, waiting.recipients);
+        let rank = (waiting.priority, due, self.next);
+        let place = LanePlace { lane, rank, due, recipients, flight: Flight::No, kept: None };
         self.places.insert(waiting.key, place);
         self.put(waiting.key, now);
     }
@@ -195,7 +198,7 @@ impl Lanes {
         };
         self.places.remove(&item);
         if let Some(lane) = self.lanes.get_mut(&place.lane) {
-            lane.remove(place.rank);
+            lane.remove(place.rank, place.due);
         }
         self.refresh(place.lane, now);
     }
@@ -217,8 +220,9 @@ impl Lanes {
         }
         let picked = self.pick(now)?;
         let lane = self.lanes.get_mut(&picked.lane)?;
-        let (_, Entry { item, recipients }) = lane.ready.pop_first()?;
+        let ((_, _, number), Entry { item, recipients }) = lane.ready.pop_first()?;
         lane.in_flight += 1;
+        lane.asking = Some((number, now));
         let mut turn = Turn { lane: lane.key.clone(), item, recipients, kept: None };
         self.tenants.charge(&picked, recipients);
         self.flights.insert((now, item));
@@ -226,7 +230,7 @@ impl Lanes {
             place.flight = Flight::Since(now);
             turn.kept = place.kept;
         }
-        // Its next item may have another priority.
+        // The next item waits until this one has asked the limits, and may have another priority.
         self.place(picked.lane);
         Some(turn)
     }
@@ -281,7 +285,7 @@ impl Lanes {
         match end {
             End::Settled => drop(self.places.remove(&item)),
             End::Again { due, recipients } => {
-                place.rank.1 = due;
+                (place.rank.1, place.due) = (due, due);
                 self.places.insert(item, LanePlace { recipients, kept: None, ..place });
             }
             End::Blocked(sleep) => {
@@ -292,7 +296,7 @@ impl Lanes {
                 self.block(place.lane, sleep, now);
             }
             End::Unserved { sleep, since } => {
-                (place.rank.1, place.kept) = (sleep.until, Some((Cause::Paused, since)));
+                (place.due, place.kept) = (sleep.until, Some((Cause::Paused, since)));
                 self.places.insert(item, place);
                 self.lack_account(place.lane, sleep);
             }
@@ -305,6 +309,7 @@ impl Lanes {
     fn land(&mut self, item: ItemKey, place: LanePlace) {
         let Some(lane) = self.lanes.get_mut(&place.lane) else { return };
         lane.in_flight -= 1;
+        lane.asked(place.rank.2);
         match place.flight {
             Flight::No => {}
             Flight::Slow => self.slow -= 1,
@@ -340,7 +345,7 @@ impl Lanes {
     fn put(&mut self, item: ItemKey, now: Timestamp) {
         let Some(place) = self.places.get(&item).copied() else { return };
         if let Some(lane) = self.lanes.get_mut(&place.lane) {
-            lane.insert(place.rank, Entry { item, recipients: place.recipients }, now);
+            lane.insert(place.rank, place.due, Entry { item, recipients: place.recipients }, now);
         }
         self.refresh(place.lane, now);
     }

@@ -78,6 +78,51 @@ fn an_exhausted_domain_waits_while_the_other_is_sent_and_each_is_charged_once() 
 }
 
 #[test]
+fn messages_of_a_lane_pass_a_limit_in_the_order_in_which_they_came() {
+    let limits = "
+rules:
+  recipient_domain: { by: recipient_domain, limits: 1/500ms sliding, on_exceed: defer, overrides: { two.example: [3/min, 5/hour] } }
+policies: { mail.deliver: [recipient_domain] }";
+    let sink = Sink::start();
+    let home = home(sink.port(), limits, "  deliver: mail.deliver").with_moved_clock();
+    let mut server = home.start();
+    let mut client = Client::greeted(server.relays[0]).unwrap();
+    for domain in ["one.example", "two.example"] {
+        for number in 0..12 {
+            let reply = client.send(&number.to_string(), &[&format!("someone@{domain}")]).unwrap();
+            assert!(reply.starts_with("250 "), "{reply}");
+        }
+    }
+    let arrived = |domain: &str| -> Vec<u32> {
+        let mut sunk = sink.messages();
+        sunk.sort_by_key(|sunk| sunk.arrived);
+        sunk.retain(|sunk| sunk.recipients.iter().any(|to| to.contains(domain)));
+        let subject = |text: &str| text.lines().find_map(|line| line.strip_prefix("Subject: ")?.parse().ok());
+        sunk.iter().filter_map(|sunk| subject(&sunk.text)).collect()
+    };
+    let first = |domain: &str, count: u32| {
+        wait_until(&format!("{count} messages arrive at {domain}"), || {
+            arrived(domain).len() >= count as usize
+        });
+        let mut numbers = arrived(domain);
+        // Those that the limit allows together travel over connections of their own.
+        numbers.sort_unstable();
+        assert!(numbers.into_iter().eq(0..count), "{domain}: {:?}", arrived(domain));
+    };
+    first("two.example", 3);
+    wait_until("some have been deferred", || arrived("one.example").len() >= 4);
+    drop(client);
+    server.stop();
+    server = home.start();
+    // A minute later `3/min` allows three more, and `5/hour` two.
+    home.shift_clock(61);
+    wait_until("all arrive", || arrived("one.example").len() == 12);
+    assert_eq!(arrived("one.example"), (0..12).collect::<Vec<u32>>());
+    first("two.example", 5);
+    server.stop();
+}
+
+#[test]
 fn three_nodes_on_one_redis_admit_100_of_150_connections() {
     let (redis, sink) = (Redis::redis().start(), Sink::start());
     let file = format!(
@@ -174,18 +219,6 @@ try:
     sys.exit('a foreign sender was taken')
 except smtplib.SMTPSenderRefused as error:
     assert error.smtp_code == 550, error
-def refused(header, sender='app@here.test'):
-    try:
-        smtp.sendmail(sender, ['b@there.test'], header + '\\r\\nSubject: forged\\r\\n\\r\\ntext\\r\\n')
-        sys.exit(f'{sender} {header} was taken')
-    except smtplib.SMTPDataError as error:
-        assert error.smtp_code == 550, error
-        return error.smtp_error
-for header in ['From: ceo@elsewhere.test', 'From: app@here.test\\r\\nSender: ceo@elsewhere.test',
-               'From: app@here.test, ceo@elsewhere.test']:
-    assert b'5.7.1' in refused(header), header
-assert b'5.6.0' in refused('From: app@here.test\\r\\nFrom: app@here.test')
-assert smtp.mail('')[0] == 550, 'the null sender'
 smtp.quit()
 ";
     let mut python = Command::new("python3");
@@ -193,8 +226,6 @@ smtp.quit()
     let output = python.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     wait_until("the message arrives", || sink.count() == 1);
-    let refused = server.get("/metrics").text().lines().filter(|line| line.contains("(sender)")).count();
-    assert_eq!(refused, 1, "one series for foreign senders");
     assert!(!server.log().contains("correct horse"));
     server.stop();
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tollgate_core::Timestamp;
+use tollgate_core::{Span, Timestamp};
 
 use crate::queue::ItemKey;
 
@@ -87,7 +87,10 @@ impl Cause {
     }
 }
 
-/// Where an item stands: by priority, then by due time, then by arrival.
+/// If the item that asks the limits gets no answer for so long, because its server is slow, the next one asks.
+const ASK_PATIENCE: Span = Span::from_secs(2);
+
+/// The order of a lane: by priority, then by the time at which an item came or its retry was due, then by arrival.
 pub(super) type Rank = (Priority, Timestamp, u64);
 
 /// An item of a lane.
@@ -103,8 +106,11 @@ pub(super) struct Lane {
     /// Items that are due, in their order.
     pub(super) ready: BTreeMap<Rank, Entry>,
     /// Items that are due later, by that time.
-    pub(super) later: BTreeMap<(Timestamp, u64), (Priority, Entry)>,
+    pub(super) later: BTreeMap<(Timestamp, u64), (Rank, Entry)>,
     pub(super) in_flight: u32,
+    /// The item in flight that asks the limits, by its number, and since when. The next one follows when the limits
+    /// have allowed it, or it is back: so no item overtakes another at a limit.
+    pub(super) asking: Option<(u64, Timestamp)>,
     pub(super) sleep: Option<Sleep>,
     /// Why its items wait for an account, and until when the last of them does.
     pub(super) unserved: Option<Sleep>,
@@ -131,6 +137,7 @@ impl Lane {
             ready: BTreeMap::new(),
             later: BTreeMap::new(),
             in_flight: 0,
+            asking: None,
             sleep: None,
             unserved: None,
             throttled: 0,
@@ -143,18 +150,23 @@ impl Lane {
         }
     }
 
-    pub(super) fn insert(&mut self, rank: Rank, entry: Entry, now: Timestamp) {
-        let (priority, due, number) = rank;
+    pub(super) fn insert(&mut self, rank: Rank, due: Timestamp, entry: Entry, now: Timestamp) {
         if due <= now {
             self.ready.insert(rank, entry);
         } else {
-            self.later.insert((due, number), (priority, entry));
+            self.later.insert((due, rank.2), (rank, entry));
         }
     }
 
-    pub(super) fn remove(&mut self, rank: Rank) -> Option<Entry> {
-        let (_, due, number) = rank;
-        self.ready.remove(&rank).or_else(|| self.later.remove(&(due, number)).map(|(_, entry)| entry))
+    pub(super) fn remove(&mut self, rank: Rank, due: Timestamp) {
+        if self.ready.remove(&rank).is_none() {
+            self.later.remove(&(due, rank.2));
+        }
+    }
+
+    /// Notes that an item no longer asks the limits.
+    pub(super) fn asked(&mut self, number: u64) {
+        self.asking.take_if(|(asking, _)| *asking == number);
     }
 
     /// Ends a sleep that is over, and makes ready what is due.
@@ -168,9 +180,10 @@ impl Lane {
         while let Some(first) = self.later.first_entry()
             && first.key().0 <= now
         {
-            let ((due, number), (priority, entry)) = first.remove_entry();
-            self.ready.insert((priority, due, number), entry);
+            let (rank, entry) = first.remove();
+            self.ready.insert(rank, entry);
         }
+        self.asking.take_if(|(_, since)| *since + ASK_PATIENCE <= now);
     }
 
     /// Whether it asks for others and has nothing to ask for.
@@ -202,7 +215,7 @@ impl Lane {
 
     /// The priority of the item that it can give away, if it can.
     pub(super) fn next_priority(&self, per_lane: u32) -> Option<Priority> {
-        let may = self.sleep.is_none() && !self.held && self.in_flight < per_lane;
+        let may = self.sleep.is_none() && !self.held && self.asking.is_none() && self.in_flight < per_lane;
         self.ready.first_key_value().filter(|_| may).map(|((priority, ..), _)| *priority)
     }
 
@@ -212,7 +225,11 @@ impl Lane {
             // Its park has a timer for all.
             Some(_) if self.parked.is_some() => None,
             Some(sleep) => Some(sleep.until),
-            None => self.later.first_key_value().map(|((due, _), _)| *due),
+            None => {
+                let later = self.later.first_key_value().map(|((due, _), _)| *due);
+                let asking = self.asking.filter(|_| !self.ready.is_empty());
+                later.into_iter().chain(asking.map(|(_, since)| since + ASK_PATIENCE)).min()
+            }
         }
     }
 

@@ -6,7 +6,8 @@ use tollgate_core::Timestamp;
 
 use super::lane::{Cause, Lane, LaneKey, Sleep};
 use super::retry::rest;
-use super::{LaneNumber, Lanes};
+use super::{LaneNumber, LanePlace, Lanes};
+use crate::queue::ItemKey;
 
 impl Lanes {
     /// Lets a lane sleep, together with others that wait for the same.
@@ -43,22 +44,27 @@ impl Lanes {
         if lane.unserved.take().is_none() {
             return;
         }
-        for ((due, arrival), (priority, entry)) in std::mem::take(&mut lane.later) {
+        for (moment, (rank, entry)) in std::mem::take(&mut lane.later) {
             let place = self.places.get_mut(&entry.item);
             match place.filter(|place| matches!(place.kept, Some((Cause::Paused, _)))) {
                 Some(place) => {
-                    place.rank.1 = now;
-                    lane.ready.insert(place.rank, entry);
+                    place.due = now;
+                    lane.ready.insert(rank, entry);
                 }
-                None => drop(lane.later.insert((due, arrival), (priority, entry))),
+                None => drop(lane.later.insert(moment, (rank, entry))),
             }
         }
     }
 
-    /// Notes that the limits of a lane allowed an item: a lane that waits for the same may ask, too.
-    pub fn admitted(&mut self, key: &LaneKey, now: Timestamp) {
-        let Some(number) = self.numbers.get(key).copied() else { return };
-        let Some(bound) = self.lanes.get_mut(&number).and_then(|lane| lane.probes.take()) else { return };
+    /// Notes that the limits allowed an item in flight: the next one of its lane may ask, and a lane that waits for the
+    /// same.
+    pub fn admitted(&mut self, item: ItemKey, now: Timestamp) {
+        let Some(LanePlace { lane: number, rank, .. }) = self.places.get(&item).copied() else { return };
+        let Some(lane) = self.lanes.get_mut(&number) else { return };
+        lane.asked(rank.2);
+        let bound = lane.probes.take();
+        self.refresh(number, now);
+        let Some(bound) = bound else { return };
         if let Some(next) = self.parks.admitted(&bound, number, now) {
             self.send_probe(next, bound);
             self.refresh(next, now);

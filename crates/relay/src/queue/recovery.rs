@@ -214,7 +214,7 @@ fn reopen_attempts(tables: &mut Tables<'_>, now: Timestamp, found: &mut Found) -
         item.possible_duplicate = true;
         item.attempts += 1;
         item.failures += 1;
-        item.due = now;
+        item.due = item.due.min(now);
         tables.put_item(key, &item)?;
         let event = Event {
             domain: item.domain.clone(),

@@ -96,7 +96,8 @@ impl Tables<'_> {
         self.tell(id, Event::new(now, EventKind::Retried))?;
         let mut due = Vec::new();
         for (key, mut item) in self.items_of(id)?.into_iter().filter(|(_, item)| !item.waiting().is_empty()) {
-            item.due = now;
+            // One that is due already keeps its place.
+            item.due = item.due.min(now);
             self.put_item(key, &item)?;
             due.push(waiting(key, &kept.envelope, &item));
         }

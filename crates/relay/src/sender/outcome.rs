@@ -38,7 +38,8 @@ pub(super) fn of_delivery(delivery: &Delivery, about: &AttemptContext<'_>) -> At
         }
     }
     let uncertain = delivery.progress == Progress::Unknown;
-    let (mut due, mut spent) = (about.now, Span::ZERO);
+    // Recipients for another transaction keep the place of their item.
+    let (mut due, mut spent) = (about.item.due.min(about.now), Span::ZERO);
     if !failed_for_now.is_empty() {
         match about.retry.after(about.item.failures, about.item.spent, about.now, about.luck) {
             NextTry::Again { due: at, spent: wait } => (due, spent) = (at, wait),

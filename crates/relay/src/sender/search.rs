@@ -72,7 +72,7 @@ impl Sender {
             // The last thing before the transaction, so that counts and arrivals lie close together.
             match self.parts.limits.take(load, self.now()).await {
                 Ok(taken) => {
-                    self.lanes.lock().admitted(&job.turn.lane, self.now());
+                    self.lanes.lock().admitted(job.turn.item, self.now());
                     self.nudge();
                     return Ok(Ready { account: Arc::clone(account), connection, taken, text });
                 }
