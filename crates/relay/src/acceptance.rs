@@ -29,7 +29,7 @@ use crate::message::{Accepted, Envelope, Incoming, Intake, MessageId, Needs, Ori
 use crate::meters::RelayMeters;
 use crate::session::address::Address;
 use crate::session::headers::HeaderRewriter;
-use crate::session::{Identity, TextFault};
+use crate::session::{Identity, TextFault, shown_domain};
 use refusal::not_stored;
 use room::{Memory, Room};
 use text::TextChecker;
@@ -153,6 +153,10 @@ impl Acceptance {
         let (incoming, taken) = begun.map_err(|reason| {
             doors.refuse(NotAccepted { correlation: Arc::clone(&correlation), reason }, &submission)
         })?;
+        let authors = match terms.check_from {
+            true => Arc::clone(&submission.identity.senders),
+            false => Arc::default(),
+        };
         let additions = trace::additions(&terms.hostname, &submission, id, doors.clock.now());
         Ok(Self {
             doors: Arc::clone(doors),
@@ -162,7 +166,7 @@ impl Acceptance {
             incoming: Some(incoming),
             taken,
             checker: TextChecker::new(terms.max_size),
-            header: HeaderRewriter::new(additions),
+            header: HeaderRewriter::new(additions).written_by(authors),
             out: Vec::new(),
             size: 0,
             come: 0,
@@ -349,10 +353,9 @@ async fn admit(
 
 /// Checks everything about a submission that needs no store.
 fn check(terms: &AcceptTerms, submission: &mut Submission, size: Option<u64>) -> Result<(), RefusalReason> {
-    if let Some(sender) = &submission.sender
-        && !submission.identity.may_send_as(sender)
-    {
-        return Err(RefusalReason::SenderNotAllowed { domain: sender.domain.clone() });
+    let sender = submission.sender.as_ref();
+    if !submission.identity.may_send_as(sender) {
+        return Err(RefusalReason::SenderNotAllowed { domain: shown_domain(sender).to_owned() });
     }
     let mut seen = HashSet::new();
     submission.recipients.retain(|recipient| seen.insert(recipient.address.clone()));

@@ -1,5 +1,7 @@
 //! Direct delivery: which hosts take mail for a domain (RFC 5321, RFC 7505).
 
+mod public;
+
 use std::fmt;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -14,9 +16,12 @@ use hickory_resolver::{Resolver, TokioResolver};
 use parking_lot::RwLock;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use tollgate_core::Net;
 
 use crate::accounts::{Account, OnLimit};
 use crate::client::{Destination, TlsMode};
+use crate::relay::DirectSettings;
+use public::is_public;
 
 /// How many addresses are tried for one domain, and how many of one host.
 const MOST_HOSTS: usize = 5;
@@ -33,8 +38,8 @@ pub struct Direct {
     hostname: String,
     /// The port that mail servers listen on.
     port: u16,
-    /// Whether mail may go to addresses of this machine: not if anybody's DNS names them.
-    inside: bool,
+    /// The special addresses that mail may go to. Anybody's DNS can name any address.
+    allowed: Vec<Net>,
     /// Where this relay listens: mail for such an address would come back.
     own: RwLock<Vec<SocketAddr>>,
 }
@@ -67,25 +72,15 @@ pub struct Host {
 }
 
 impl Direct {
-    /// Asks the name servers of the system.
-    pub fn new(hostname: &str) -> Result<Self, NetError> {
-        let resolver = Resolver::builder_tokio()?.build()?;
-        let own = RwLock::default();
-        Ok(Self { resolver, hostname: normal(hostname), port: 25, inside: false, own })
-    }
-
-    /// Asks this name server, and connects to this port. The name server is trusted to name addresses of this machine.
-    pub fn with(hostname: &str, server: SocketAddr, port: u16) -> Result<Self, NetError> {
-        let connections = [ProtocolConfig::Udp, ProtocolConfig::Tcp].map(|protocol| {
-            let mut connection = ConnectionConfig::new(protocol);
-            connection.port = server.port();
-            connection
-        });
-        let servers = vec![NameServerConfig::new(server.ip(), true, connections.to_vec())];
-        let config = ResolverConfig::from_parts(None, Vec::new(), servers);
-        let resolver = Resolver::builder_with_config(config, TokioRuntimeProvider::default()).build()?;
-        let own = RwLock::default();
-        Ok(Self { resolver, hostname: normal(hostname), port, inside: true, own })
+    /// Asks the name servers of the system, or the one that is named.
+    pub fn new(hostname: &str, settings: &DirectSettings) -> Result<Self, NetError> {
+        let DirectSettings { name_server, port, allow } = settings;
+        let resolver = match name_server {
+            None => Resolver::builder_tokio()?.build()?,
+            Some(server) => asking(*server)?,
+        };
+        let (hostname, allowed) = (normal(hostname), allow.clone());
+        Ok(Self { resolver, hostname, port: *port, allowed, own: RwLock::default() })
     }
 
     /// Delivers nothing to an address where this relay listens.
@@ -132,11 +127,11 @@ impl Direct {
                 return never("5.4.6", format!("mail for {domain} would loop back to this relay"));
             }
         }
-        hosts.retain(|host| is_host(host.address) && (self.inside || !is_inside(host.address)));
+        hosts.retain(|host| self.may_be_reached(host.address));
         hosts.truncate(MOST_HOSTS);
         match hosts.is_empty() {
             false => Route::Hosts(hosts),
-            true => never("5.4.4", format!("the hosts for {domain} have no address that can be reached")),
+            true => never("5.4.4", format!("the hosts for {domain} have no public address")),
         }
     }
 
@@ -148,6 +143,12 @@ impl Direct {
             // Only addresses of this machine can be bound.
             ip == address || ip.is_unspecified() && UdpSocket::bind((address, 0)).is_ok()
         })
+    }
+
+    /// Whether mail may go to an address: to a public one, or to one that the operator allows.
+    fn may_be_reached(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        is_public(address) || is_host(address) && self.allowed.iter().any(|net| net.contains(address))
     }
 
     async fn look_up(&self, domain: &str) -> Route {
@@ -221,17 +222,20 @@ impl Direct {
 
 /// Whether an address can be a host's at all.
 fn is_host(address: IpAddr) -> bool {
-    let broadcast = matches!(address.to_canonical(), IpAddr::V4(address) if address.is_broadcast());
-    let address = address.to_canonical();
+    let broadcast = matches!(address, IpAddr::V4(address) if address.is_broadcast());
     !(address.is_unspecified() || address.is_multicast() || broadcast)
 }
 
-/// Whether an address leads into this machine or to its neighbours alone.
-fn is_inside(address: IpAddr) -> bool {
-    match address.to_canonical() {
-        IpAddr::V4(address) => address.is_loopback() || address.is_link_local(),
-        IpAddr::V6(address) => address.is_loopback() || address.is_unicast_link_local(),
-    }
+/// Asks one name server.
+fn asking(server: SocketAddr) -> Result<TokioResolver, NetError> {
+    let connections = [ProtocolConfig::Udp, ProtocolConfig::Tcp].map(|protocol| {
+        let mut connection = ConnectionConfig::new(protocol);
+        connection.port = server.port();
+        connection
+    });
+    let servers = vec![NameServerConfig::new(server.ip(), true, connections.to_vec())];
+    let config = ResolverConfig::from_parts(None, Vec::new(), servers);
+    Resolver::builder_with_config(config, TokioRuntimeProvider::default()).build()
 }
 
 /// The names of the hosts to try, by preference. `records` may be empty: then the domain itself is the host.

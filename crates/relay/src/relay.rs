@@ -282,12 +282,7 @@ fn client_options(settings: &RelaySettings) -> Result<ClientOptions, StartError>
 }
 
 fn resolver(settings: &RelaySettings, direct: &DirectSettings) -> Result<Direct, StartError> {
-    let hostname = &settings.accept.hostname;
-    let made = match direct.name_server {
-        None => Direct::new(hostname),
-        Some(name_server) => Direct::with(hostname, name_server, direct.port),
-    };
-    made.map_err(StartError::Resolver)
+    Direct::new(&settings.accept.hostname, direct).map_err(StartError::Resolver)
 }
 
 /// Opens the queue, which may take long if it is large.

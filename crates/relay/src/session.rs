@@ -5,6 +5,7 @@
 //! gets the next step.
 
 pub mod address;
+mod author;
 mod command;
 pub mod data;
 pub mod headers;
@@ -17,6 +18,7 @@ pub mod xtext;
 
 use std::sync::Arc;
 
+use address::Address;
 use command::{Command, Mail, Rcpt};
 use data::DataFault;
 use headers::HeaderFault;
@@ -26,7 +28,8 @@ use sasl::{Exchange, SaslStep};
 use transaction::Added;
 
 pub use sasl::Login;
-pub use step::{Greeting, Identity, LoginOutcome, Step, Terms, TextFault};
+pub(crate) use step::shown_domain;
+pub use step::{Greeting, Identity, LoginOutcome, NULL_SENDER, Step, Terms, TextFault};
 pub use transaction::Transaction;
 
 /// One session.
@@ -255,13 +258,12 @@ impl Session {
             return self.wrong(Reply::new(503, "5.5.1", "A message is announced already"));
         }
         let Some(identity) = self.identity() else { return self.unknown_client() };
-        if let Some(sender) = &mail.sender {
-            if !identity.may_send_as(sender) {
-                return self.wrong(Self::sender_refused(&sender.domain));
-            }
-            if sender.needs_utf8() && !mail.utf8 {
-                return self.wrong(Reply::new(553, "5.6.7", "Sender needs SMTPUTF8"));
-            }
+        let sender = mail.sender.as_ref();
+        if !identity.may_send_as(sender) {
+            return self.wrong(Self::sender_refused(shown_domain(sender)));
+        }
+        if sender.is_some_and(Address::needs_utf8) && !mail.utf8 {
+            return self.wrong(Reply::new(553, "5.6.7", "Sender needs SMTPUTF8"));
         }
         if mail.size.is_some_and(|size| size > self.terms.max_size) {
             return self.idle(self.too_large());
@@ -358,6 +360,12 @@ impl Session {
             TextFault::Header(HeaderFault::TooLarge) => Reply::new(552, "5.3.4", "Header too large"),
             TextFault::Header(HeaderFault::Loop) => {
                 Reply::new(554, "5.4.6", "Too many hops: the message is in a loop")
+            }
+            TextFault::Header(HeaderFault::SeveralAuthors) => {
+                Reply::new(550, "5.6.0", "Message has several From or Sender fields")
+            }
+            TextFault::Header(HeaderFault::ForeignAuthor) => {
+                Reply::new(550, "5.7.1", "You may not send with this address in From or Sender")
             }
         }
     }

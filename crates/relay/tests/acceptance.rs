@@ -14,7 +14,9 @@ use std::sync::atomic::Ordering;
 use support::{Stand, by_recipients, policies, rule};
 use tollgate_core::Clock;
 use tollgate_engine::Parts;
-use tollgate_relay::acceptance::{Acceptance, Limited, NotAccepted, RefusalReason, Submission, Via};
+use tollgate_relay::acceptance::{
+    AcceptTerms, Acceptance, Limited, NotAccepted, RefusalReason, Submission, Via,
+};
 use tollgate_relay::lanes::Priority;
 use tollgate_relay::message::{Accepted, Idempotency, Notify, Recipient, ReportWish};
 use tollgate_relay::session::address::Address;
@@ -209,4 +211,89 @@ fn messages_on_their_way_in_share_a_bound_on_memory() {
         drop(come);
     });
     submit(&stand, submission(&["b@y.test"]), TEXT).unwrap();
+}
+
+#[test]
+fn from_and_sender_are_bound_to_the_senders_of_the_client() {
+    let stand = stand("1000/hour");
+    let send = |header: &str| {
+        let text = format!("{header}\r\nSubject: x\r\n\r\nFrom: ceo@evil.test\r\n");
+        submit(&stand, submission(&["b@y.test"]), text.as_bytes())
+    };
+    let fault = |fault| RefusalReason::Text(TextFault::Header(fault));
+    for header in [
+        "From: a@x.test",
+        "From: Ada <a@X.test>",
+        "FROM : Ada\r\n <a@x.test>",
+        "From: a@x.test\r\nSender: list@x.test\r\nReply-To: b@elsewhere.test",
+        "To: b@y.test",
+    ] {
+        assert!(matches!(send(header), Ok(Accepted::Now(_))), "{header}");
+    }
+    for header in [
+        "From: ceo@evil.test",
+        "from:ceo@evil.test",
+        "From : CEO\r\n\t<ceo@evil.test>",
+        "From: a@x.test, ceo@evil.test",
+        "From: \"ceo@evil.test\" <a@x.test>",
+        "From: a@x.test\r\nSender: ceo@evil.test",
+        "From: undisclosed",
+    ] {
+        assert_eq!(reason(send(header)), fault(HeaderFault::ForeignAuthor), "{header}");
+    }
+    let twice =
+        ["From: a@x.test\r\nFrom: b@x.test", "From: a@x.test\r\nSender: a@x.test\r\nsender: a@x.test"];
+    for header in twice {
+        assert_eq!(reason(send(header)), fault(HeaderFault::SeveralAuthors), "{header}");
+    }
+    assert_eq!(stand.left("accept", &[("api_key", "ci")]), [995], "what is refused costs nothing");
+
+    // The operator can leave it to the envelope; two fields are wrong for every client.
+    let terms = AcceptTerms { check_from: false, ..(*stand.doors.terms()).clone() };
+    stand.doors.reload(terms);
+    assert!(send("From: ceo@evil.test").is_ok());
+    assert_eq!(reason(send(twice[0])), fault(HeaderFault::SeveralAuthors));
+}
+
+#[test]
+fn the_null_sender_is_counted_by_user_key_or_address() {
+    let rules = vec![rule("sender", &["sender"], &["3/hour"]), rule("domain", &["domain"], &["2/hour"])];
+    let stand = Stand::new(policies(rules, &[("accept", &["sender", "domain"])]), |_| {});
+    let send = |user: Option<&str>, api_key: Option<&str>, client: [u8; 4]| {
+        let identity = Identity {
+            user: user.map(Into::into),
+            api_key: api_key.map(Into::into),
+            tenant: "acme".into(),
+            senders: Arc::default(),
+        };
+        let client = IpAddr::from(client);
+        let null = Submission { identity, client, sender: None, ..submission(&["b@y.test"]) };
+        submit(&stand, null, TEXT)
+    };
+    let (one, other) = ([192, 0, 2, 1], [192, 0, 2, 2]);
+    let long = "x".repeat(64);
+    for (user, key, client, counted) in [
+        (Some("app"), None, one, "app.user.null-sender.invalid"),
+        (Some("ada@acme.example"), None, one, "ada.at.acme.example.user.null-sender.invalid"),
+        (None, Some("app"), one, "app.key.null-sender.invalid"),
+        (None, None, one, "[192.0.2.1]"),
+        (None, None, other, "[192.0.2.2]"),
+    ] {
+        assert!(send(user, key, client).is_ok() && send(user, key, client).is_ok(), "{counted}");
+        let RefusalReason::Limited(limited) = reason(send(user, key, client)) else { panic!("{counted}") };
+        assert_eq!((&*limited.rule, limited.key.as_deref()), ("domain", Some(counted)));
+    }
+    // A name that no domain can contain.
+    assert!(send(Some(&long), None, one).is_ok() && send(Some(&long), None, one).is_ok());
+    assert!(send(Some(&long), None, one).is_err());
+
+    // With `senders`, only those who may use it.
+    let own = |senders: &[&str]| {
+        let senders = senders.iter().map(|domain| (*domain).to_owned()).collect();
+        let identity = Identity { user: Some("bound".into()), api_key: None, tenant: "acme".into(), senders };
+        submit(&stand, Submission { identity, sender: None, ..submission(&["b@y.test"]) }, TEXT)
+    };
+    let domain = "<>".to_owned();
+    assert_eq!(reason(own(&["x.test"])), RefusalReason::SenderNotAllowed { domain });
+    assert!(own(&["x.test", "<>"]).is_ok());
 }

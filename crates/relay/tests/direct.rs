@@ -11,7 +11,8 @@ use keeping::dns::{self, Known};
 use keeping::script::{Act, Scripted, with};
 use keeping::stand::{Limited, Setup, Stand};
 use keeping::{envelope, submit};
-use tollgate_core::Span;
+use tollgate_core::{Net, Span};
+use tollgate_relay::DirectSettings;
 use tollgate_relay::direct::{Direct, Route};
 use tollgate_relay::queue::{EventKind, RecipientState};
 use tollgate_testbed::Sink;
@@ -60,7 +61,14 @@ fn many_hosts() -> Vec<(u16, &'static str)> {
 }
 
 async fn direct(port: u16) -> Direct {
-    Direct::with("relay.example", dns::start(names()).await, port).unwrap()
+    allowing(port, &["127.0.0.0/8", "::1"]).await
+}
+
+/// Direct delivery that may use these networks, beside public addresses.
+async fn allowing(port: u16, allow: &[&str]) -> Direct {
+    let name_server = Some(dns::start(names()).await);
+    let allow = allow.iter().map(|net| Net::parse(net).unwrap()).collect();
+    Direct::new("relay.example", &DirectSettings { name_server, port, allow }).unwrap()
 }
 
 async fn stand(port: u16, limited: Limited) -> Stand {
@@ -106,9 +114,29 @@ async fn invalid_addresses_in_dns_are_not_used() {
     for domain in ["zero.example", "all.example", "group.example", "number.example", "[0.0.0.0]"] {
         assert_eq!(addresses(&direct, domain).await, [] as [IpAddr; 0], "{domain}");
     }
+    let everywhere = allowing(25, &["0.0.0.0/0", "::/0"]).await;
+    for domain in ["zero.example", "all.example", "group.example", "[0.0.0.0]"] {
+        assert_eq!(addresses(&everywhere, domain).await, [] as [IpAddr; 0], "{domain}");
+    }
     assert_eq!(addresses(&direct, "mixed.example").await, [HERE]);
     assert_eq!(addresses(&direct, "many.example").await, [HERE], "the preferred host is found among many");
     assert!(addresses(&direct, "crowd.example").await.len() <= 5, "a bounded number of addresses");
+}
+
+#[tokio::test]
+async fn special_addresses_are_used_only_if_the_operator_allows_them() {
+    let none = allowing(25, &[]).await;
+    for domain in
+        ["bare.example", "six.example", "two.example", "[127.0.0.1]", "[10.0.0.1]", "[IPv6:fe80::1]"]
+    {
+        let route = none.route(domain).await;
+        assert!(matches!(route, Route::Never { status: "5.4.4", .. }), "{domain}: {route:?}");
+    }
+    assert_eq!(addresses(&none, "[8.8.8.8]").await, [IpAddr::from([8, 8, 8, 8])]);
+    let one = allowing(25, &["127.0.0.1", "10.0.0.0/8"]).await;
+    assert_eq!(addresses(&one, "two.example").await, [HERE], "the other host is not allowed");
+    assert_eq!(addresses(&one, "[IPv6:::ffff:10.0.0.1]").await.len(), 1);
+    assert_eq!(addresses(&one, "[192.168.0.1]").await, [] as [IpAddr; 0]);
 }
 
 #[tokio::test]

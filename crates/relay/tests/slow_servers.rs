@@ -12,7 +12,8 @@ use keeping::script::{Act, Scripted, with};
 use keeping::stand::{Limited, Setup, Stand, account};
 use keeping::{envelope, submit};
 use tokio::net::TcpListener;
-use tollgate_core::Span;
+use tollgate_core::{Net, Span};
+use tollgate_relay::DirectSettings;
 use tollgate_relay::accounts::Account;
 use tollgate_relay::direct::Direct;
 use tollgate_relay::lanes::{Cause, LaneOptions};
@@ -91,7 +92,9 @@ async fn hosts_of_many_domains_that_hang_make_room_for_others() {
         let name: &'static str = Box::leak(format!("tarpit{number}.example").into_boxed_str());
         names.insert(name, Known { a: vec![address], ..Known::default() });
     }
-    let direct = Direct::with("relay.example", dns::start(names).await, sink.port()).unwrap();
+    let (name_server, allow) = (Some(dns::start(names).await), vec![Net::parse("127.0.0.0/8").unwrap()]);
+    let settings = DirectSettings { name_server, port: sink.port(), allow };
+    let direct = Direct::new("relay.example", &settings).unwrap();
     let setup = Setup::new(Limited::default(), vec![]);
     let stand = Stand::start_with(Setup { lanes: LANES, direct: Some(direct), ..setup }).await;
     for number in 2..32 {

@@ -189,6 +189,10 @@ const MISTAKES: &[(&str, &str)] = &[
         "{ direct: { name_server: dns } }",
         "t.yaml:10:33: relay.direct.name_server: `dns` is not an address and a port, as in `127.0.0.1:53`",
     ),
+    (
+        "{ direct: { allow: [lan] } }",
+        "t.yaml:10:28: relay.direct.allow[0]: `lan` is not an address or a network, as in `10.0.0.1` or `10.0.0.0/8`",
+    ),
     ("{ sender: x }", "t.yaml:10:10: relay.sender: unknown key `sender`; did you mean `sending`?"),
 ];
 

@@ -72,7 +72,7 @@ fn every_form_of_every_setting_fits_the_schema() {
         "relay: { users: [{ name: a, tenant: t, password_env: P, senders: [a.example] }], secret_file: s, tls_ca: ca.pem }",
         "relay: { accounts: { a/b: { host: h, port: 25, tls: none, limits: [1/min, 0], on_limit: reject, priority: 1 } } }",
         "relay: { direct: true, max_recipients: 5, max_connections: 10, sending: { connections: 1, retry: [1m] } }",
-        "relay: { direct: { name_server: 127.0.0.1:53, port: 25 }, accounts: { a/b: { host: h, limits: 5/min } } }",
+        "relay: { direct: { name_server: 127.0.0.1:53, port: 25, allow: [10.0.0.0/8] }, accounts: { a/b: { host: h, limits: 5/min } } }",
     ];
     for text in texts {
         assert_eq!(schema.refusal(&from_yaml(text)), None, "{text}");

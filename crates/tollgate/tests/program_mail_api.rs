@@ -136,6 +136,53 @@ fn the_printed_requests_of_the_other_proxy_work() {
     assert_eq!(sink.count(), 1);
 }
 
+#[test]
+fn senders_of_a_key_bind_from_and_sender() {
+    let home = home();
+    let server = home.start();
+    let post = |kind: &str, query: &str, body: &str| {
+        std::fs::write(home.path("body"), body).unwrap();
+        let command = format!(
+            "curl -s -w '\\n%{{http_code}}' 'http://localhost:8000/api/v1/messages?{query}' \
+             -H 'X-API-Token: {APP}' -H 'Content-Type: {kind}' --data-binary @body"
+        );
+        let answer = printed(&home, &server, &command);
+        let (body, status) = answer.rsplit_once('\n').unwrap();
+        (status.to_owned(), body.to_owned())
+    };
+    let (json, rfc822) = ("application/json", "message/rfc822");
+    let with = |member: &str, value: Value| {
+        let mut message = message();
+        message[member] = value;
+        message.to_string()
+    };
+    let text = |header: &str| format!("{header}\r\nTo: bob@there.example\r\n\r\nhello\r\n");
+    let envelope = "from=ada@acme.example";
+    for (kind, query, body) in [
+        (json, "", with("from", json!("Ada <ada@acme.example>"))),
+        (json, "", with("headers", json!({ "Sender": "list@acme.example" }))),
+        (rfc822, "", text("From: Ada <ada@acme.example>")),
+    ] {
+        let (status, answer) = post(kind, query, &body);
+        assert_eq!(status, "202", "{body}: {answer}");
+    }
+    for (kind, query, body) in [
+        (json, "", with("from", json!("ceo@other.example"))),
+        (json, "", with("from", json!("ceo@other.example <ada@acme.example>"))),
+        (json, "", with("headers", json!({ "Sender": "ceo@other.example" }))),
+        (json, "", with("headers", json!({ "sender": "CEO <ceo@other.example>" }))),
+        (rfc822, envelope, text("From: ceo@other.example")),
+        (rfc822, envelope, text("From: ada@acme.example\r\nSender: ceo@other.example")),
+        (rfc822, "from=", text("From: ada@acme.example")),
+    ] {
+        let (status, answer) = post(kind, query, &body);
+        assert_eq!(status, "403", "{query} {body}: {answer}");
+    }
+    let (status, answer) = post(rfc822, envelope, &text("From: ada@acme.example\r\nFrom: ada@acme.example"));
+    assert!(status == "400" && answer.contains("several From"), "{status} {answer}");
+    server.stop();
+}
+
 /// Makes accounts with Python as the manual does, each with the limits of its example.
 const THREE_ACCOUNTS: &str = r#"
 import json, os, sys, urllib.request

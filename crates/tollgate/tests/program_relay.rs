@@ -219,6 +219,18 @@ try:
     sys.exit('a foreign sender was taken')
 except smtplib.SMTPSenderRefused as error:
     assert error.smtp_code == 550, error
+def refused(header, sender='app@here.test'):
+    try:
+        smtp.sendmail(sender, ['b@there.test'], header + '\\r\\nSubject: forged\\r\\n\\r\\ntext\\r\\n')
+        sys.exit(f'{sender} {header} was taken')
+    except smtplib.SMTPDataError as error:
+        assert error.smtp_code == 550, error
+        return error.smtp_error
+for header in ['From: ceo@elsewhere.test', 'From: app@here.test\\r\\nSender: ceo@elsewhere.test',
+               'From: app@here.test, ceo@elsewhere.test']:
+    assert b'5.7.1' in refused(header), header
+assert b'5.6.0' in refused('From: app@here.test\\r\\nFrom: app@here.test')
+assert smtp.mail('')[0] == 550, 'the null sender'
 smtp.quit()
 ";
     let mut python = Command::new("python3");
@@ -226,6 +238,8 @@ smtp.quit()
     let output = python.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     wait_until("the message arrives", || sink.count() == 1);
+    let refused = server.get("/metrics").text().lines().filter(|line| line.contains("(sender)")).count();
+    assert_eq!(refused, 1, "one series for foreign senders");
     assert!(!server.log().contains("correct horse"));
     server.stop();
 }

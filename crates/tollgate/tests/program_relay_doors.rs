@@ -118,13 +118,15 @@ fn direct_mail_goes_to_the_hosts_that_dns_names_and_a_null_mx_returns_it() {
         ("mx2.test", here.clone()),
         ("null.test", Known { mx: vec![(0, "")], ..Known::default() }),
         ("here.test", here),
+        // A stranger's domain that leads into this machine.
+        ("inside.test", Known { a: vec![Ipv4Addr::new(127, 0, 0, 2)], ..Known::default() }),
     ]);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let name_server = runtime.block_on(dns::start(names));
     let config = format!(
         "log: {{ format: json }}\nrelay:\n  hostname: relay.test\n  listen: [{{ smtp: '127.0.0.1:0' }}]\n  \
          networks: [127.0.0.0/8]\n  queue: {{ dir: ./queue, min_free: 0 }}\n  \
-         direct: {{ name_server: '{name_server}', port: {} }}\n",
+         direct: {{ name_server: '{name_server}', port: {}, allow: [127.0.0.1, 127.0.0.99] }}\n",
         sink.port()
     );
     let home = Home::with(&config);
@@ -136,6 +138,12 @@ fn direct_mail_goes_to_the_hosts_that_dns_names_and_a_null_mx_returns_it() {
     let report =
         sink.messages().into_iter().find(|sunk| sunk.recipients[0].contains("app@here.test")).unwrap();
     assert!(report.text.contains("Status: 5.1.10\n"), "{}", report.text);
+    for (already, inside) in [(2, "b@inside.test"), (3, "b@[127.0.0.2]"), (4, "b@[169.254.169.254]")] {
+        submit(server.relays[0], "inside", &[inside]);
+        wait_until("the report arrives", || sink.count() > already);
+        let report = sink.messages().into_iter().find(|sunk| sunk.text.contains(inside)).unwrap();
+        assert!(report.text.contains("Status: 5.4.4\n"), "{}", report.text);
+    }
     server.stop();
 }
 

@@ -1,15 +1,18 @@
 //! Where messages and connections meet the engine.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use data_encoding::HEXLOWER;
+use ring::digest;
 use tollgate_core::{Attempt, Decision, Limit, Mistake, Origin, Policy, Ticket, When};
 use tollgate_engine::admit::{Holds, Unsettled};
 use tollgate_engine::{Admission, Admissions, Engine, Fault, NotAdmitted, Taken, Terms};
 
 use super::{Limited, RefusalReason, Submission};
 use crate::session::Identity;
-use crate::session::address::Address;
+use crate::session::address::{Address, normal_domain};
 
 /// The longest key that a client is shown.
 const MOST_KEY: usize = 100;
@@ -123,23 +126,23 @@ struct Known<'m> {
     client: String,
     recipients: String,
     identity: &'m Identity,
-    sender: Option<&'m Address>,
+    sender: Cow<'m, Address>,
 }
 
 impl<'m> Known<'m> {
     fn new(identity: &'m Identity, client: IpAddr, sender: Option<&'m Address>, recipients: usize) -> Self {
+        let sender = sender.map_or_else(|| Cow::Owned(null_sender(identity, client)), Cow::Borrowed);
         Self { client: client.to_string(), recipients: recipients.to_string(), identity, sender }
     }
 
-    /// All fields that the message has. The null sender has neither address nor domain, so that rules over senders do
-    /// not apply to it.
+    /// All fields that the message has.
     fn fields(&self) -> Vec<(&'static str, &str)> {
         let identity = self.identity;
-        let domain = self.sender.map(|sender| &*sender.domain);
+        let domain = Some(&*self.sender.domain);
         let fields = [
             ("ip", Some(&*self.client)),
             ("client_ip", Some(&*self.client)),
-            ("sender", self.sender.map(|sender| &*sender.text)),
+            ("sender", Some(&*self.sender.text)),
             ("domain", domain),
             ("sender_domain", domain),
             ("user", identity.user.as_deref()),
@@ -149,6 +152,29 @@ impl<'m> Known<'m> {
         ];
         fields.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
     }
+}
+
+/// The address that the null sender is counted by: one for each user, key or client address. Without it, `<>` would
+/// escape all rules by sender and domain.
+fn null_sender(identity: &Identity, client: IpAddr) -> Address {
+    let domain = match (identity.user.as_deref(), identity.api_key.as_deref(), client) {
+        (Some(user), _, _) => domain_for(user, "user"),
+        (None, Some(key), _) => domain_for(key, "key"),
+        (None, None, IpAddr::V4(client)) => format!("[{client}]"),
+        (None, None, IpAddr::V6(client)) => format!("[ipv6:{client}]"),
+    };
+    Address { text: format!("null-sender@{domain}"), domain }
+}
+
+/// A domain that nobody owns, with this name in it, or with the name's hash if no domain can contain it.
+fn domain_for(name: &str, kind: &str) -> String {
+    let written = |name: &str| format!("{name}.{kind}.null-sender.invalid");
+    let domain = written(&name.replace('@', ".at."));
+    if normal_domain(&domain).as_deref() == Some(&domain) {
+        return domain;
+    }
+    let hash = digest::digest(&digest::SHA256, name.as_bytes());
+    written(&HEXLOWER.encode(&hash.as_ref()[..16]))
 }
 
 /// Why a decision refuses an attempt.

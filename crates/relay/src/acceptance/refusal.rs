@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::message::IntakeError;
 use crate::session::TextFault;
+use crate::session::headers::HeaderFault;
 
 /// Why a message is not accepted. Nothing was added, and nothing stays charged.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +62,9 @@ impl RefusalReason {
             Self::Blocked { .. } => "(blocklist)",
             Self::Outage => "(store)",
             Self::Misconfigured => "(configuration)",
-            Self::SenderNotAllowed { .. } => "(sender)",
+            Self::SenderNotAllowed { .. } | Self::Text(TextFault::Header(HeaderFault::ForeignAuthor)) => {
+                "(sender)"
+            }
             Self::NoRecipients | Self::TooManyRecipients { .. } => "(recipients)",
             Self::Text(_) => "(text)",
             Self::NoMemory => "(memory)",

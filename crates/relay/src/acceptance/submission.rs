@@ -20,6 +20,8 @@ pub struct AcceptTerms {
     pub max_size: u64,
     /// The most recipients of one message.
     pub max_recipients: usize,
+    /// Whether the senders of an identity bind `From` and `Sender` in the header too.
+    pub check_from: bool,
 }
 
 /// Everything about a message that is submitted but its text.
@@ -59,8 +61,9 @@ pub struct Via {
 }
 
 impl AcceptTerms {
-    /// Defaults: no policy, 50 MiB, 1,000 recipients.
+    /// Defaults: no policy, 50 MiB, 1,000 recipients, `From` is checked.
     pub fn new(hostname: impl Into<String>) -> Self {
-        Self { hostname: hostname.into(), policy: None, max_size: 50 << 20, max_recipients: 1_000 }
+        let (hostname, max_size, max_recipients) = (hostname.into(), 50 << 20, 1_000);
+        Self { hostname, policy: None, max_size, max_recipients, check_from: true }
     }
 }

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tollgate_core::Net;
+
 use crate::acceptance::AcceptTerms;
 use crate::accounts::{Account, SecretKey};
 use crate::client::Timeouts;
@@ -54,8 +56,17 @@ pub struct RelaySettings {
 pub struct DirectSettings {
     /// The name server; one of the system's if there is none.
     pub name_server: Option<SocketAddr>,
-    /// The port that mail servers listen on. Only with a name server of its own.
+    /// The port that mail servers listen on.
     pub port: u16,
+    /// The addresses that mail may go to though they are not public. By default none.
+    pub allow: Vec<Net>,
+}
+
+impl Default for DirectSettings {
+    /// The name servers of the system, port 25, public addresses only.
+    fn default() -> Self {
+        Self { name_server: None, port: 25, allow: Vec::new() }
+    }
 }
 
 impl RelaySettings {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use data_encoding::BASE64;
 use ring::pbkdf2;
 
-use crate::session::Identity;
 use crate::session::address::normal_domain;
+use crate::session::{Identity, NULL_SENDER};
 
 /// A user.
 #[derive(Clone, Debug)]
@@ -18,7 +18,7 @@ pub struct User {
     pub name: Arc<str>,
     /// The tenant that its mail belongs to.
     pub tenant: Arc<str>,
-    /// The domains that its senders may have; any if there are none.
+    /// The domains that its senders may have, and [`NULL_SENDER`] if it may use that; any if there are none.
     pub senders: Vec<String>,
     /// Its password.
     pub password: PasswordHash,
@@ -72,6 +72,9 @@ impl Users {
         let rounds = users.iter().map(|user| user.password.rounds).max().unwrap_or(ROUNDS);
         for User { name, tenant, senders, password } in users {
             let normal = |domain: &String| {
+                if domain == NULL_SENDER {
+                    return Ok(domain.clone());
+                }
                 let bad = || BadUsers::NotADomain { name: Arc::clone(&name), domain: domain.clone() };
                 normal_domain(domain).ok_or_else(bad)
             };

@@ -1,13 +1,19 @@
-//! The header of a message on its way in: adds missing fields, removes Bcc, and finds loops.
+//! The header of a message on its way in: adds missing fields, removes Bcc, checks the author, and finds loops.
 //!
 //! Only the header is kept until it is complete. The body passes through.
 
+use std::sync::Arc;
+
 use memchr::memmem;
+
+use super::author;
 
 /// Rewrites the header of one message, which comes in pieces.
 #[derive(Debug)]
 pub struct HeaderRewriter {
     additions: Additions,
+    /// The domains that the addresses in `From` and `Sender` may have; any if there are none.
+    authors: Arc<[String]>,
     /// The header so far; empty once it was written.
     block: Vec<u8>,
     /// Where in the block the line begins that is not complete yet.
@@ -36,6 +42,10 @@ pub enum HeaderFault {
     TooLarge,
     /// It came through more than [`HeaderRewriter::MOST_HOPS`] servers: it loops.
     Loop,
+    /// It has more than one `From` or more than one `Sender`: readers would show different ones.
+    SeveralAuthors,
+    /// `From` or `Sender` has an address that the client may not use, or one that cannot be read.
+    ForeignAuthor,
 }
 
 impl HeaderRewriter {
@@ -48,7 +58,14 @@ impl HeaderRewriter {
 
     /// A message that gets these fields.
     pub fn new(additions: Additions) -> Self {
-        Self { additions, block: Vec::new(), line: 0, written: false, eight_bit: false, message_id: None }
+        let (authors, block) = (Arc::default(), Vec::new());
+        Self { additions, authors, block, line: 0, written: false, eight_bit: false, message_id: None }
+    }
+
+    /// The same, if `From` and `Sender` have only addresses of these domains.
+    #[must_use]
+    pub fn written_by(self, domains: Arc<[String]>) -> Self {
+        Self { authors: domains, ..self }
     }
 
     /// Takes the next piece of the message and appends to `out` as much of the rewritten message as is complete.
@@ -97,12 +114,20 @@ impl HeaderRewriter {
         self.written = true;
         self.eight_bit = !header.is_ascii();
         let (mut hops, mut dated, mut named) = (0, false, false);
+        let mut authors = [0_usize; 2];
         out.extend_from_slice(self.additions.received.as_bytes());
         for field in fields(header) {
             let name = name_of(field);
             let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
             hops += usize::from(is("received"));
             dated |= is("date");
+            for (count, known) in authors.iter_mut().zip(["from", "sender"]) {
+                *count += usize::from(is(known));
+            }
+            let is_author = is("from") || is("sender");
+            if is_author && !self.authors.is_empty() && !author::is_of(field, &self.authors) {
+                return Err(HeaderFault::ForeignAuthor);
+            }
             if is("message-id") {
                 named = true;
                 self.message_id.get_or_insert_with(|| value_of(field));
@@ -113,6 +138,9 @@ impl HeaderRewriter {
         }
         if hops > Self::MOST_HOPS {
             return Err(HeaderFault::Loop);
+        }
+        if authors.iter().any(|count| *count > 1) {
+            return Err(HeaderFault::SeveralAuthors);
         }
         if !dated {
             out.extend_from_slice(self.additions.date.as_bytes());

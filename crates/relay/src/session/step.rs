@@ -33,15 +33,25 @@ pub struct Identity {
     pub api_key: Option<Arc<str>>,
     /// The tenant that the mail belongs to.
     pub tenant: Arc<str>,
-    /// The domains that its senders may have, in their normal form; any if there are none.
+    /// The domains that its senders may have, in their normal form, and [`NULL_SENDER`] if it may use that too; any if
+    /// there are none.
     pub senders: Arc<[String]>,
 }
 
+/// The null sender as a list of senders names it.
+pub const NULL_SENDER: &str = "<>";
+
 impl Identity {
-    /// Whether mail from this sender may be sent under this identity.
-    pub fn may_send_as(&self, sender: &Address) -> bool {
-        self.senders.is_empty() || self.senders.contains(&sender.domain)
+    /// Whether mail from this sender, or from the null sender, may be sent under this identity.
+    pub fn may_send_as(&self, sender: Option<&Address>) -> bool {
+        let domain = shown_domain(sender);
+        self.senders.is_empty() || self.senders.iter().any(|own| own == domain)
     }
+}
+
+/// The domain of a sender, or the null sender.
+pub(crate) fn shown_domain(sender: Option<&Address>) -> &str {
+    sender.map_or(NULL_SENDER, |sender| &sender.domain)
 }
 
 /// The next thing for the caller to do.
@@ -105,6 +115,10 @@ impl fmt::Display for TextFault {
             Self::Data(DataFault::TooLarge) => "the text is too large",
             Self::Header(HeaderFault::TooLarge) => "the header is too large",
             Self::Header(HeaderFault::Loop) => "the message is in a loop",
+            Self::Header(HeaderFault::SeveralAuthors) => "the message has several From or Sender fields",
+            Self::Header(HeaderFault::ForeignAuthor) => {
+                "the client may not use the address in From or Sender"
+            }
         })
     }
 }

@@ -6,6 +6,7 @@ use std::fmt;
 use data_encoding::HEXLOWER_PERMISSIVE;
 use sha2::{Digest, Sha256};
 use tollgate_relay::accounts::check_name as check_tenant;
+use tollgate_relay::session::NULL_SENDER;
 use tollgate_relay::session::address::normal_domain;
 
 use super::files;
@@ -158,7 +159,8 @@ fn tenant(key: &raw::Key, path: &Path, findings: &mut Findings<'_>) -> Option<Ke
     }
     let mut senders = Vec::new();
     for (index, domain) in key.senders.iter().flatten().enumerate() {
-        match normal_domain(domain) {
+        let null = (domain == NULL_SENDER).then(|| domain.clone());
+        match null.or_else(|| normal_domain(domain)) {
             Some(domain) => senders.push(domain),
             None => {
                 let message = format!("`{}` is not a domain, as in `example.com`", shown(domain));

@@ -121,7 +121,7 @@ pub(super) struct Key {
     /// and no other's. Without it, only a key with the role `admin` may send.
     #[schemars(regex(pattern = r"^[A-Za-z0-9_.@-]{1,64}$"))]
     pub(super) tenant: Option<String>,
-    /// The domains that its senders may have; by default any. Needs `tenant`.
+    /// The domains that its senders may have, and `<>` if it may use the null sender; by default any. Needs `tenant`.
     #[schemars(example = ["acme.example"])]
     pub(super) senders: Option<Vec<String>>,
 }

@@ -269,17 +269,21 @@ fn direct(
 ) -> Option<DirectSettings> {
     let table = match written {
         None | Some(raw::DirectForm::Flag(false)) => return None,
-        Some(raw::DirectForm::Flag(true)) => return Some(DirectSettings { name_server: None, port: 25 }),
+        Some(raw::DirectForm::Flag(true)) => return Some(DirectSettings::default()),
         Some(raw::DirectForm::Table(table)) => table,
     };
     let port = size::between(table.port, (1, 65_535), &path.key("port"), findings).unwrap_or(25);
-    let Ok(name_server) = table.name_server.parse() else {
-        let text = shown(&table.name_server);
-        let message = format!("`{text}` is not an address and a port, as in `127.0.0.1:53`");
-        findings.value(&path.key("name_server"), message);
-        return None;
-    };
-    Some(DirectSettings { name_server: Some(name_server), port: u16::try_from(port).unwrap_or(25) })
+    let mut name_server = None;
+    if let Some(text) = &table.name_server {
+        let Ok(address) = text.parse() else {
+            let message = format!("`{}` is not an address and a port, as in `127.0.0.1:53`", shown(text));
+            findings.value(&path.key("name_server"), message);
+            return None;
+        };
+        name_server = Some(address);
+    }
+    let allow = doors::allowed(table.allow.as_ref(), &path.key("allow"), findings);
+    Some(DirectSettings { name_server, port: u16::try_from(port).unwrap_or(25), allow })
 }
 
 fn authorities(file: Option<&str>, path: &Path, findings: &mut Findings<'_>) -> Option<Vec<u8>> {

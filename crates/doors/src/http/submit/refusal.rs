@@ -9,6 +9,7 @@ use serde::Serialize;
 use tollgate_relay::acceptance::{Limited as Exceeded, NotAccepted, RefusalReason};
 use tollgate_relay::session::TextFault;
 use tollgate_relay::session::data::DataFault;
+use tollgate_relay::session::headers::HeaderFault;
 
 use crate::http::endpoint::Answered;
 use crate::http::problem::{PROBLEM_JSON, Problem};
@@ -42,7 +43,8 @@ pub(super) fn answer(refused: &NotAccepted) -> Answered {
         }
         RefusalReason::Limited(limited) => return Ok(exceeded(refused, limited)),
         RefusalReason::Blocked { .. } => Problem::forbidden("the client is on the blocklist".to_owned()),
-        RefusalReason::SenderNotAllowed { .. } => Problem::forbidden(detail),
+        RefusalReason::SenderNotAllowed { .. }
+        | RefusalReason::Text(TextFault::Header(HeaderFault::ForeignAuthor)) => Problem::forbidden(detail),
         RefusalReason::Outage | RefusalReason::NoMemory | RefusalReason::Full | RefusalReason::Failed => {
             Problem::unavailable(format!("{detail}: try again later"))
         }

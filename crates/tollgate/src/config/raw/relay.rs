@@ -50,6 +50,9 @@ pub(in crate::config) struct Relay {
     /// The users who may log in and send.
     #[schemars(length(max = 1000))]
     pub(in crate::config) users: Option<Vec<User>>,
+    /// Whether `senders` of users and keys bind the header fields `From` and `Sender`, and not only the envelope; by
+    /// default `true`.
+    pub(in crate::config) check_from: Option<bool>,
     /// The largest message that is accepted; by default `50MiB`.
     #[schemars(example = "50MiB")]
     pub(in crate::config) max_size: Option<SizeText>,
@@ -137,7 +140,7 @@ pub(in crate::config) struct User {
     /// The hash of the password, as `pbkdf2-sha256$ROUNDS$SALT$HASH` with salt and hash in base64.
     #[schemars(regex(pattern = r"^pbkdf2-sha256\$[0-9]+\$[A-Za-z0-9+/=]+\$[A-Za-z0-9+/=]+$"))]
     pub(in crate::config) password_hash: Option<String>,
-    /// The domains that its senders may have; by default any.
+    /// The domains that its senders may have, and `<>` if it may use the null sender; by default any.
     #[schemars(example = ["acme.example"])]
     pub(in crate::config) senders: Option<Vec<String>>,
 }
@@ -211,10 +214,13 @@ pub(in crate::config) enum DirectForm {
 pub(in crate::config) struct DirectTable {
     /// The address and port of the name server; by default those of the system.
     #[schemars(example = "127.0.0.1:53")]
-    pub(in crate::config) name_server: String,
+    pub(in crate::config) name_server: Option<String>,
     /// The port that MX hosts listen on; by default 25.
     #[schemars(range(min = 1, max = 65535))]
     pub(in crate::config) port: Option<u64>,
+    /// Networks that mail may go to though their addresses are not public, such as `10.0.0.0/8`; by default none.
+    #[schemars(example = ["10.0.0.0/8"])]
+    pub(in crate::config) allow: Option<Texts>,
 }
 
 /// How mail is handed on.

@@ -126,6 +126,7 @@ pub(super) fn clients(
         }
         terms.max_size = bytes;
     }
+    terms.check_from = written.check_from.unwrap_or(true);
     let number = |written, most, name: &str, findings: &mut Findings<'_>| {
         let number = size::between(written, (1, most), &path.key(name), findings);
         number.and_then(|number| usize::try_from(number).ok())
@@ -157,6 +158,11 @@ fn networks(written: Option<&Texts>, path: &Path, findings: &mut Findings<'_>) -
         );
     }
     nets.iter().filter_map(as_net).collect()
+}
+
+/// The networks that direct delivery may use though they are not public.
+pub(super) fn allowed(written: Option<&Texts>, path: &Path, findings: &mut Findings<'_>) -> Vec<Net> {
+    read(written, path, findings).iter().filter_map(as_net).collect()
 }
 
 fn as_net(net: &IpNet) -> Option<Net> {
