@@ -44,6 +44,7 @@ mod session;
 mod shown;
 mod status;
 mod submit;
+mod tenancy;
 mod top;
 mod view;
 mod waiting;
@@ -122,6 +123,8 @@ pub(crate) struct App {
     pub(crate) takes_body: Vec<bool>,
     /// The query parameters of each endpoint.
     pub(crate) queries: Vec<Vec<&'static str>>,
+    /// Whether each endpoint serves keys with a tenant.
+    pub(crate) serves_tenants: Vec<bool>,
 }
 
 impl App {
@@ -160,6 +163,7 @@ pub fn router(parts: HttpParts) -> Router {
         bodies: incoming::Gauge::default(),
         takes_body: endpoints.iter().map(Endpoint::takes_body).collect(),
         queries: endpoints.iter().map(Endpoint::query_names).collect(),
+        serves_tenants: endpoints.iter().map(|endpoint| endpoint.tenants).collect(),
     });
     let mut router = Router::new();
     for (index, endpoint) in endpoints.into_iter().enumerate() {

@@ -128,7 +128,10 @@ async fn clients_are_known_by_their_keys_and_the_proxy_by_its_own_token() {
     ] {
         for refused in [ask(&door, "consumer", wrong).await, ask_nginx(&door, "consumer", wrong).await] {
             assert_eq!(refused.status, 500, "{wrong:?}: {refused:?}");
-            assert_eq!(refused.detail(), "the proxy must send a known token as `X-Tollgate-Token`");
+            assert_eq!(
+                refused.detail(),
+                "the proxy must send the token of a key without a tenant as `X-Tollgate-Token`"
+            );
             assert_eq!(refused.header("www-authenticate"), None, "no client can mend it");
         }
     }

@@ -222,6 +222,16 @@ impl Engine {
             |taken: &[(&Rule, &Arc<Plan>)]| taken.iter().map(|(rule, _)| part.fate_at(rule)).collect();
         self.counters.refund_receipt(pinned, &receipt, home, fates).await.map_err(RefundFault::Store)
     }
+
+    /// The rules and keys of the charges that a receipt would refund; none if it is not a receipt of this server.
+    pub fn counters_of_receipt(&self, receipt: &str) -> Vec<(String, String)> {
+        match self.seals.open(receipt) {
+            Ok((Kind::Receipt, receipt, _)) => {
+                receipt.taken.into_iter().map(|line| (line.rule, line.key)).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
 }
 
 impl Fault {

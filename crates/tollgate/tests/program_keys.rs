@@ -75,6 +75,54 @@ fn each_token_permits_the_actions_of_its_role() {
 }
 
 #[test]
+fn a_key_with_a_tenant_reaches_only_what_carries_that_tenant() {
+    let home = Home::with(
+        "store: memory
+keys:
+  - { name: ops, role: admin, token_env: OPS }
+  - { name: globex-app, role: check, tenant: globex, token_env: GLOBEX_APP }
+  - { name: globex-boss, role: admin, tenant: globex, token_env: GLOBEX_BOSS }
+rules:
+  account: { by: [tenant, account], limits: [100/hour] }
+  sender: { by: sender, limits: [100/hour] }
+policies: { deliver: [account], accept: [sender] }
+",
+    );
+    let home = home.variable("OPS", ADMIN).variable("GLOBEX_APP", CHECK).variable("GLOBEX_BOSS", READ);
+    let server = home.start();
+    let attempt = |tenant: &str| {
+        let fields = json!({ "tenant": tenant, "account": "main" });
+        json!({ "policy": "deliver", "fields": fields, "cost": 99 })
+    };
+    let sender = json!({ "policy": "accept", "fields": { "sender": "a@acme.example" } });
+    let unlimited = json!({ "limits": "unlimited" });
+    for path in ["/api/v1/check", "/api/v1/acquire"] {
+        is_problem(&server.ask_as(CHECK, "POST", path, Some(&attempt("acme"))), 403);
+        is_problem(&server.ask_as(CHECK, "POST", path, Some(&sender)), 403);
+    }
+    let others: [(&str, &str, Option<&Value>); 8] = [
+        ("GET", "/api/v1/counters/account/acme,main", None),
+        ("GET", "/api/v1/status", None),
+        ("GET", "/metrics", None),
+        ("PUT", "/api/v1/counters/account/globex,main", Some(&unlimited)),
+        ("DELETE", "/api/v1/counters", None),
+        ("DELETE", "/api/v1/counters/account/globex,main", None),
+        ("GET", "/api/v1/bans", None),
+        ("POST", "/api/v1/reload", None),
+    ];
+    for (method, path, body) in others {
+        is_problem(&server.ask_as(READ, method, path, body), 403);
+    }
+    // Its own account works, and the other's is untouched.
+    assert_eq!(server.ask_as(CHECK, "POST", "/api/v1/check", Some(&attempt("globex"))).status, 200);
+    let own = server.ask_as(READ, "GET", "/api/v1/counters/account/globex,main", None).json();
+    assert_eq!(own["limits"][0]["used"], 99, "{own}");
+    assert_eq!(server.ask_as(ADMIN, "POST", "/api/v1/check", Some(&attempt("acme"))).status, 200);
+    let seen = server.ask_as(READ, "GET", "/api/v1/decisions", None).json().to_string();
+    assert!(seen.contains("globex,main") && !seen.contains("acme"), "{seen}");
+}
+
+#[test]
 fn a_token_may_come_in_three_headers_and_nowhere_else() {
     let home = home();
     let server = home.start();

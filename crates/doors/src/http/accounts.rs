@@ -73,11 +73,11 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     let resume = Operation::new(RESUME, "Resume an account that was paused, or whose login failed")
         .answers::<PauseChanged>();
     vec![
-        Endpoint::new(Method::POST, PAUSE, admin, pause_one).does(pause),
-        Endpoint::new(Method::POST, RESUME, admin, resume_one).does(resume),
-        Endpoint::new(Method::GET, ALL, read, show_page).does(list),
+        Endpoint::new(Method::POST, PAUSE, admin, pause_one).serves_tenants().does(pause),
+        Endpoint::new(Method::POST, RESUME, admin, resume_one).serves_tenants().does(resume),
+        Endpoint::new(Method::GET, ALL, read, show_page).serves_tenants().does(list),
         Endpoint::new(Method::POST, ALL, admin, make_one).does(make),
-        Endpoint::new(Method::GET, ONE, read, show_one).does(look),
+        Endpoint::new(Method::GET, ONE, read, show_one).serves_tenants().does(look),
         Endpoint::new(Method::PUT, ONE, admin, write_one).does(write),
         Endpoint::new(Method::DELETE, ONE, admin, remove_one).does(remove),
         Endpoint::new(Method::POST, LEGACY, admin, write_legacy).does(legacy),

@@ -98,7 +98,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         .also::<Unserved<'_>>(429, PROBLEM_JSON)
         .also::<Refused<'_, '_>>(503, PROBLEM_JSON)
         .also::<ProblemBody<'_>>(503, PROBLEM_JSON);
-    vec![Endpoint::new(Method::POST, PATH, Some(Role::Check), acquire).does(operation)]
+    vec![Endpoint::new(Method::POST, PATH, Some(Role::Check), acquire).serves_tenants().does(operation)]
 }
 
 async fn acquire(app: Arc<App>, ask: Ask) -> Answered {
@@ -107,6 +107,11 @@ async fn acquire(app: Arc<App>, ask: Ask) -> Answered {
     let policy = wanted.policy.as_str();
     let fields: SmallVec<[(&str, &str); 6]> =
         wanted.fields.0.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let id = wanted.id.as_ref().map(Text::as_str);
+    let cost = wanted.cost.map_or(1, |cost| cost.0);
+    let attempt = Attempt { policy, fields: &fields, cost, id };
+    let pinned = app.admissions.pin();
+    ask.check_attempt(&pinned.policies, &attempt)?;
     let Ok(_place) = app.places.try_acquire() else {
         app.pacer.count_rejected(policy).map_err(Fault::Mistake)?;
         let full = NotAdmitted::Full { waiting: MOST_WAITING };
@@ -116,11 +121,7 @@ async fn acquire(app: Arc<App>, ask: Ask) -> Answered {
     if let Some(patience) = ask.extensions.get::<Patience>() {
         patience.begin();
     }
-    let id = wanted.id.as_ref().map(Text::as_str);
-    let cost = wanted.cost.map_or(1, |cost| cost.0);
-    let attempt = Attempt { policy, fields: &fields, cost, id };
     let priority = wanted.priority.map_or(0, |priority| priority.0);
-    let pinned = app.admissions.pin();
     let context = ResponseContext::new(&pinned, &ask, policy, IdShown::WhereHeld);
     let wait = Wait::AtMost { span: max_wait, priority };
     let terms = Terms { wait, correlation: ask.correlation.text(), ..Terms::default() };

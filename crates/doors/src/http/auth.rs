@@ -25,7 +25,7 @@ pub struct AccessKey {
     pub role: Role,
     /// The SHA-256 of the token.
     pub hash: [u8; 32],
-    /// The tenant whose mail it is about, and no other's; `None` for all tenants.
+    /// The tenant that it belongs to: it reaches only what carries that tenant. `None` for everything.
     pub tenant: Option<MailTenant>,
 }
 
@@ -94,10 +94,14 @@ impl AccessKeys {
     pub(crate) fn admits_proxy(&self, headers: &HeaderMap) -> bool {
         let keys = self.0.load();
         let mut tokens = headers.get_all(PROXY_TOKEN).iter();
-        // Every role may do what the lowest may. Exactly one value, so that a client cannot add another.
+        // Every role may do what the lowest may, but a client of the proxy belongs to no tenant. Exactly one value, so
+        // that a client cannot add another.
         keys.is_empty()
             || match (tokens.next(), tokens.next()) {
-                (Some(token), None) => find(&keys, &Sha256::digest(token).into()).is_some(),
+                (Some(token), None) => {
+                    let found = find(&keys, &Sha256::digest(token).into());
+                    found.is_some_and(|index| keys[index].tenant.is_none())
+                }
                 _ => false,
             }
     }

@@ -109,7 +109,11 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         .also::<Refused<'_, '_>>(429, PROBLEM_JSON)
         .also::<Refused<'_, '_>>(503, PROBLEM_JSON)
         .also::<ProblemBody<'_>>(503, PROBLEM_JSON);
-    vec![Endpoint::new(Method::POST, "/api/v1/check", Some(Role::Check), check).does(operation)]
+    vec![
+        Endpoint::new(Method::POST, "/api/v1/check", Some(Role::Check), check)
+            .serves_tenants()
+            .does(operation),
+    ]
 }
 
 async fn check(app: Arc<App>, ask: Ask) -> Answered {
@@ -144,19 +148,21 @@ pub(crate) async fn decide(app: &App, ask: &Ask, attempt: &AttemptBody<'_>, show
     let pinned = app.admissions.pin();
     let context = ResponseContext::new(&pinned, ask, attempt.policy.as_str(), shown);
     let see = move |engine: &Engine, decision: &Decision<'_>| context.answer(engine, decision);
-    let admission = attempt.admit(&pinned, ask.correlation.text(), see);
+    let admission = attempt.admit(&pinned, ask, ask.correlation.text(), see)?;
     drop(pinned);
     Ok(admission.await?.seen.map(Body::from))
 }
 
 impl AttemptBody<'_> {
-    /// Admits the attempt. `correlation` is the caller's id, if it sent one.
+    /// Admits the attempt, if the caller's key may count where it counts. `correlation` is the caller's id, if it sent
+    /// one.
     fn admit<T: Send + 'static>(
         &self,
         pinned: &Pinned<'_>,
+        ask: &Ask,
         correlation: Option<&str>,
         see: impl FnOnce(&Engine, &Decision<'_>) -> T + Send + 'static,
-    ) -> Admit<T> {
+    ) -> Result<Admit<T>, Problem> {
         let fields: SmallVec<[(&str, &str); 6]> =
             self.fields.0.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         let attempt = Attempt {
@@ -165,8 +171,9 @@ impl AttemptBody<'_> {
             cost: self.cost.map_or(1, |cost| cost.0),
             id: self.id.as_ref().map(Text::as_str),
         };
+        ask.check_attempt(&pinned.policies, &attempt)?;
         let look = if self.dry_run { Look::Peek } else { Look::Take };
-        pinned.admit(&attempt, Terms { look, correlation, ..Terms::default() }, see)
+        Ok(pinned.admit(&attempt, Terms { look, correlation, ..Terms::default() }, see))
     }
 }
 
@@ -268,13 +275,13 @@ async fn decide_all<'r, 'b: 'r>(
     let pinned = app.admissions.pin();
     let (mut decisions, mut later) = (Vec::with_capacity(attempts.len()), Vec::new());
     for (index, attempt) in attempts.enumerate() {
-        let admit = attempt.map(|attempt| {
+        let admit = attempt.map_err(|problem| close(&problem.body(&id))).and_then(|attempt| {
             let context = ResponseContext::new(&pinned, ask, attempt.policy.as_str(), IdShown::WhereHeld);
             let known = Arc::clone(&id);
             let see = move |engine: &Engine, decision: &Decision<'_>| {
                 context.among_several(&known, engine, decision)
             };
-            attempt.admit(&pinned, Some(&id), see)
+            attempt.admit(&pinned, ask, Some(&id), see).map_err(|problem| close(&problem.body(&id)))
         });
         decisions.push(match admit {
             Ok(Admit::Ready(Some(admitted))) => Some(close_one(admitted, &id)),
@@ -282,7 +289,7 @@ async fn decide_all<'r, 'b: 'r>(
                 later.push(async move { (index, admit.await) });
                 None
             }
-            Err(problem) => Some(close(&problem.body(&id))),
+            Err(refused) => Some(refused),
         });
     }
     for (index, admitted) in join_all(later).await {

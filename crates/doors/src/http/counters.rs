@@ -168,7 +168,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         Endpoint::new(Method::DELETE, ALL, admin, forget_all).does(reset_all),
         Endpoint::new(Method::PUT, RULE, admin, overrides::set_domain).does(set_domain),
         Endpoint::new(Method::DELETE, RULE, admin, forget_rule).does(reset_rule),
-        Endpoint::new(Method::GET, KEY, read, show_key).does(look),
+        Endpoint::new(Method::GET, KEY, read, show_key).serves_tenants().does(look),
         Endpoint::new(Method::PUT, KEY, admin, overrides::set_key).does(set),
         Endpoint::new(Method::DELETE, KEY, admin, forget_key).does(reset).does(remove),
     ]
@@ -257,7 +257,9 @@ fn override_ends(app: &App, rule: &Rule) -> BTreeMap<String, EndShown> {
 async fn show_key(app: Arc<App>, ask: Ask) -> Answered {
     let pinned = app.engine.pin();
     let (rule, key) = path::rest(&ask.uri);
-    look(&app, &Place::find(&app.engine.observer, &pinned.policies, rule, key)?).await
+    let place = Place::find(&app.engine.observer, &pinned.policies, rule, key)?;
+    ask.check_place(&place)?;
+    look(&app, &place).await
 }
 
 pub(crate) async fn look(app: &App, place: &Place<'_>) -> Answered {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::http::Method;
 use schemars::JsonSchema;
 use serde::Serialize;
-use tollgate_core::{Reading, Rule, Timestamp, When};
+use tollgate_core::{Policies, Reading, Rule, Timestamp, When};
 use tollgate_engine::decision_token::DecodedLine;
 
 use super::App;
@@ -15,6 +15,7 @@ use super::endpoint::{Answered, Ask, Endpoint, Operation};
 use super::path;
 use super::problem::Problem;
 use super::shown::{self, Moment, json};
+use super::tenancy;
 
 const ONE: &str = "/api/v1/decisions/{token}";
 
@@ -46,7 +47,8 @@ struct DecisionShown<'d> {
     /// Milliseconds until a retry, as the caller was told; null if it was allowed, or if waiting does not
     /// help.
     retry_after_ms: Option<u64>,
-    /// Every rule that applied, the one that decided first.
+    /// Every rule that applied, the one that decided first. A key with a tenant sees only the rules whose key has
+    /// that tenant.
     rules: Vec<RuleThenAndNow<'d>>,
     /// Whether the token had room for all of them.
     complete: bool,
@@ -90,7 +92,7 @@ struct ThenShown<'d> {
 pub(crate) fn endpoints() -> Vec<Endpoint> {
     let show_one = Operation::new(ONE, "Show a decision by its token: every rule then and now")
         .answers::<DecisionShown<'_>>();
-    vec![Endpoint::new(Method::GET, ONE, Some(Role::Read), show).does(show_one)]
+    vec![Endpoint::new(Method::GET, ONE, Some(Role::Read), show).serves_tenants().does(show_one)]
 }
 
 async fn show(app: Arc<App>, ask: Ask) -> Answered {
@@ -102,8 +104,9 @@ async fn show(app: Arc<App>, ask: Ask) -> Answered {
         )
     })?;
     let pinned = app.engine.pin();
-    let mut rules = Vec::with_capacity(opened.lines.len());
-    for line in &opened.lines {
+    let lines = reached(&ask, &pinned.policies, &opened.lines)?;
+    let mut rules = Vec::with_capacity(lines.len());
+    for line in lines {
         let rule = pinned.policies.rule(&line.rule);
         let key = app.engine.observer.shown_key_of(line, rule.map(|rule| &**rule));
         let now = now(&app, rule, line).await;
@@ -116,13 +119,27 @@ async fn show(app: Arc<App>, ask: Ask) -> Answered {
         origin: shown::origin(opened.origin),
         reason: shown::reason(opened.origin),
         rule: opened.rule.as_deref(),
-        blocked: opened.blocked.as_deref(),
+        blocked: opened.blocked.as_deref().filter(|_| !ask.has_tenant()),
         id: &opened.correlation,
         cost: opened.cost,
         retry_after_ms: shown::retry_after_ms(opened.retry),
         rules,
         complete: opened.complete,
     }))
+}
+
+/// The lines of a decision that the caller's key reaches.
+fn reached<'d>(
+    ask: &Ask,
+    policies: &Policies,
+    lines: &'d [DecodedLine],
+) -> Result<Vec<&'d DecodedLine>, Problem> {
+    let Some(own) = ask.tenant() else { return Ok(lines.iter().collect()) };
+    let reaches = |line: &&DecodedLine| {
+        policies.rule(&line.rule).is_some_and(|rule| tenancy::carries(rule, &line.key, own))
+    };
+    let reached: Vec<_> = lines.iter().filter(reaches).collect();
+    if reached.is_empty() { Err(tenancy::needs_no_tenant(own)) } else { Ok(reached) }
 }
 
 impl<'d> RuleThenAndNow<'d> {

@@ -19,9 +19,9 @@ use smallvec::SmallVec;
 use super::App;
 use super::auth::{Caller, Role};
 use super::incoming::{self, Room};
-use super::path;
 use super::problem::{CORRELATION_ID, Correlation, Problem};
 use super::session;
+use super::tenancy;
 
 /// The longest body in bytes, unless an endpoint has its own bound.
 pub(crate) const MOST_BODY_BYTES: usize = 1 << 20;
@@ -35,6 +35,8 @@ pub(crate) struct Endpoint {
     pub(crate) role: Option<Role>,
     /// How a token may be sent: names of the document's security schemes.
     pub(crate) tokens: &'static [&'static str],
+    /// Whether it serves keys with a tenant, and checks itself what they reach.
+    pub(crate) tenants: bool,
     /// Its documentation; several entries if the last part of the path selects one.
     pub(crate) operations: Vec<Operation>,
     /// Makes the handler; the number is its index in the metrics.
@@ -114,7 +116,7 @@ impl Endpoint {
             on(filter, move |State(app): State<Arc<App>>, request: Request| serve(app, request, checks, run))
         };
         let tokens = &["bearer", "key", "token"];
-        Self { method, pattern, role, tokens, operations: Vec::new(), serve: Box::new(serve) }
+        Self { method, pattern, role, tokens, tenants: false, operations: Vec::new(), serve: Box::new(serve) }
     }
 
     /// An endpoint for proxies that ask for their clients. It accepts every method and is documented as
@@ -133,6 +135,7 @@ impl Endpoint {
             pattern,
             role: Some(Role::Check),
             tokens: &["proxy"],
+            tenants: false,
             operations: Vec::new(),
             serve: Box::new(serve),
         }
@@ -153,7 +156,8 @@ impl Endpoint {
             })
         };
         let tokens = &["bearer", "key", "token"];
-        Self { method, pattern, role: Some(role), tokens, operations: Vec::new(), serve: Box::new(serve) }
+        let (role, serve) = (Some(role), Box::new(serve));
+        Self { method, pattern, role, tokens, tenants: false, operations: Vec::new(), serve }
     }
 
     /// Whether it reads a body. A body sent to any other endpoint is not read.
@@ -164,6 +168,12 @@ impl Endpoint {
     /// Its query parameters.
     pub(crate) fn query_names(&self) -> Vec<&'static str> {
         self.operations.iter().flat_map(|operation| operation.query).map(|(name, _)| *name).collect()
+    }
+
+    /// Lets it serve keys with a tenant too. It must check itself what they reach.
+    pub(crate) fn serves_tenants(mut self) -> Self {
+        self.tenants = true;
+        self
     }
 
     /// Adds documentation.
@@ -267,27 +277,6 @@ impl Ask {
     /// Whether the caller's key belongs to a tenant.
     pub(crate) fn has_tenant(&self) -> bool {
         self.key().and_then(Caller::tenant).is_some()
-    }
-
-    /// Refuses a caller whose key belongs to another tenant.
-    pub(crate) fn check_tenant(&self, tenant: &str) -> Result<(), Problem> {
-        match self.key().and_then(Caller::tenant) {
-            Some(own) if *own.name != *tenant => Err(Problem::forbidden(format!(
-                "the key belongs to tenant `{}`, and may use no other",
-                own.name
-            ))),
-            _ => Ok(()),
-        }
-    }
-
-    /// The tenant that a list is about: the one that the query names, or that of the caller's key.
-    pub(crate) fn tenant_filter(&self, name: &str) -> Result<Option<String>, Problem> {
-        let Some(asked) = self.query(name) else {
-            return Ok(self.key().and_then(Caller::tenant).map(|own| own.name.to_string()));
-        };
-        let asked = path::decode_query(asked)?;
-        self.check_tenant(&asked)?;
-        Ok(Some(asked))
     }
 
     /// The value of a query parameter.
@@ -408,6 +397,11 @@ fn enter(app: &Arc<App>, parts: Parts, correlation: &Correlation, checks: Checks
         Some(role) => session::admit(app, role, &parts)?,
         None => None,
     };
+    if let Some(own) = caller.as_ref().and_then(Caller::tenant)
+        && !app.serves_tenants[checks.index]
+    {
+        return Err(tenancy::needs_no_tenant(&own.name));
+    }
     check_query(parts.uri.query(), &app.queries[checks.index])?;
     let Parts { uri, headers, extensions, .. } = parts;
     let room = Room::new(app, extensions.get());

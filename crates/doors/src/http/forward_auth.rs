@@ -102,9 +102,9 @@ async fn serve(app: Arc<App>, request: Request, index: usize) -> Response {
     // The proxy's secret must not be counted or shown as the client's.
     parts.headers.remove(PROXY_TOKEN);
     let answered = match query {
-        Ok(_) if !admitted => {
-            Err(Problem::misconfigured("the proxy must send a known token as `X-Tollgate-Token`"))
-        }
+        Ok(_) if !admitted => Err(Problem::misconfigured(
+            "the proxy must send the token of a key without a tenant as `X-Tollgate-Token`",
+        )),
         Ok(query) => decide(&app, &parts, &query, &correlation).await,
         Err(problem) => Err(problem),
     };

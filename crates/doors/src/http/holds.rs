@@ -120,11 +120,17 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         .answers::<HoldsShown<'_>>();
     let (check, read, admin) = (Some(Role::Check), Some(Role::Read), Some(Role::Admin));
     vec![
-        Endpoint::new(Method::POST, "/api/v1/holds", check, take_hold).does(take),
-        Endpoint::new(Method::POST, ONE, check, renew_hold).does(renew.answers::<Renewed>()),
-        Endpoint::new(Method::DELETE, ONE, check, release_hold).does(release.answers::<Released>()),
-        Endpoint::new(Method::GET, ONE, read, list_holds).does(list.answers::<HoldsShown<'_>>()),
-        Endpoint::with_body_of(MOST_IDS_BYTES, Method::PUT, ONE, admin, replace_holds).does(replace),
+        Endpoint::new(Method::POST, "/api/v1/holds", check, take_hold).serves_tenants().does(take),
+        Endpoint::new(Method::POST, ONE, check, renew_hold).serves_tenants().does(renew.answers::<Renewed>()),
+        Endpoint::new(Method::DELETE, ONE, check, release_hold)
+            .serves_tenants()
+            .does(release.answers::<Released>()),
+        Endpoint::new(Method::GET, ONE, read, list_holds)
+            .serves_tenants()
+            .does(list.answers::<HoldsShown<'_>>()),
+        Endpoint::with_body_of(MOST_IDS_BYTES, Method::PUT, ONE, admin, replace_holds)
+            .serves_tenants()
+            .does(replace),
     ]
 }
 
@@ -138,7 +144,7 @@ async fn renew_hold(app: Arc<App>, ask: Ask) -> Answered {
     let (rule, rest) = path::rest(&ask.uri);
     let rest = rest.strip_suffix("/renew").ok_or_else(Problem::no_such_path)?;
     let (key, id) = rest.rsplit_once('/').ok_or_else(Problem::no_such_path)?;
-    let report = order(&app, (rule, key), HoldsOrder::Renew(&path::decode(id)?)).await?;
+    let report = order(&app, &ask, (rule, key), HoldsOrder::Renew(&path::decode(id)?)).await?;
     if !report.found {
         return Err(Problem::not_found("nothing is held under this id: it was released, or its time is up"));
     }
@@ -148,7 +154,7 @@ async fn renew_hold(app: Arc<App>, ask: Ask) -> Answered {
 async fn release_hold(app: Arc<App>, ask: Ask) -> Answered {
     let (rule, rest) = path::rest(&ask.uri);
     let (key, id) = rest.rsplit_once('/').ok_or_else(Problem::no_such_path)?;
-    let report = order(&app, (rule, key), HoldsOrder::Release(&path::decode(id)?)).await?;
+    let report = order(&app, &ask, (rule, key), HoldsOrder::Release(&path::decode(id)?)).await?;
     Ok(json(&Released { released: report.found }))
 }
 
@@ -156,6 +162,7 @@ async fn list_holds(app: Arc<App>, ask: Ask) -> Answered {
     let pinned = app.engine.pin();
     let (rule, key) = path::rest(&ask.uri);
     let place = Place::find(&app.engine.observer, &pinned.policies, rule, key)?;
+    ask.check_place(&place)?;
     let counter = Counter { plan: place.rule.plan_at(&place.key), key: &place.key };
     in_flight(place.rule, &counter)?;
     let report = app.engine.counters.holds(&counter, HoldsOrder::List).await?;
@@ -172,6 +179,7 @@ async fn replace_holds(app: Arc<App>, ask: Ask) -> Answered {
     let pinned = app.engine.pin();
     let (rule, key) = path::rest(&ask.uri);
     let place = Place::find(&app.engine.observer, &pinned.policies, rule, key)?;
+    ask.check_place(&place)?;
     let counter = Counter { plan: place.rule.plan_at(&place.key), key: &place.key };
     in_flight(place.rule, &counter)?;
     let report = app.engine.counters.replace_holds(&counter, &ids).await?;
@@ -181,9 +189,15 @@ async fn replace_holds(app: Arc<App>, ask: Ask) -> Answered {
     show(&app, &place, &counter, &report)
 }
 
-async fn order(app: &App, (rule, key): (&str, &str), order: HoldsOrder<'_>) -> Result<HoldsReport, Problem> {
+async fn order(
+    app: &App,
+    ask: &Ask,
+    (rule, key): (&str, &str),
+    order: HoldsOrder<'_>,
+) -> Result<HoldsReport, Problem> {
     let pinned = app.engine.pin();
     let place = Place::find(&app.engine.observer, &pinned.policies, rule, key)?;
+    ask.check_place(&place)?;
     let counter = Counter { plan: place.rule.plan_at(&place.key), key: &place.key };
     in_flight(place.rule, &counter)?;
     Ok(app.engine.counters.holds(&counter, order).await?)

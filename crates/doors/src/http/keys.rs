@@ -53,7 +53,9 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         "Show the counts of a key at every rule that it can be a key of",
     )
     .answers::<KeyEverywhere<'_>>();
-    vec![Endpoint::new(Method::GET, "/api/v1/keys/{*key}", Some(Role::Read), show).does(look)]
+    vec![
+        Endpoint::new(Method::GET, "/api/v1/keys/{*key}", Some(Role::Read), show).serves_tenants().does(look),
+    ]
 }
 
 async fn show(app: Arc<App>, ask: Ask) -> Answered {
@@ -62,6 +64,7 @@ async fn show(app: Arc<App>, ask: Ask) -> Answered {
     let key = path::decode(rest)?;
     let observer = &app.engine.observer;
     let places = counters::shown_rules(&pinned).filter_map(|rule| Place::of(observer, rule, &key).ok());
+    let places = places.filter(|place| ask.check_place(place).is_ok());
     let mut places: Vec<Place<'_>> = places.collect();
     let left_out = places.len().saturating_sub(MOST_RULES);
     places.truncate(MOST_RULES);
@@ -76,6 +79,7 @@ async fn show(app: Arc<App>, ask: Ask) -> Answered {
             enabled: place.rule.enabled,
         });
     }
-    let pseudonym = counters::shown_rules(&pinned).any(|rule| Observer::is_pseudonym(rule, &key));
+    let pseudonym =
+        !ask.has_tenant() && counters::shown_rules(&pinned).any(|rule| Observer::is_pseudonym(rule, &key));
     Ok(json(&KeyEverywhere { rules, left_out, pseudonym }))
 }

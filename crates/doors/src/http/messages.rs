@@ -115,14 +115,14 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         .takes::<PauseBody<'_>>()
         .answers::<PauseChanged>();
     vec![
-        Endpoint::new(Method::POST, PAUSE, admin, pause_mail).does(pause),
-        Endpoint::new(Method::POST, RESUME, admin, resume_mail).does(resume),
-        Endpoint::new(Method::GET, ALL, read, show_page).does(list),
-        Endpoint::new(Method::GET, ONE, read, show_one).does(look),
-        Endpoint::new(Method::POST, RETRY, admin, retry_one).does(retry),
-        Endpoint::new(Method::POST, CANCEL, admin, cancel_one).does(cancel),
-        Endpoint::new(Method::GET, LEGACY, read, show_page).does(legacy),
-        Endpoint::new(Method::GET, LANES, read, show_lanes).does(lanes),
+        Endpoint::new(Method::POST, PAUSE, admin, pause_mail).serves_tenants().does(pause),
+        Endpoint::new(Method::POST, RESUME, admin, resume_mail).serves_tenants().does(resume),
+        Endpoint::new(Method::GET, ALL, read, show_page).serves_tenants().does(list),
+        Endpoint::new(Method::GET, ONE, read, show_one).serves_tenants().does(look),
+        Endpoint::new(Method::POST, RETRY, admin, retry_one).serves_tenants().does(retry),
+        Endpoint::new(Method::POST, CANCEL, admin, cancel_one).serves_tenants().does(cancel),
+        Endpoint::new(Method::GET, LEGACY, read, show_page).serves_tenants().does(legacy),
+        Endpoint::new(Method::GET, LANES, read, show_lanes).serves_tenants().does(lanes),
     ]
 }
 

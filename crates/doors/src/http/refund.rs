@@ -45,7 +45,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     let path = "/api/v1/refund";
     let summary = "Refund what an allowed attempt took, or a part of it, once";
     let operation = Operation::new(path, summary).takes::<RefundBody<'_>>().answers::<RefundAnswer>();
-    vec![Endpoint::new(Method::POST, path, Some(Role::Check), refund).does(operation)]
+    vec![Endpoint::new(Method::POST, path, Some(Role::Check), refund).serves_tenants().does(operation)]
 }
 
 async fn refund(app: Arc<App>, ask: Ask) -> Answered {
@@ -58,6 +58,14 @@ async fn refund(app: Arc<App>, ask: Ask) -> Answered {
         RefundPart::Some { amount: wanted.amount.map_or(0, |amount| amount.0), counts: &counts }
     };
     let pinned = app.engine.pin();
+    if ask.has_tenant() {
+        for (rule, key) in app.engine.counters_of_receipt(wanted.receipt.as_str()) {
+            // A rule that is gone refunds nothing.
+            if let Some(rule) = pinned.policies.rule(&rule) {
+                ask.check_counter(rule, &key)?;
+            }
+        }
+    }
     let refunded = app.engine.refund(&pinned, wanted.receipt.as_str(), part).await;
     let refunded = refunded.map_err(|fault| match fault {
         RefundFault::Forged => Problem::bad_request("this is not a receipt of this server"),

@@ -61,9 +61,9 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     let sign_out = Operation::new(PATH, "Sign out: delete the session cookie").answers::<SignedOut>();
     let read = Some(Role::Read);
     vec![
-        Endpoint::new(Method::POST, PATH, read, begin).does(sign_in),
-        Endpoint::new(Method::GET, PATH, read, show_session).does(show),
-        Endpoint::new(Method::DELETE, PATH, read, end).does(sign_out),
+        Endpoint::new(Method::POST, PATH, read, begin).serves_tenants().does(sign_in),
+        Endpoint::new(Method::GET, PATH, read, show_session).serves_tenants().does(show),
+        Endpoint::new(Method::DELETE, PATH, read, end).serves_tenants().does(sign_out),
     ]
 }
 

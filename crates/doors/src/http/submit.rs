@@ -71,7 +71,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         .query(QUERY)
         .also::<AcceptedShown>(202, "application/json")
         .also::<refusal::Limited<'_>>(429, "application/problem+json");
-    vec![Endpoint::streaming(Method::POST, PATH, Role::Check, submit_one).does(submit)]
+    vec![Endpoint::streaming(Method::POST, PATH, Role::Check, submit_one).serves_tenants().does(submit)]
 }
 
 const QUERY: &[(&str, &str)] = &[

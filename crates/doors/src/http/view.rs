@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::http::Method;
 use schemars::JsonSchema;
 use serde::Serialize;
+use tollgate_core::Policies;
 use tollgate_engine::journal::Entry;
 
 use super::App;
@@ -15,6 +16,7 @@ use super::page::limit;
 use super::path;
 use super::problem::Problem;
 use super::shown::{self, Moment, json};
+use super::tenancy;
 
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Journal")]
@@ -46,7 +48,8 @@ struct EntryShown {
     code: Option<String>,
     /// The key of that rule, or of the first rule that applied; the target if it was blocked.
     key: Option<String>,
-    /// Every rule that applied, or would have if the attempt was not blocked, with its key.
+    /// Every rule that applied, or would have if the attempt was not blocked, with its key. A key of the API with a
+    /// tenant sees only the keys that have that tenant.
     keys: Vec<ChargedKey>,
     /// The rules with `on_exceed: observe` that would have denied it; absent if there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -96,7 +99,11 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
             ("observed", "only decisions that this rule, which observes, would have denied"),
         ])
         .answers::<JournalShown>();
-    vec![Endpoint::new(Method::GET, "/api/v1/decisions", Some(Role::Read), decisions).does(journal)]
+    vec![
+        Endpoint::new(Method::GET, "/api/v1/decisions", Some(Role::Read), decisions)
+            .serves_tenants()
+            .does(journal),
+    ]
 }
 
 /// Which decisions to show.
@@ -134,12 +141,35 @@ impl Wanted {
     }
 }
 
+/// Whether a rule's key, as it is shown, has this tenant. A pseudonym has none.
+fn carries(policies: &Policies, rule: &str, key: &str, tenant: &str) -> bool {
+    let rule = policies.rule(rule).filter(|rule| !rule.secret);
+    rule.is_some_and(|rule| tenancy::carries(rule, key, tenant))
+}
+
+/// Removes the keys of a decision that do not have this tenant, and the target that blocked it.
+fn cut_to(entry: &mut Entry, policies: &Policies, tenant: &str) {
+    entry.keys.retain(|(rule, key)| carries(policies, rule, key, tenant));
+    let key = entry.key.take();
+    entry.key = key.filter(|key| entry.keys.iter().any(|(_, own)| own == key));
+    entry.listing = None;
+}
+
 /// The names of verdicts.
 const VERDICTS: [&str; 4] = ["allow", "wait", "defer", "deny"];
 
 async fn decisions(app: Arc<App>, ask: Ask) -> Answered {
     let (wanted, most) = (Wanted::of(&ask)?, limit(&ask, 100)?);
-    let entries = app.engine.observer.journal.latest_of(most, |entry| wanted.has(entry));
+    let (pinned, own) = (app.engine.pin(), ask.tenant());
+    // An attempt has one tenant, so one key with it is enough.
+    let is_own = |entry: &Entry| {
+        let has = |own| entry.keys.iter().any(|(rule, key)| carries(&pinned.policies, rule, key, own));
+        own.is_none_or(has)
+    };
+    let mut entries = app.engine.observer.journal.latest_of(most, |entry| wanted.has(entry) && is_own(entry));
+    if let Some(own) = own {
+        entries.iter_mut().for_each(|entry| cut_to(entry, &pinned.policies, own));
+    }
     let entries = entries.into_iter().map(|entry| EntryShown {
         at: Moment(entry.at),
         policy: entry.policy,

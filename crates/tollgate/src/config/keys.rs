@@ -25,7 +25,7 @@ pub struct ApiKey {
     pub role: Role,
     /// The hash of its token.
     pub token: TokenHash,
-    /// The tenant whose mail it may send and look at; `None` for no tenant of its own.
+    /// The tenant that it belongs to: it reaches only what carries that tenant. `None` for a key that reaches everything.
     pub tenant: Option<KeyTenant>,
 }
 

@@ -117,8 +117,8 @@ pub(super) struct Key {
     /// The SHA-256 hash of the token, in hexadecimal.
     #[schemars(regex(pattern = r"^[0-9a-fA-F]{64}$"))]
     pub(super) token_sha256: Option<String>,
-    /// The tenant of the mail relay that it belongs to: it sends for this tenant, and sees its accounts and messages,
-    /// and no other's. Without it, only a key with the role `admin` may send.
+    /// The tenant that it belongs to: it sends mail for this tenant, and reaches only what carries this tenant. Without
+    /// it, only a key with the role `admin` may send.
     #[schemars(regex(pattern = r"^[A-Za-z0-9_.@-]{1,64}$"))]
     pub(super) tenant: Option<String>,
     /// The domains that its senders may have, and `<>` if it may use the null sender; by default any. Needs `tenant`.
