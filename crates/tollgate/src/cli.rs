@@ -6,6 +6,7 @@
 mod check_config;
 mod doctor;
 mod import;
+mod init;
 mod replay;
 mod suggest;
 
@@ -89,6 +90,9 @@ pub enum Command {
     /// Run the server until it receives a signal
     #[command(after_help = SERVE)]
     Serve(ConfigFile),
+    /// Write a commented configuration to start with
+    #[command(after_help = init::HELP)]
+    Init(init::Init),
     /// Check the configuration and explain each rule in words
     #[command(after_help = check_config::HELP)]
     CheckConfig(CheckConfig),
@@ -159,6 +163,7 @@ pub fn run(
             doctor::run(file.find()?.as_deref(), environment, format, out, err)
         }
         Command::Serve(file) => crate::serve::run(file.find()?, environment, out).map(|()| ExitCode::SUCCESS),
+        Command::Init(init) => init.run(out),
         Command::Import(import) => import.run(out, err),
         Command::Replay(replay) => replay.run(&environment, out),
         Command::Suggest(suggest) => suggest.run(out),

@@ -7,9 +7,10 @@ use std::process::Stdio;
 
 use responder::{Run, program, run};
 
-const COMMANDS: [&str; 18] = [
+const COMMANDS: [&str; 19] = [
     "check-config",
     "schema",
+    "init",
     "check",
     "peek",
     "reset",
@@ -63,7 +64,7 @@ fn every_command_that_asks_the_server_teaches_with_an_example() {
 #[test]
 fn only_commands_that_ask_a_server_are_told_which() {
     for command in COMMANDS.iter().chain(&["serve"]) {
-        let asks = !["serve", "check-config", "schema", "completions", "man"].contains(command);
+        let asks = !["serve", "check-config", "schema", "init", "completions", "man"].contains(command);
         let help = tollgate(&[command, "--help"]).out;
         for option in ["--server", "--token-file", "--timeout"] {
             assert_eq!(help.contains(option), asks, "{command} {option}");
@@ -98,6 +99,13 @@ fn every_example_in_the_help_is_understood() {
                 words.iter().map(|word| if word == "drop.txt" { path } else { word }).collect();
             if arguments[0] == "man" || arguments[0] == "check-config" {
                 arguments.truncate(1);
+            }
+            let fresh = tempfile::tempdir().unwrap();
+            let written = fresh.path().join("starter.yaml");
+            if arguments[0] == "init" {
+                // It would write into the directory of the tests.
+                arguments.truncate(2);
+                arguments.extend(["-o", written.to_str().unwrap()]);
             }
             let run = tollgate(&arguments);
             let answered = run.code == 0 || run.err.starts_with("error: cannot reach http://127.0.0.1:1: ");

@@ -124,7 +124,13 @@ impl Import {
     }
 }
 
-fn write_beside(directory: &Path, output: &Path, config: &str, replace: bool) -> anyhow::Result<()> {
+/// Writes a file as a whole, or not at all.
+pub(super) fn write_beside(
+    directory: &Path,
+    output: &Path,
+    config: &str,
+    replace: bool,
+) -> anyhow::Result<()> {
     use std::os::unix::fs::PermissionsExt as _;
     let readable = std::fs::Permissions::from_mode(0o644);
     let mut file =
