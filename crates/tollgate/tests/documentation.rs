@@ -5,6 +5,8 @@
 
 #[path = "documentation/covered.rs"]
 mod covered;
+#[path = "documentation/front_page.rs"]
+mod front_page;
 #[path = "documentation/pages.rs"]
 mod pages;
 #[path = "documentation/server.rs"]
