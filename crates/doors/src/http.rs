@@ -118,7 +118,7 @@ pub(crate) struct App {
     pub(crate) meters: metrics::HttpMeters,
     pub(crate) openapi: Bytes,
     /// The request bodies in memory.
-    pub(crate) bodies: incoming::Gauge,
+    pub(crate) bodies: incoming::SharedRoom,
     /// Whether each endpoint takes a body.
     pub(crate) takes_body: Vec<bool>,
     /// The query parameters of each endpoint.
@@ -160,7 +160,7 @@ pub fn router(parts: HttpParts) -> Router {
         registry,
         meters,
         openapi,
-        bodies: incoming::Gauge::default(),
+        bodies: incoming::SharedRoom::default(),
         takes_body: endpoints.iter().map(Endpoint::takes_body).collect(),
         queries: endpoints.iter().map(Endpoint::query_names).collect(),
         serves_tenants: endpoints.iter().map(|endpoint| endpoint.tenants).collect(),

@@ -259,6 +259,11 @@ impl Ask {
         self.room.grow_to(bytes)
     }
 
+    /// As [`Ask::take_room`], for several copies of its body of so many bytes.
+    pub(crate) fn take_copies(&mut self, bytes: usize, copies: usize) -> Result<(), Problem> {
+        self.room.grow_to_copies(bytes, copies)
+    }
+
     /// What all requests share.
     pub(crate) fn app(&self) -> &App {
         self.room.app()
@@ -404,7 +409,7 @@ fn enter(app: &Arc<App>, parts: Parts, correlation: &Correlation, checks: Checks
     }
     check_query(parts.uri.query(), &app.queries[checks.index])?;
     let Parts { uri, headers, extensions, .. } = parts;
-    let room = Room::new(app, extensions.get());
+    let room = Room::new(app, extensions.get(), caller.as_ref());
     let (body, correlation) = (Bytes::new(), correlation.clone());
     Ok(Ask { uri, headers, body, correlation, extensions, caller, room })
 }

@@ -24,15 +24,18 @@ impl TooLate {
 
     /// The response, instead of the router's.
     pub fn answer(&self) -> Response {
-        let detail = "the whole request did not come, or was not answered, in time";
-        let (kind, title) = ("/problems/too-late", "Request timeout");
-        Problem::new(StatusCode::REQUEST_TIMEOUT, kind, title, detail).answer(&self.0)
+        Problem::too_late().answer(&self.0)
     }
 }
 
 impl Problem {
     fn new(status: StatusCode, kind: &'static str, title: &'static str, detail: impl Into<String>) -> Self {
         Self(tollgate_web::Problem::new(status, kind, title, detail.into()))
+    }
+
+    pub(crate) fn too_late() -> Self {
+        let detail = "the whole request did not come, or was not answered, in time";
+        Self::new(StatusCode::REQUEST_TIMEOUT, "/problems/too-late", "Request timeout", detail)
     }
 
     pub(crate) fn bad_request(detail: impl Into<String>) -> Self {

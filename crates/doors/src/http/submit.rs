@@ -105,7 +105,7 @@ async fn submit_json(
 ) -> Answered {
     let most = usize::try_from(doors.terms().max_size).unwrap_or(usize::MAX).min(MOST_JSON);
     let bytes = ask.read(body, most).await?;
-    ask.take_room(bytes.len() * COPIES)?;
+    ask.take_copies(bytes.len(), COPIES)?;
     let body: SubmitBody<'_> = body::read(&bytes)?;
     let identity = match body.tenant.as_ref().map(Text::as_str) {
         Some(tenant) if *identity.tenant != *tenant => self::identity(&ask, Some(tenant.to_owned()))?,
