@@ -57,7 +57,7 @@ use axum::extract::{Request, State};
 use prometheus_client::registry::Registry;
 use tokio::sync::Semaphore;
 use tollgate_core::Clock;
-use tollgate_engine::{Admissions, Engine, Pacer};
+use tollgate_engine::{Admissions, Engine, PacedLog, Pacer};
 use tollgate_relay::Relay;
 
 pub use auth::{AccessKey, AccessKeys, MailTenant, Role};
@@ -114,6 +114,8 @@ pub(crate) struct App {
     pub(crate) live: Arc<Live>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) changes: audit::Changes,
+    /// Paces the record of pauses that keys without the role `admin` report.
+    pub(crate) reported_pauses: PacedLog,
     pub(crate) registry: Registry,
     pub(crate) meters: metrics::HttpMeters,
     pub(crate) openapi: Bytes,
@@ -157,6 +159,7 @@ pub fn router(parts: HttpParts) -> Router {
         live: parts.live,
         clock: parts.clock,
         changes: audit::Changes::default(),
+        reported_pauses: PacedLog::every(paced::RECORD_REPORTS_EVERY),
         registry,
         meters,
         openapi,

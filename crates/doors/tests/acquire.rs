@@ -8,8 +8,10 @@ use std::time::Duration;
 use axum::http::Method;
 use door::{Door, Reply, StoreKind, policies, rule};
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 use tokio::time::{Instant, sleep};
 use tollgate_core::{OnExceed, Policies, Policy, Rule, Span};
+use tollgate_doors::{AccessKey, Role};
 
 /// The usual policies, and one that makes many attempts wait: a hundred a second, for all chats.
 fn patient() -> Policies {
@@ -287,6 +289,52 @@ async fn an_invalid_request_is_refused_with_the_reason() {
         assert_eq!(reply.status, 400, "{reply:?}");
         assert!(reply.detail().contains(part), "{}", reply.detail());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_check_key_reports_short_pauses_of_keys_and_the_record_says_who_paused() {
+    let key = |name: &str, role| AccessKey {
+        name: name.into(),
+        role,
+        hash: Sha256::digest(name).into(),
+        tenant: None,
+    };
+    let door = open();
+    door.keys.replace(vec![key("app", Role::Check), key("ops", Role::Admin)]);
+    let report = async |token: &str, body: Value| {
+        let headers = [("x-api-token", token), ("content-type", "application/json")];
+        let path = "/api/v1/paced/chats/retry-after";
+        door.send(Method::POST, path, &headers, body.to_string().into_bytes()).await
+    };
+    for body in [json!({ "retry_after": 7 }), json!({ "retry_after": "61m", "fields": { "chat": "a" } })] {
+        let refused = report("app", body.clone()).await;
+        assert!(refused.status == 403 && refused.detail().contains("role `admin`"), "{refused:?}");
+        assert_eq!(report("ops", body).await.status, 200);
+    }
+    for chat in ["a", "b", "c"] {
+        let short = report("app", json!({ "retry_after": 60, "fields": { "chat": chat } })).await;
+        assert_eq!(short.status, 200, "{short:?}");
+    }
+    door.advance(10);
+    report("app", json!({ "retry_after": 60, "fields": { "chat": "d" } })).await;
+    let changes =
+        door.send(Method::GET, "/api/v1/changes", &[("x-api-token", "ops")], Vec::new()).await.json();
+    let changes: Vec<[&str; 4]> = changes["changes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .rev()
+        .map(|change| ["actor", "action", "what", "after"].map(|member| change[member].as_str().unwrap()))
+        .collect();
+    assert_eq!(
+        changes,
+        [
+            ["ops", "pause.set", "chats", "the whole policy for 7s"],
+            ["ops", "pause.set", "chats", "1 key for 1h1m"],
+            ["app", "pause.set", "chats", "1 key for 1m"],
+            ["app", "pause.set", "chats", "1 key for 1m; 2 more were reported before"],
+        ]
+    );
 }
 
 #[tokio::test(start_paused = true)]

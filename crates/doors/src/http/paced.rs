@@ -19,8 +19,13 @@ use super::path;
 use super::problem::Problem;
 use super::shown::json;
 
-/// The longest pause. The role `check` may report one, so a mistake must end by itself.
+/// The longest pause: a mistake must end by itself.
 const LONGEST_PAUSE: Span = Span::from_secs(7 * 86_400);
+/// The longest pause that a key without the role `admin` may report.
+const LONGEST_REPORT: Span = Span::from_secs(3_600);
+/// How often such reports are recorded. Clients report each refusal of an upstream, and must not push all other changes
+/// out of the record.
+pub(crate) const RECORD_REPORTS_EVERY: Span = Span::from_secs(10);
 
 const ONE: &str = "/api/v1/paced/{policy}";
 const REPORT: &str = "/api/v1/paced/{policy}/retry-after";
@@ -31,10 +36,10 @@ const REPORT: &str = "/api/v1/paced/{policy}/retry-after";
 #[schemars(rename = "RetryAfterReport")]
 struct ReportBody<'b> {
     /// How long to pause: seconds, a duration as in `7s`, or the value of its Retry-After
-    /// header. At most seven days.
+    /// header. At most an hour with the role `check`, and seven days with the role `admin`.
     #[serde(borrow)]
     retry_after: RetryAfter<'b>,
-    /// The fields of the calls to pause; the whole policy if they are absent.
+    /// The fields of the calls to pause; the whole policy if they are absent, which needs the role `admin`.
     #[serde(borrow, default)]
     fields: Fields<'b>,
 }
@@ -112,8 +117,38 @@ async fn pause(app: Arc<App>, ask: Ask) -> Answered {
     }
     let fields: SmallVec<[(&str, &str); 6]> =
         fields.0.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let is_report = ask.key().is_some_and(|caller| caller.role() < Role::Admin);
+    if is_report && (fields.is_empty() || span > LONGEST_REPORT) {
+        return Err(Problem::forbidden(format!(
+            "the role `check` may pause only the keys of `fields`, for at most `{LONGEST_REPORT}`: to pause a whole \
+             policy, or for longer, needs the role `admin`"
+        )));
+    }
     let keys = app.pacer.pause_like(&policy, &fields, span).await?;
+    record(&app, &ask, &policy, &paused_in_words(keys, span), is_report);
     Ok(json(&PausedShown { policy: &policy, keys, retry_after_ms: span.as_millis_ceil() }))
+}
+
+/// Writes a pause to the log and the changes. It does not name keys, which may be secret.
+fn record(app: &App, ask: &Ask, policy: &str, paused: &str, is_report: bool) {
+    let unrecorded = match is_report {
+        true => app.reported_pauses.admit(app.clock.now()),
+        false => Some(0),
+    };
+    let after = match unrecorded {
+        None => return,
+        Some(0) => paused.to_owned(),
+        Some(more) => format!("{paused}; {more} more were reported before"),
+    };
+    Change { action: "pause.set", what: policy, before: None, after: Some(after) }.record(ask);
+}
+
+fn paused_in_words(keys: usize, span: Span) -> String {
+    match keys {
+        0 => format!("the whole policy for {span}"),
+        1 => format!("1 key for {span}"),
+        keys => format!("{keys} keys for {span}"),
+    }
 }
 
 async fn show_paced(app: Arc<App>, ask: Ask) -> Answered {
