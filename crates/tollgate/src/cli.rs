@@ -14,6 +14,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::command::{OutputFormat, Remote, pages, plain};
@@ -28,6 +29,22 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+}
+
+/// The error of a command line, without an address of a server that may have a password or a token in it.
+pub fn without_secrets(mut error: clap::Error) -> clap::Error {
+    let is_server = matches!(
+        error.get(ContextKind::InvalidArg),
+        Some(ContextValue::String(argument)) if argument.starts_with("--server")
+    );
+    let may_be_secret = matches!(
+        error.get(ContextKind::InvalidValue),
+        Some(ContextValue::String(value)) if value.contains(['@', '?', '#'])
+    );
+    if is_server && may_be_secret {
+        error.insert(ContextKind::InvalidValue, ContextValue::String("***".to_owned()));
+    }
+    error
 }
 
 /// Where the configuration is.

@@ -58,6 +58,7 @@ pub struct Reach {
         global = true,
         value_name = "URL",
         env = "TOLLGATE_SERVER",
+        hide_env_values = true,
         default_value = "http://127.0.0.1:8080"
     )]
     pub server: Server,

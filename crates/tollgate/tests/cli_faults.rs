@@ -168,6 +168,21 @@ fn invalid_arguments_exit_with_2_and_send_no_request() {
 }
 
 #[test]
+fn a_password_in_the_address_of_the_server_is_never_printed() {
+    for server in
+        ["http://user:hunter2@127.0.0.1", "user:hunter2@127.0.0.1", "http://127.0.0.1/?token=hunter2"]
+    {
+        for (arguments, code) in
+            [(&["reload", "--server", server][..], 2), (&["reload"], 2), (&["reload", "--help"], 0)]
+        {
+            let run = run(server, arguments, &[("TOLLGATE_SERVER", server)]);
+            assert_eq!(run.code, code, "{arguments:?}: {}", run.err);
+            assert!(!run.err.contains("hunter2") && !run.out.contains("hunter2"), "{} {}", run.err, run.out);
+        }
+    }
+}
+
+#[test]
 fn an_unusable_token_is_named_by_its_place_and_never_printed() {
     let server = Responder::always(Reply::Json(200, "{}"));
     let run = run(&server.url(), &["reload"], &[("TOLLGATE_TOKEN", "two words")]);

@@ -52,6 +52,14 @@ fn a_token_in_the_wrong_place_is_not_echoed() {
         "store: { redis: redis://h, password_file: TOKEN }",
         "store: { postgres: 'postgres://u@h/d', password_env: TOKEN }",
         "store: 'mysql://u:TOKEN@h/d'",
+        "store: 'host=db user=u password=TOKEN dbname=d'",
+        "store: 'host=db password=a:TOKEN'",
+        "store: 'u@TOKEN'",
+        "store: { postgres: 'host=db user=u password=TOKEN dbname=d' }",
+        "store: { redis: 'h password=TOKEN' }",
+        "store: { redis: [TOKEN] }",
+        "store: [TOKEN]",
+        "databases: { shop: { url: 'host=db password=TOKEN' } }",
         "databases: 'postgres://u:TOKEN@h/d'",
         "databases: { shop: 'postgres://u:TOKEN@h/d' }",
         "databases: { shop: { url_env: 'postgres://u:TOKEN@h/d' } }",
@@ -66,6 +74,11 @@ fn a_token_in_the_wrong_place_is_not_echoed() {
     ];
     for form in forms {
         let printed = printed("t.yaml", &form.replace("TOKEN", TOKEN), &[]);
+        assert!(!printed.contains(TOKEN), "{form}: {printed}");
+    }
+    for form in ["host=db password=TOKEN", "{ postgres: 'host=db password=TOKEN' }", "u:TOKEN@h"] {
+        let variables = [("TOLLGATE__STORE", &*form.replace("TOKEN", TOKEN))];
+        let printed = printed("t.yaml", "rules: {}\n", &variables);
         assert!(!printed.contains(TOKEN), "{form}: {printed}");
     }
     for form in ["[TOKEN", "[{ name: a, role: TOKEN }]", "[{ TOKEN: x }]"] {

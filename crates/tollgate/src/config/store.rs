@@ -125,8 +125,15 @@ pub(super) fn mean(
                 .map(|settings| StoreConfig::Redis(Box::new(settings)))
         }
         Some(StoreForm::Word(word)) => {
-            let near = hint(nearest(word, ["memory"].into_iter()));
-            findings.value(&path, format!("`{}` is not a store: write {FORMS}{near}", shown(word)));
+            // Only a plain word is repeated: a connection string may have a password in it.
+            let is_plain = word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
+            let message = if is_plain {
+                let near = hint(nearest(word, ["memory"].into_iter()));
+                format!("`{}` is not a store: write {FORMS}{near}", shown(word))
+            } else {
+                format!("this is not a store: write {FORMS}")
+            };
+            findings.value(&path, message);
             None
         }
         Some(StoreForm::Table(table)) => mean_table(table, &path, environment, findings),
