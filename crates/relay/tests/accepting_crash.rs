@@ -10,7 +10,7 @@ mod keeping;
 use std::io::{BufRead, BufReader, Write};
 use std::net::IpAddr;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 
 use keeping::{options, text_of};
@@ -119,8 +119,7 @@ fn kill_9_forgets_no_charge_of_an_acknowledged_message() {
     let directory = tempfile::tempdir().unwrap();
     let mut acknowledged = 0_u64;
     for round in 0..rounds {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", NAME, "--nocapture", "--quiet"])
+        let mut child = tollgate_testbed::rerun(module_path!(), NAME)
             .env(CHILD, directory.path())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

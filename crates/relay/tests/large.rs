@@ -7,7 +7,7 @@ mod support;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -97,8 +97,7 @@ fn a_large_message_needs_little_memory() {
         return serve(Path::new(&path));
     }
     let directory = tempfile::tempdir().unwrap();
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", NAME, "--nocapture", "--quiet"])
+    let mut child = tollgate_testbed::rerun(module_path!(), NAME)
         .env(CHILD, directory.path())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -9,7 +9,7 @@ mod keeping;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 
 use keeping::forgetful::Forgetful;
@@ -163,8 +163,7 @@ fn kill_9_loses_no_acknowledged_message() {
     let directory = tempfile::tempdir().unwrap();
     let mut known = Acknowledged::default();
     for round in 0..if long() { 50 } else { 8 } {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "kill_9_loses_no_acknowledged_message", "--nocapture", "--quiet"])
+        let mut child = tollgate_testbed::rerun(module_path!(), "kill_9_loses_no_acknowledged_message")
             .env(CHILD, directory.path())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

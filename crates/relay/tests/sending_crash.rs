@@ -10,7 +10,7 @@ mod keeping;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
 
 use keeping::stand::{Limited, account, admissions, policies};
@@ -110,8 +110,7 @@ struct Told {
 }
 
 fn start(directory: &Path, port: u16, told: &Arc<Mutex<Told>>) -> (Child, std::thread::JoinHandle<()>) {
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", NAME, "--nocapture", "--quiet"])
+    let mut child = tollgate_testbed::rerun(module_path!(), NAME)
         .env(CHILD, format!("{port} {}", directory.display()))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

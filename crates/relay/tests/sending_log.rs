@@ -76,6 +76,9 @@ fn line(kind: EventKind) -> Option<&'static str> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_event_of_a_message_is_logged_once() {
+    if !tollgate_testbed::alone(module_path!(), "every_event_of_a_message_is_logged_once") {
+        return;
+    }
     let capture = Capture::default();
     tracing::subscriber::set_global_default(capture.clone()).unwrap();
     let script = with(&[

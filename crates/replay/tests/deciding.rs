@@ -329,6 +329,9 @@ fn many_distinct_clients_fit_in_bounded_memory() {
 /// Ten gigabytes of lines of some kilobytes each, or a part of them.
 #[test]
 fn a_log_of_ten_gigabytes_fits_in_bounded_memory() {
+    if !tollgate_testbed::alone(module_path!(), "a_log_of_ten_gigabytes_fits_in_bounded_memory") {
+        return;
+    }
     let long = std::env::vars_os().any(|(name, _)| name == "TOLLGATE_LONG");
     let bytes: u64 = if long { 10_000_000_000 } else { 10_000_000 };
     let agent = "x".repeat(8_000);

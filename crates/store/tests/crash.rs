@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::pin::pin;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
@@ -114,8 +114,8 @@ enum Killed {
 
 /// Runs the process until it must be killed, kills it, and adds up its reports.
 fn run_and_kill(path: &Path, sync: &str, killed: Killed, told: &mut HashMap<(usize, usize), Told>) {
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["takes_until_it_is_killed", "--exact", "--nocapture", "--test-threads=1"])
+    let mut child = tollgate_testbed::rerun(module_path!(), "takes_until_it_is_killed")
+        .arg("--test-threads=1")
         .env(CHILD, format!("{sync} {}", path.display()))
         .stdout(Stdio::piped())
         .stderr(Stdio::null())

@@ -8,7 +8,6 @@
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use std::fmt::Write;
-use std::process::Command;
 use std::sync::Arc;
 
 use tollgate_core::store::Answer;
@@ -84,8 +83,7 @@ fn measures_what_its_environment_says() {
 
 /// Measures in a process of its own.
 fn measured(limits: &str, entries: u64) -> u64 {
-    let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "measures_what_its_environment_says", "--nocapture"])
+    let output = tollgate_testbed::rerun(module_path!(), "measures_what_its_environment_says")
         .env(KIND, limits)
         .env(ENTRIES, entries.to_string())
         .output()

@@ -1,4 +1,4 @@
-//! Measures the memory of a store that meets ten times as many keys as it may keep. Alone in its process, so
+//! Measures the memory of a store that meets ten times as many keys as it may keep, in a process of its own, so
 //! that the process's memory is the store's.
 //!
 //! `TOLLGATE_LONG=1` sends ten million keys past a store of a million.
@@ -16,6 +16,9 @@ const BYTES_BESIDE: usize = 4 << 20;
 
 #[test]
 fn a_flood_of_unique_keys_stays_within_its_memory() {
+    if !tollgate_testbed::alone(module_path!(), "a_flood_of_unique_keys_stays_within_its_memory") {
+        return;
+    }
     #[expect(clippy::disallowed_methods, reason = "the long form of this test is asked for by environment")]
     let max_keys = if std::env::var("TOLLGATE_LONG").is_ok() { 1_000_000 } else { 100_000 };
     let limit = "10/hour".parse().unwrap();

@@ -6,6 +6,7 @@
 //! Everything here blocks, and panics if a test cannot go on. Each server stops when its value is dropped,
 //! and also when the process that started it is killed (`guard.rs` says how). Only tests may use this crate.
 
+mod alone;
 mod binary;
 mod certificates;
 mod clock;
@@ -24,6 +25,7 @@ mod server;
 mod slot;
 mod wire;
 
+pub use alone::{alone, rerun};
 pub use binary::{Flavour, redis_server, valkey_server};
 pub use cluster::{Cluster, ClusterOptions, Migration, Node};
 pub use front::{Front, FrontOptions};

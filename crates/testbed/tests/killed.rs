@@ -3,7 +3,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use tollgate_testbed::{Server, wait_until};
 
@@ -14,8 +14,7 @@ fn no_server_outlives_a_killed_process() {
     if std::env::var_os(VICTIM).is_some() {
         return wait_for_the_end();
     }
-    let mut victim = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "no_server_outlives_a_killed_process", "--nocapture"])
+    let mut victim = tollgate_testbed::rerun(module_path!(), "no_server_outlives_a_killed_process")
         .env(VICTIM, "1")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
