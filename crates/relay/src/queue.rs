@@ -11,10 +11,13 @@ pub mod disk;
 mod fullness;
 mod intake;
 mod item;
+mod overlay;
 mod reading;
 mod recovery;
+mod salvage;
 mod settle;
 mod tables;
+mod wreck;
 mod writer;
 
 use std::fmt;
@@ -36,6 +39,7 @@ pub use item::{
 };
 pub use reading::{MessagePage, Shown, Text, Wanted};
 pub use recovery::{Damage, OpenError, Opened};
+pub use salvage::SetAside;
 use settle::Reporting;
 pub use tables::Waiting;
 use tables::{Tables, USED};

@@ -302,8 +302,9 @@ async fn open(settings: &RelaySettings, clock: Arc<dyn Clock>) -> Result<(Queue,
 fn tell(directory: &Path, opened: &Opened) {
     let queue = directory.display();
     if let Some(aside) = &opened.set_aside {
-        let to = aside.display();
-        tracing::error!(component = "relay", %queue, %to, "the queue is damaged and was set aside; messages that waited in it are not sent");
+        let (to, reason, lost) = (aside.to.display(), &aside.reason, aside.lost);
+        let messages = opened.messages;
+        tracing::error!(component = "relay", %queue, %to, reason, messages, lost, "the queue's database is damaged: it was set aside, and the queue was made anew from what could be read");
     }
     for damage in opened.damaged.iter().take(MOST_TOLD) {
         let (table, item, id) = (damage.table, damage.item, format!("{:032x}", damage.message.0));

@@ -87,14 +87,98 @@ async fn a_database_that_cannot_be_read_is_set_aside() {
     drop(queue);
     let path = directory.path().join("queue.redb");
     let mut bytes = std::fs::read(&path).unwrap();
-    bytes[9..8_192].fill(7);
+    bytes[9..].fill(7);
     std::fs::write(&path, &bytes).unwrap();
     let disk = Arc::new(Directory::open(directory.path()).unwrap());
     let (queue, opened) = open(disk, &clock());
     let aside = opened.set_aside.unwrap();
-    assert_eq!(std::fs::read(aside.join("queue.redb")).unwrap(), bytes);
-    assert_eq!(std::fs::read(aside.join("texts").join(format!("{:032x}", 7))).unwrap(), text_of(7, 40_000));
+    assert_eq!(aside.lost, None, "it does not say how many it had");
+    assert_eq!(std::fs::read(aside.to.join("queue.redb")).unwrap(), bytes, "it is kept as it was found");
+    let text = directory.path().join("quarantine").join(format!("{:032x}", 7));
+    assert_eq!(std::fs::read(text).unwrap(), text_of(7, 40_000), "it may be all that is left");
     submit(&queue, envelope(1, &["a@one.example"]), &text_of(1, 40_000)).await.unwrap();
+}
+
+/// A queue in a directory, with small texts and large ones, messages that were sent, and attempts. Answers the bytes of
+/// its database.
+async fn well_filled(directory: &std::path::Path) -> Vec<u8> {
+    let (queue, _opened) = open(Arc::new(Directory::open(directory).unwrap()), &clock());
+    for id in 1..=MESSAGES {
+        let size = size_of(id);
+        let recipients = [format!("a{id}@one.example"), format!("b{id}@two.example")];
+        let recipients: Vec<&str> = recipients.iter().map(String::as_str).collect();
+        submit(&queue, envelope(id, &recipients), &text_of(id, size)).await.unwrap();
+        if id % 5 == 0 {
+            queue.cancel(MessageId(id)).await.unwrap();
+        }
+    }
+    drop(queue);
+    std::fs::read(directory.join("queue.redb")).unwrap()
+}
+
+const MESSAGES: u128 = 300;
+
+fn size_of(id: u128) -> usize {
+    if id.is_multiple_of(7) { 40_000 } else { 300 }
+}
+
+/// Opens a queue with this database, and answers how many of its 240 messages still wait, complete.
+fn left_of(directory: &std::path::Path, database: &[u8], what: &str) -> usize {
+    let texts = directory.join("texts");
+    for id in (7..=MESSAGES).step_by(7).filter(|id| id % 5 != 0) {
+        std::fs::write(texts.join(format!("{id:032x}")), text_of(id, 40_000)).unwrap();
+    }
+    std::fs::write(directory.join("queue.redb"), database).unwrap();
+    let disk = Arc::new(Directory::open(directory).unwrap());
+    let opened = Queue::open(disk, clock() as Arc<dyn Clock>, options());
+    let (queue, opened) = opened.unwrap_or_else(|error| panic!("{what}: {error}"));
+    let waiting: std::collections::BTreeSet<u128> =
+        opened.waiting.iter().map(|item| item.key.message.0).collect();
+    for id in &waiting {
+        assert!(id % 5 != 0, "{what}: message {id} was cancelled");
+        assert_eq!(read_text(&queue, *id), text_of(*id, size_of(*id)), "{what}: {id}");
+        let items = opened.waiting.iter().filter(|item| item.key.message.0 == *id).count();
+        assert_eq!(items, 2, "{what}: message {id} has all of its recipients");
+    }
+    assert_eq!(queue.len(), waiting.len() as u64, "{what}");
+    waiting.len()
+}
+
+#[tokio::test]
+async fn a_damaged_database_opens_with_every_message_that_can_be_read() {
+    let home = tempfile::tempdir().unwrap();
+    let directory = home.path().join("queue");
+    let sound = well_filled(&directory).await;
+    let all = left_of(&directory, &sound, "sound");
+    assert_eq!(all, 240);
+    let mut luck = fastrand::Rng::with_seed(22);
+    let pages = sound.len() / 4_096;
+    let mut kept = Vec::new();
+    for trial in 0..60 {
+        let (mut damaged, what) = (sound.clone(), format!("trial {trial}"));
+        match trial % 4 {
+            // One bit.
+            0 => damaged[luck.usize(..sound.len())] ^= 1 << luck.u32(..8),
+            // A page of zeroes, the first ones among them.
+            1 => {
+                let page = if trial < 12 { trial / 4 } else { luck.usize(..pages) };
+                damaged[page * 4_096..(page + 1) * 4_096].fill(0);
+            }
+            // Nonsense in one sector.
+            2 => {
+                let at = luck.usize(..sound.len() / 512) * 512;
+                luck.fill(&mut damaged[at..at + 512]);
+            }
+            // The end is missing.
+            _ => damaged.truncate(luck.usize(sound.len() / 2..sound.len())),
+        }
+        let left = left_of(&directory, &damaged, &what);
+        if trial % 4 != 3 {
+            kept.push((left, trial));
+        }
+    }
+    kept.sort_unstable();
+    assert!(kept[0].0 >= 200, "one damaged page costs what is in it: {kept:?}");
 }
 
 #[tokio::test]

@@ -103,3 +103,44 @@ fn a_database_that_is_gone_is_logged_as_an_error() {
         assert!(!home.start().stop().contains("missing or empty"), "it is told once");
     }
 }
+
+#[test]
+fn a_damaged_queue_starts_with_the_messages_that_can_be_read() {
+    // Nothing listens there, so the messages stay.
+    let home = home(9, "store: memory", "");
+    let server = home.start();
+    for number in 0..40 {
+        submit(server.relays[0], &format!("waits-{number}"), &[&format!("a{number}@one.example")]);
+    }
+    server.end_by(Signal::TERM);
+    let database = home.path("queue").join("queue.redb");
+    let sound = fs::read(&database).unwrap();
+    let needle = b"a17@one.example";
+    let at = sound.windows(needle.len()).position(|window| window == needle).unwrap();
+    for (what, from, to) in [
+        ("an entry", at, at + 1),
+        ("a page", at / 4_096 * 4_096, at / 4_096 * 4_096 + 4_096),
+        ("the header", 0, 9),
+    ] {
+        let mut damaged = sound.clone();
+        damaged[from..to].iter_mut().for_each(|byte| *byte ^= 0x20);
+        fs::write(&database, &damaged).unwrap();
+        let server = home.start();
+        let listed = home.run(&server, &["queue", "list", "--limit", "100", "--json"]);
+        let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
+        let left = listed["messages"].as_array().map_or(0, Vec::len);
+        assert!((20..=40).contains(&left), "{what}: {left}");
+        let log = server.stop();
+        let line = log
+            .lines()
+            .find(|line| line.contains("the queue's database is damaged"))
+            .unwrap_or_else(|| panic!("{what}: {log}"));
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert_eq!(line["level"], "error");
+        let kept = home.path(line["to"].as_str().unwrap()).join("queue.redb");
+        assert_eq!(fs::read(kept).unwrap(), damaged, "{what}: it is kept as it was found");
+        let (found, _) = doctor(&home);
+        assert!(found.contains("a damaged queue was set aside"), "{found}");
+        assert!(!home.start().stop().contains("damaged"), "it is told once");
+    }
+}

@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use redb::{Builder, Database, DatabaseError};
 use rustix::fs::OFlags;
 
-use super::disk::{Disk, Draft};
+use super::disk::{Disk, Draft, RawFile};
+use super::wreck::{MAGIC, Wreck};
 
 /// A directory of a file system.
 #[derive(Debug)]
@@ -33,14 +34,14 @@ pub enum Content {
 }
 
 const DATABASE: &str = "queue.redb";
+/// A database on its way into the place of a damaged one.
+const REBUILT: &str = "rebuilt.redb";
 const TEXTS: &str = "texts";
 const DRAFTS: &str = "drafts";
 const QUARANTINE: &str = "quarantine";
 const LOCK: &str = "lock";
 /// What the lock file of a queue says.
 const MARK: &[u8] = b"This directory is a mail queue of tollgate.\n";
-/// What every redb database begins with.
-const MAGIC: &[u8] = b"redb\x1a\x0a\xa9\x0d\x0a";
 /// What the root of a file system holds beside the files of its user.
 const LOST_AND_FOUND: &str = "lost+found";
 
@@ -64,6 +65,10 @@ impl Directory {
         }
         if let Some(parent) = root.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             sync_directory(parent)?;
+        }
+        if !root.join(DATABASE).try_exists()? && root.join(REBUILT).try_exists()? {
+            // A crash came between the two names, on a file system without links.
+            fs::rename(root.join(REBUILT), root.join(DATABASE))?;
         }
         sync_directory(root)?;
         warn_of_wide_permissions(root);
@@ -113,7 +118,24 @@ impl Disk for Directory {
         fs::symlink_metadata(self.root.join(DATABASE)).map(|data| data.len())
     }
 
-    fn set_aside(&self) -> io::Result<PathBuf> {
+    fn raw(&self) -> io::Result<Option<Box<dyn RawFile>>> {
+        match open_regular(OpenOptions::new().read(true), &self.root.join(DATABASE)) {
+            Ok(file) if file.metadata()?.len() == 0 => Ok(None),
+            Ok(file) => Ok(Some(Box::new(file))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn rebuilt(&self, builder: &Builder) -> Result<Database, DatabaseError> {
+        let path = self.root.join(REBUILT);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(true);
+        let file = open_regular(&mut options, &path).map_err(redb::StorageError::from)?;
+        builder.create_file(file)
+    }
+
+    fn replace(&self) -> io::Result<PathBuf> {
         let mut number = 1_u64;
         let aside = loop {
             let aside = self.root.join(format!("damaged-{number}"));
@@ -123,9 +145,14 @@ impl Disk for Directory {
                 Err(error) => return Err(error),
             }
         };
-        fs::rename(self.root.join(DATABASE), aside.join(DATABASE))?;
-        fs::rename(self.root.join(TEXTS), aside.join(TEXTS))?;
-        create_directory(&self.root.join(TEXTS), false)?;
+        let (database, kept) = (self.root.join(DATABASE), aside.join(DATABASE));
+        // A second name first, so that a crash leaves one database in its place. Not every file system has links.
+        if fs::hard_link(&database, &kept).is_err() {
+            fs::rename(&database, &kept)?;
+        }
+        sync_directory(&aside)?;
+        sync_directory(&self.root)?;
+        fs::rename(self.root.join(REBUILT), &database)?;
         sync_directory(&self.root)?;
         Ok(aside)
     }
@@ -259,12 +286,15 @@ fn refuse_occupied(root: &Path) -> io::Result<()> {
 }
 
 /// Refuses a file that is neither a database nor empty nor what a crash left of one that was being begun: redb writes
-/// the first bytes last.
+/// the first bytes last. A queue whose first page is damaged is no foreign file.
 fn refuse_foreign(file: &File, path: &Path) -> io::Result<()> {
     let mut beginning = [0; MAGIC.len()];
-    let read = file.read_at(&mut beginning, 0)?;
+    let read = FileExt::read_at(file, &mut beginning, 0)?;
     let beginning = &beginning[..read];
-    if MAGIC.starts_with(beginning) || beginning.iter().all(|byte| *byte == 0) {
+    if MAGIC.starts_with(beginning)
+        || beginning.iter().all(|byte| *byte == 0)
+        || !Wreck::new(file)?.states()?.is_empty()
+    {
         return Ok(());
     }
     Err(refused(path, "is not the database of a queue: move it away, or name another directory"))

@@ -3,7 +3,9 @@
 //! The interface is narrow on purpose. A test puts a disk in its place that forgets what was not synced.
 
 use std::fmt;
+use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use redb::{Builder, Database, DatabaseError};
@@ -18,8 +20,15 @@ pub trait Disk: Send + Sync + fmt::Debug + 'static {
     /// How long the database's file is.
     fn database_len(&self) -> io::Result<u64>;
 
-    /// Moves a damaged database and all texts out of the way. Returns where they are.
-    fn set_aside(&self) -> io::Result<PathBuf>;
+    /// The database's file, to look at it without redb; `None` if there is none or it is empty.
+    fn raw(&self) -> io::Result<Option<Box<dyn RawFile>>>;
+
+    /// Begins a database that is to replace a damaged one. One that was begun before is given up.
+    fn rebuilt(&self, builder: &Builder) -> Result<Database, DatabaseError>;
+
+    /// Puts the database that was rebuilt, which must be closed, in the place of the damaged one. The damaged one is
+    /// kept. Returns where it is. After a crash there is one or the other.
+    fn replace(&self) -> io::Result<PathBuf>;
 
     /// Creates a draft: a text that is gone after a crash unless it is kept.
     fn create(&self, draft: &str) -> io::Result<Box<dyn Draft>>;
@@ -44,6 +53,30 @@ pub trait Disk: Send + Sync + fmt::Debug + 'static {
 
     /// How many bytes are free.
     fn free(&self) -> io::Result<u64>;
+}
+
+/// A file that is only read.
+pub trait RawFile: Send + Sync + fmt::Debug {
+    /// How long it is.
+    fn len(&self) -> io::Result<u64>;
+
+    /// Whether it has nothing in it.
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// Reads from a place. Returns how many bytes it read: none at the end.
+    fn read_from(&self, offset: u64, out: &mut [u8]) -> io::Result<usize>;
+}
+
+impl RawFile for File {
+    fn len(&self) -> io::Result<u64> {
+        self.metadata().map(|data| data.len())
+    }
+
+    fn read_from(&self, offset: u64, out: &mut [u8]) -> io::Result<usize> {
+        FileExt::read_at(self, out, offset)
+    }
 }
 
 /// A text that is being written.

@@ -1,19 +1,22 @@
-//! What happens when a queue is opened: format check, damaged rows, attempts that a crash left open.
+//! What happens when a queue is opened: damage, format check, attempts that a crash left open.
 
 use std::collections::HashSet;
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use redb::{Database, DatabaseError, Durability, ReadableTable, StorageError, TableHandle};
+use redb::{Database, Durability, ReadableTable, TableHandle};
 use tokio::sync::mpsc;
 use tollgate_core::Timestamp;
 
 use super::codec::Row;
 use super::disk::Disk;
 use super::item::{Event, EventKind, Item, ItemKey, Kept, OpenAttempt, Place};
+use super::overlay::Overlay;
+use super::salvage::{SetAside, salvage};
 use super::settle::Reporting;
-use super::tables::{FORMAT, META, Tables, Waiting, file_name, waiting};
+use super::tables::{FORMAT, META, Tables, Waiting, file_name, number_commit, waiting};
+use super::wreck::{MAGIC, Wreck};
 use super::writer::builder;
 use crate::message::MessageId;
 
@@ -30,8 +33,8 @@ pub struct Opened {
     pub possible_duplicates: Vec<ItemKey>,
     /// Rows that were damaged and are in quarantine now.
     pub damaged: Vec<Damage>,
-    /// Where a database that could not be read at all was moved.
-    pub set_aside: Option<PathBuf>,
+    /// The damaged database that was set aside, if there was one: the queue was made anew from what could be read.
+    pub set_aside: Option<SetAside>,
 }
 
 /// A damaged entry.
@@ -67,7 +70,7 @@ pub(super) struct Found {
     pub(super) waiting: Vec<Waiting>,
     pub(super) possible_duplicates: Vec<ItemKey>,
     pub(super) damaged: Vec<Damage>,
-    pub(super) set_aside: Option<PathBuf>,
+    pub(super) set_aside: Option<SetAside>,
     /// How many texts were moved away because no row names them.
     pub(super) unclaimed: u64,
     /// Live messages whose text is a file, and finished ones whose text may be left.
@@ -75,26 +78,78 @@ pub(super) struct Found {
     finished_files: HashSet<String>,
 }
 
-/// Opens the database and puts it in order.
+/// Why a database is not put in order.
+enum Trouble {
+    /// It is damaged.
+    Damage(String),
+    /// Something else is in the way.
+    Failed(OpenError),
+}
+
+/// Opens the database and puts it in order. A damaged one is made anew from what can be read of it.
 pub(super) fn recover(
     disk: &dyn Disk,
     now: Timestamp,
     hostname: &str,
 ) -> Result<(Database, Found), OpenError> {
-    let mut set_aside = None;
-    let database = match disk.database(&builder()) {
-        Ok(database) => database,
-        Err(error) if is_damaged(&error) => {
-            set_aside = Some(disk.set_aside()?);
-            disk.database(&builder()).map_err(redb::Error::from)?
-        }
-        Err(error) => return Err(OpenError::Database(error.into())),
+    let damage = match examine(disk).and_then(|()| put_in_order(disk, now, hostname)) {
+        Ok(opened) => return Ok(opened),
+        Err(Trouble::Failed(error)) => return Err(error),
+        Err(Trouble::Damage(reason)) => reason,
     };
+    let set_aside = salvage(disk, damage, now)?;
+    match put_in_order(disk, now, hostname) {
+        Ok((database, found)) => Ok((database, Found { set_aside: Some(set_aside), ..found })),
+        Err(Trouble::Failed(error)) => Err(error),
+        // It was made just now.
+        Err(Trouble::Damage(reason)) => Err(OpenError::Io(io::Error::other(reason))),
+    }
+}
+
+/// Compares all of the database with its checksums. redb looks at little of a file that was closed in order, and relies on
+/// the rest: it panics, or answers nonsense, when it comes to a damaged page.
+fn examine(disk: &dyn Disk) -> Result<(), Trouble> {
+    let failed = |error: io::Error| Trouble::Failed(OpenError::Io(error));
+    let Some(file) = disk.raw().map_err(failed)? else { return Ok(()) };
+    let mut beginning = [0; MAGIC.len()];
+    let read = file.read_from(0, &mut beginning).map_err(failed)?;
+    if beginning[..read] != *MAGIC {
+        // Either it was never a queue, or its first page is gone.
+        let states = Wreck::new(&*file).and_then(|wreck| wreck.states()).map_err(failed)?;
+        let damage = Trouble::Damage("its header is damaged".to_owned());
+        return if states.is_empty() { Ok(()) } else { Err(damage) };
+    }
+    let overlay = Overlay::over(file).map_err(failed)?;
+    guarded(|| {
+        let mut database = builder().create_with_backend(overlay).map_err(redb::Error::from)?;
+        match database.check_integrity().map_err(redb::Error::from)? {
+            true => Ok(()),
+            false => Err(Trouble::Damage("its checksums are wrong".to_owned())),
+        }
+    })
+}
+
+fn put_in_order(disk: &dyn Disk, now: Timestamp, hostname: &str) -> Result<(Database, Found), Trouble> {
+    guarded(|| {
+        let database = disk.database(&builder()).map_err(redb::Error::from)?;
+        let found = read(&database, disk, now, hostname)?;
+        Ok((database, found))
+    })
+}
+
+/// redb fails inside on some damage.
+fn guarded<T>(act: impl FnOnce() -> Result<T, Trouble>) -> Result<T, Trouble> {
+    let damage = |_| Err(Trouble::Damage("the database failed on it".to_owned()));
+    catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(damage)
+}
+
+fn read(database: &Database, disk: &dyn Disk, now: Timestamp, hostname: &str) -> Result<Found, OpenError> {
     let mut transaction = database.begin_write().map_err(redb::Error::from)?;
     transaction.set_durability(Durability::Immediate).map_err(redb::Error::from)?;
     transaction.set_quick_repair(true);
     let is_new = check_format(&transaction)?;
-    let mut found = Found { set_aside, ..Found::default() };
+    number_commit(&transaction)?;
+    let mut found = Found::default();
     let mut tables = Tables::open(&transaction, 0, 0)?;
     read_messages(&mut tables, disk, &mut found)?;
     reopen_attempts(&mut tables, now, &mut found)?;
@@ -107,7 +162,7 @@ pub(super) fn recover(
     found.waiting.extend(arrived);
     found.finished_files.extend(remove);
     sort_texts(disk, is_new, &mut found)?;
-    Ok((database, found))
+    Ok(found)
 }
 
 /// Removes the texts of finished messages, and moves texts that no row names out of the way. These were written shortly
@@ -132,17 +187,6 @@ fn sort_texts(disk: &dyn Disk, is_new: bool, found: &mut Found) -> io::Result<()
         tracing::warn!(component = "relay", texts, "texts that belong to no message were put in quarantine");
     }
     Ok(())
-}
-
-/// Whether a database cannot be read by any version.
-fn is_damaged(error: &DatabaseError) -> bool {
-    match error {
-        DatabaseError::Storage(StorageError::Corrupted(_)) => true,
-        DatabaseError::Storage(StorageError::Io(error)) => {
-            matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)
-        }
-        _ => false,
-    }
 }
 
 /// Returns whether the database is new.
@@ -291,6 +335,31 @@ fn rebuild(
     found.possible_duplicates.push(key);
     found.waiting.push(waiting(key, &kept.envelope, &item));
     Ok(())
+}
+
+impl From<OpenError> for Trouble {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Database(error) => error.into(),
+            error => Self::Failed(error),
+        }
+    }
+}
+
+impl From<redb::Error> for Trouble {
+    fn from(error: redb::Error) -> Self {
+        let kind = match &error {
+            redb::Error::Corrupted(_) => return Self::Damage(error.to_string()),
+            redb::Error::Io(error) => error.kind(),
+            _ => return Self::Failed(OpenError::Database(error)),
+        };
+        match kind {
+            io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidInput => {
+                Self::Damage(error.to_string())
+            }
+            _ => Self::Failed(OpenError::Database(error)),
+        }
+    }
 }
 
 impl From<redb::Error> for OpenError {

@@ -37,6 +37,8 @@ pub(super) const MESSAGE_IDS: TableDefinition<'_, (&str, u128), ()> = TableDefin
 pub(super) const QUARANTINE: TableDefinition<'_, (&str, u128, u32), Bytes> =
     TableDefinition::new("quarantine");
 
+/// The row of [`META`] that counts commits.
+pub(super) const COMMITS: &str = "commits";
 /// The version of this layout.
 pub(super) const FORMAT: u64 = 2;
 /// How long an idempotency key is remembered.
@@ -228,6 +230,18 @@ impl<'t> Tables<'t> {
         self.tell(id, Event { recipients, ..Event::new(at, EventKind::Accepted) })
     }
 
+    /// Adds a message that was taken over to the tables that find messages.
+    pub(super) fn index(&mut self, kept: &Kept) -> Result<(), redb::Error> {
+        let id = kept.envelope.id.0;
+        if let Some(message_id) = &kept.envelope.message_id {
+            self.message_ids.insert((bare_message_id(message_id), id), ())?;
+        }
+        if let Some(at) = kept.finished {
+            self.finished.insert((at.as_micros(), id), ())?;
+        }
+        Ok(())
+    }
+
     /// What an idempotency key was used for, if it is still remembered.
     fn known(
         &self,
@@ -255,6 +269,15 @@ impl<'t> Tables<'t> {
         let used = Used { digest: idempotency.digest, message, until };
         self.used.insert((scope, key), used.encode().as_slice())?;
         self.used_until.insert((until.as_micros(), scope, key), ())?;
+        Ok(())
+    }
+
+    /// Remembers an idempotency key that was taken over, unless it is known.
+    pub(super) fn remember_again(&mut self, scope: &str, key: &str, used: &Used) -> Result<(), redb::Error> {
+        if self.used.get((scope, key))?.is_none() {
+            self.used.insert((scope, key), used.encode().as_slice())?;
+            self.used_until.insert((used.until.as_micros(), scope, key), ())?;
+        }
         Ok(())
     }
 
@@ -377,6 +400,14 @@ impl<'t> Tables<'t> {
         self.events.retain_in((id, 0)..=(id, u32::MAX), |_, _| false)?;
         Ok(())
     }
+}
+
+/// Gives a transaction its number, so that the newest state of a damaged database can be told.
+pub(super) fn number_commit(transaction: &WriteTransaction) -> Result<(), redb::Error> {
+    let mut meta = transaction.open_table(META)?;
+    let last = meta.get(COMMITS)?.map_or(0, |row| row.value());
+    meta.insert(COMMITS, last.saturating_add(1))?;
+    Ok(())
 }
 
 /// Whether a queue for so many messages takes no more: it has that many, or too many items. A message is taken as a whole,

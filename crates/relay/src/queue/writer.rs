@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tollgate_core::Clock;
 
 use super::disk::Disk;
-use super::tables::{Submitted, Tables, Waiting};
+use super::tables::{Submitted, Tables, Waiting, number_commit};
 use super::{Fullness, QueueOptions};
 
 /// Tells the caller of a write whether it is durable.
@@ -97,6 +97,7 @@ impl Writer {
         transaction.set_durability(Durability::Immediate)?;
         // Implies two phases: texts come from strangers, and a checksum alone can be forged.
         transaction.set_quick_repair(true);
+        number_commit(&transaction)?;
         let now = shared.clock.now();
         let (live, open_items) =
             (shared.live.load(Ordering::Relaxed), shared.open_items.load(Ordering::Relaxed));

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use redb::{Builder, Database, DatabaseError, StorageBackend};
-use tollgate_relay::queue::disk::{Disk, Draft};
+use tollgate_relay::queue::disk::{Disk, Draft, RawFile};
 
 use parking_lot::Mutex;
 
@@ -37,7 +37,26 @@ struct Platter {
     drafts: BTreeMap<String, TextFile>,
     kept: BTreeMap<String, TextFile>,
     quarantined: BTreeMap<String, TextFile>,
+    /// The database that is to replace a damaged one.
+    rebuilt: Option<Forgetful>,
     off: bool,
+}
+
+/// What a file has in it.
+#[derive(Debug)]
+struct Bytes(Vec<u8>);
+
+impl RawFile for Bytes {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.len() as u64)
+    }
+
+    fn read_from(&self, offset: u64, out: &mut [u8]) -> io::Result<usize> {
+        let rest = self.0.get(offset as usize..).unwrap_or_default();
+        let count = rest.len().min(out.len());
+        out[..count].copy_from_slice(&rest[..count]);
+        Ok(count)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -208,9 +227,22 @@ impl Disk for Forgetful {
         StorageBackend::len(self)
     }
 
-    fn set_aside(&self) -> io::Result<PathBuf> {
+    fn raw(&self) -> io::Result<Option<Box<dyn RawFile>>> {
+        let bytes = self.0.platter.lock().current.clone();
+        Ok((!bytes.is_empty()).then(|| Box::new(Bytes(bytes)) as Box<dyn RawFile>))
+    }
+
+    fn rebuilt(&self, builder: &Builder) -> Result<Database, DatabaseError> {
+        let draft = Self::new();
+        self.0.platter.lock().rebuilt = Some(draft.clone());
+        builder.create_with_backend(draft)
+    }
+
+    fn replace(&self) -> io::Result<PathBuf> {
         let mut platter = self.0.platter.lock();
-        *platter = Platter::default();
+        let rebuilt = platter.rebuilt.take().ok_or(io::ErrorKind::NotFound)?;
+        let bytes = rebuilt.0.platter.lock().synced.clone();
+        (platter.synced, platter.current, platter.pending) = (bytes.clone(), bytes, Vec::new());
         Ok("aside".into())
     }
 

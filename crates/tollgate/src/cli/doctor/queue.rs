@@ -91,7 +91,10 @@ fn set_aside(directory: &Path) -> Option<Finding> {
     let mut aside: Vec<_> = names.filter(|name| name.as_encoded_bytes().starts_with(b"damaged-")).collect();
     aside.sort();
     let first = directory.join(aside.first()?);
-    let words = format!("a damaged queue was set aside as {}: its messages are not sent", first.display());
+    let words = format!(
+        "a damaged queue was set aside as {}: messages that could not be read from it are not sent",
+        first.display()
+    );
     Some(
         Finding::warning("damage", words)
             .remedy("restore it from a copy, or delete it when you no longer need it"),
