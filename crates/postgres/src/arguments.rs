@@ -7,14 +7,13 @@ use data_encoding::HEXLOWER;
 
 use crate::name::CounterId;
 
-/// The arguments of a call as they are written.
 pub(crate) struct Arguments {
     text: String,
     separator: char,
 }
 
 impl Arguments {
-    /// The arguments of the function that a text ends with.
+    /// Begins the arguments of a call; the text ends with the function's name.
     pub(crate) fn of(text: String) -> Self {
         Self { text, separator: '(' }
     }
@@ -71,7 +70,7 @@ impl Arguments {
         self
     }
 
-    /// The call.
+    /// Closes the call's parentheses and returns its text.
     pub(crate) fn end(mut self) -> String {
         self.text.push(')');
         self.text

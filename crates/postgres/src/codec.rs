@@ -8,7 +8,7 @@ use tollgate_core::{MAX_EXACT, Ticket, Timestamp};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Garbled;
 
-/// Where the state of a limit is kept.
+/// The columns or table that hold the state of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kept {
     /// In two numbers of its counter's row.
@@ -41,13 +41,13 @@ impl Kept {
         }
     }
 
-    /// Whether it has entries.
+    /// Whether the state is stored as rows of the entry table.
     pub(crate) fn is_listed(self) -> bool {
         matches!(self, Self::Log | Self::Slots | Self::Failures)
     }
 }
 
-/// The state that two numbers stand for; fresh if nothing is used.
+/// Converts the two numbers of a column pair to a state. The state is fresh if nothing is used.
 pub(crate) fn read_numbers(limit: &Limit, used: Option<i64>, mark: i64) -> Result<State, Garbled> {
     let Some(used) = used else { return Ok(State::Fresh) };
     match limit {
@@ -64,7 +64,7 @@ pub(crate) fn read_numbers(limit: &Limit, used: Option<i64>, mark: i64) -> Resul
     }
 }
 
-/// The two numbers that stand for a state.
+/// Converts a state to its two numbers.
 pub(crate) fn numbers(state: &State) -> (Option<i64>, i64) {
     let pair = |used, mark: Timestamp| (Some(column(used)), column(mark.as_micros()));
     match state {
@@ -75,24 +75,23 @@ pub(crate) fn numbers(state: &State) -> (Option<i64>, i64) {
     }
 }
 
-/// A number from a column, which has a sign.
+/// Reads a number from a column. Columns are signed; a negative number is an error.
 pub(crate) fn natural(number: i64) -> Result<u64, Garbled> {
     let number = u64::try_from(number).map_err(|_| Garbled)?;
     if number <= MAX_EXACT { Ok(number) } else { Err(Garbled) }
 }
 
-/// A moment from a column.
 pub(crate) fn moment_of(number: i64) -> Result<Timestamp, Garbled> {
     let micros = u64::try_from(number).map_err(|_| Garbled)?;
     if micros <= MAX_MOMENT { Ok(Timestamp::from_micros(micros)) } else { Err(Garbled) }
 }
 
-/// A ticket from a column, which has a sign.
+/// Reads a ticket from a column. Tickets are unsigned, columns signed: the bits stay the same.
 pub(crate) fn ticket_of(number: i64) -> Ticket {
     Ticket(number.cast_unsigned())
 }
 
-/// A number for a column. Every number of a state is below 2^60.
+/// Converts a number for a column. Every number of a state is below 2^60.
 pub(crate) fn column(number: u64) -> i64 {
     number.cast_signed()
 }

@@ -39,7 +39,7 @@ pub(crate) enum OpenError {
     Server(Error),
 }
 
-/// What a connection goes over.
+/// The socket that carries a connection.
 type Socket = Either<TcpStream, UnixStream>;
 type Opening<'c> = Pin<Box<dyn Future<Output = Result<Connection, OpenError>> + Send + 'c>>;
 
@@ -85,7 +85,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Whether it was closed because the server sent more than it may.
+    /// Whether this node closed the connection because the server sent more than the bound allows.
     pub(crate) fn has_exceeded(&self) -> bool {
         self.exceeded.load(Ordering::Acquire)
     }
@@ -107,9 +107,9 @@ impl Connection {
     }
 }
 
-/// Runs a connection to its end.
 async fn run(connection: impl Future<Output = Result<(), Error>>, bound: ReplyBound) {
-    // Its statements fail with it. Their errors do not say that the server sent too much; counts check for that.
+    // The connection's statements fail with it. Their errors do not say that the server sent too much; counts
+    // check for that.
     if let Err(error) = connection.await
         && bound == ReplyBound::STORE
         && let Some(cause) = error.source()

@@ -21,11 +21,11 @@ use list::List;
 use crate::codec::{Garbled, Kept, column, moment_of, natural, read_numbers};
 use crate::name::Name;
 
-/// The row of a counter.
+/// The row of a counter. `used`, `marks` and `logs` have one item for each limit, as the columns of the table
+/// do.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Header {
     pub(crate) limits: String,
-    /// Of each limit, as the table has them.
     pub(crate) used: Vec<Option<i64>>,
     pub(crate) marks: Vec<i64>,
     pub(crate) logs: Vec<Option<i64>>,
@@ -35,18 +35,18 @@ pub(crate) struct Header {
     pub(crate) newest: i64,
 }
 
-/// What was read of the entries of a limit.
+/// The loaded entries of one limit.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rows {
-    /// By their numbers: some of the oldest, the newest, and the one of a ticket that is refunded.
+    /// Entries by their numbers: some of the oldest, the newest, and the entry of a ticket that is refunded.
     pub(crate) rows: BTreeMap<i64, Entry>,
-    /// How many a ladder has in all.
+    /// The number of failures of a ladder in the table, loaded or not.
     pub(crate) count: u64,
     pub(crate) aged: Option<Aged>,
     pub(crate) prefix: Option<Prefix>,
 }
 
-/// Entries that have aged out, taken together.
+/// The sum of the entries that have aged out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Aged {
     pub(crate) first_live: i64,
@@ -54,7 +54,7 @@ pub(crate) struct Aged {
     pub(crate) sum: u64,
 }
 
-/// The entries of a ladder up to one, taken together.
+/// The sum of a ladder's entries up to and including the entry `last`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Prefix {
     pub(crate) last: i64,
@@ -62,13 +62,13 @@ pub(crate) struct Prefix {
     pub(crate) sum: u64,
 }
 
-/// What was read of a counter.
+/// The rows that were loaded of one counter.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Loaded {
     pub(crate) header: Option<Header>,
     /// The limits that the header was written under.
     pub(crate) plan: Option<Arc<Plan>>,
-    /// Of each of these limits.
+    /// The loaded entries of each limit of `plan`.
     pub(crate) lists: Vec<Rows>,
     pub(crate) holds: BTreeMap<String, Hold>,
     pub(crate) holds_known: HoldsKnown,
@@ -79,32 +79,33 @@ pub(crate) struct Loaded {
 pub(crate) struct Counter {
     pub(crate) name: Name,
     loaded: Loaded,
-    /// What the states stand under; `None` as long as the counter is new.
+    /// The limits that `states` belong to; `None` for a new counter.
     plan: Option<Arc<Plan>>,
     states: Vec<State>,
-    /// Of each limit with entries, which rows its state is made of.
+    /// The list of entries of each limit that has entries.
     lists: Vec<Option<List>>,
     seq: i64,
-    /// Moments that lie after this one were made by a clock that went back.
+    /// The clock went back: every later moment in the rows is set to this one.
     clamp: Option<Timestamp>,
-    /// Whether something was taken, refunded or ordered. A state that only aged need not be written.
+    /// Whether an attempt, a refund or an order about holds changed the states. States that only aged need not
+    /// be written.
     touched: bool,
 }
 
 impl Header {
-    /// What is used of a limit, if that can be.
+    /// The amount that is used of a limit; `None` if nothing is used or the column is damaged.
     pub(crate) fn used_of(&self, place: usize) -> Option<u64> {
         self.used.get(place).copied().flatten().and_then(|used| natural(used).ok())
     }
 
-    /// The bound of the earliest renewal.
+    /// A lower bound of the earliest renewal of a hold.
     pub(crate) fn oldest_at(&self) -> Option<Timestamp> {
         moment_of(self.oldest).ok()
     }
 }
 
 impl Rows {
-    /// What the known entries come to.
+    /// The total cost of the loaded entries and of the aged ones.
     pub(crate) fn sum(&self) -> u64 {
         let rows: u64 = self.rows.values().map(|entry| entry.cost).sum();
         rows + self.aged.map_or(0, |aged| aged.sum)
@@ -119,14 +120,14 @@ fn is_leased(limit: &Limit) -> bool {
     limit.holding() == Holding::ForATime
 }
 
-/// The text of a plan's limits, as it is kept.
+/// The text of a plan's limits, as the column `limits` has it.
 pub(crate) fn heading(plan: &Plan) -> String {
     let texts: Vec<&str> = plan.written().map(|(_, text)| text).collect();
     texts.join(", ")
 }
 
 impl Counter {
-    /// A counter as it was read. Limits that no plan keeps start afresh.
+    /// Makes a counter of its loaded rows. A limit that none of the current plans has starts fresh.
     pub(crate) fn new(name: Name, loaded: Loaded, keeps: impl Fn(&Limit) -> bool) -> Result<Self, Garbled> {
         let mut counter = Self {
             name,
@@ -142,7 +143,7 @@ impl Counter {
         Ok(counter)
     }
 
-    /// Makes states of what was loaded.
+    /// Converts the loaded rows to states.
     fn read(&mut self, keeps: impl Fn(&Limit) -> bool) -> Result<(), Garbled> {
         let (Some(header), Some(plan)) = (&self.loaded.header, self.loaded.plan.clone()) else {
             return Ok(());
@@ -169,7 +170,7 @@ impl Counter {
         Ok(())
     }
 
-    /// Carries the states over to these limits, if they stand under others.
+    /// Converts the states to this plan's limits, if they belong to other limits.
     pub(crate) fn stand_under(&mut self, plan: &Arc<Plan>, now: Timestamp) {
         let old = match self.plan.replace(Arc::clone(plan)) {
             Some(old) if old.limits() == plan.limits() => return,
@@ -191,7 +192,7 @@ impl Counter {
         }
     }
 
-    /// A list for a limit that has none. Numbers are never used twice at a counter.
+    /// An empty list for a limit that had none. A counter never uses a number twice.
     fn fresh_list(&mut self, limit: &Limit) -> List {
         let log = match Kept::of(limit) {
             Kept::Slots => self.seq + 1,
@@ -202,12 +203,12 @@ impl Counter {
         List::new(limit, log, self.seq)
     }
 
-    /// Takes the states out to be settled.
+    /// Lends the states to `Charges`; the caller puts them back.
     pub(crate) fn states(&mut self) -> Vec<State> {
         std::mem::take(&mut self.states)
     }
 
-    /// Puts the states back after an attempt was settled, with the entry that it added.
+    /// Puts the states back after an attempt was settled. `taken` is the entry that the attempt added.
     pub(crate) fn settled(&mut self, states: Vec<State>, taken: Option<Entry>, now: Timestamp) {
         for (list, state) in self.lists.iter_mut().zip(&states) {
             let Some(list) = list else { continue };
@@ -239,7 +240,7 @@ impl Counter {
         self.states = states;
     }
 
-    /// Puts the states back as they are.
+    /// Puts unchanged states back.
     pub(crate) fn put_back(&mut self, states: Vec<State>) {
         self.states = states;
     }

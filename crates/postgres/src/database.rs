@@ -29,7 +29,7 @@ pub(crate) struct Database {
     full: parking_lot::Mutex<Option<(Instant, String)>>,
 }
 
-/// How long a server counts as full after it had no room.
+/// For this long after the server had no room, the store counts as full.
 const FULL_FOR: Duration = Duration::from_secs(30);
 
 /// The result of each job, and whether it is known.
@@ -51,7 +51,7 @@ impl Database {
         *self.clock.write() = Some(clock);
     }
 
-    /// The time by the clock that replaces the server's.
+    /// The time of the clock that replaces the server's in tests.
     pub(crate) fn own_time(&self) -> Option<Timestamp> {
         self.clock.read().as_ref().map(|clock| clock.now())
     }
@@ -68,13 +68,13 @@ impl Database {
                 tokio::select! {
                     () = &mut attempt => break,
                     () = sleep_until(next) => {
-                        // The next job must not get a connection that may be as silent.
+                        // After a time-out, the next job must not get another connection that may be as silent.
                         self.pool.distrust();
                         waiting.expire(Instant::now());
                     }
                 }
             }
-            // If all callers have their answers, dropping the attempt closes its connection.
+            // Once every caller has its answer, dropping the attempt closes its connection.
         }
         left_out
     }
@@ -108,7 +108,7 @@ impl Database {
             spent: table.spent,
         };
         if edits.is_empty() {
-            // No caller need wait for the end of a transaction that writes nothing.
+            // If the transaction writes nothing, callers do not wait for its end.
             waiting.answer(replies);
             return self.abandon(line).await;
         }
@@ -126,7 +126,7 @@ impl Database {
         }
     }
 
-    /// Remembers whether the server has room for what is written.
+    /// Remembers whether the server had room for the last write.
     fn note_room(&self, written: &Result<(), StoreError>) {
         match written {
             Ok(()) => *self.full.lock() = None,
@@ -187,7 +187,7 @@ impl Waiting {
         self.answer((0..count).map(|_| Err(error.clone())).collect());
     }
 
-    /// Callers of jobs that are left out wait for another transaction.
+    /// Drops the callers of jobs that are left out. They wait for another transaction.
     fn leave_out(&self, is_left_out: &[bool]) {
         let mut places = is_left_out.iter();
         self.callers.lock().retain(|_| places.next() != Some(&true));

@@ -1,4 +1,4 @@
-//! What an error of the database means to the engine.
+//! Converts an error of the database to the engine's `StoreError`.
 
 use tokio_postgres::error::SqlState;
 use tollgate_core::StoreError;
@@ -8,7 +8,7 @@ use crate::connection::OpenError;
 /// The longest message of a server that is passed on.
 const MOST_SAID: usize = 300;
 
-/// Where in a transaction an error came.
+/// The stage of a transaction at which an error occurred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// Before the commit was sent: nothing was done.
@@ -17,7 +17,7 @@ pub(crate) enum Stage {
     Committing,
 }
 
-/// What an error means.
+/// Converts an error of the database, by its code and by the stage of the transaction.
 pub(crate) fn meaning(error: &tokio_postgres::Error, stage: Stage) -> StoreError {
     let Some(fault) = error.as_db_error() else {
         return StoreError::Unavailable { reason: clipped(&with_cause(error)) };
@@ -44,7 +44,7 @@ pub(crate) fn meaning(error: &tokio_postgres::Error, stage: Stage) -> StoreError
     }
 }
 
-/// The meaning of a failed connection.
+/// Converts the error of a failed connection attempt.
 pub(crate) fn of_opening(error: &OpenError) -> StoreError {
     match error {
         OpenError::Server(error) => meaning(error, Stage::Open),
@@ -62,7 +62,7 @@ fn clipped(text: &str) -> String {
     text.chars().take(MOST_SAID).collect()
 }
 
-/// Something in the tables is not what this program writes.
+/// The error for a row that this program cannot have written.
 pub(crate) fn damaged(what: &str) -> StoreError {
     let reason = "it is not what this program writes".into();
     StoreError::Damaged { key: what.to_owned(), reason }

@@ -13,20 +13,20 @@ use crate::pool::Pool;
 use crate::schema;
 use crate::settings::{Settings, Tls};
 
-/// One thing that was found.
+/// One result of an inspection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// How bad it is.
+    /// The severity.
     pub grade: Grade,
-    /// What it is about.
+    /// The part that was inspected.
     pub about: &'static str,
-    /// What was found.
+    /// The finding, as a sentence.
     pub words: String,
-    /// What to do about it.
+    /// The remedy, if there is one.
     pub remedy: Option<String>,
 }
 
-/// How bad a finding is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Grade {
     /// As it should be.
@@ -47,7 +47,7 @@ const LONG_TRANSACTION_SECS: f64 = 300.0;
 const LEAST_HOT: f64 = 0.8;
 /// Fewer updates than this are too few to judge.
 const ENOUGH_UPDATES: i64 = 1_000;
-/// How far the clocks may differ before the doctor reports it.
+/// The doctor reports clocks that differ by more than this.
 const MOST_SKEW: Span = Span::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(10);
 

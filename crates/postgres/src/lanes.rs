@@ -23,7 +23,7 @@ pub(crate) struct Job {
     pub(crate) work: Work,
     locks: Vec<i64>,
     pub(crate) deadline: Instant,
-    /// Whether a transaction has left it out. The next one waits for its locks.
+    /// Whether a transaction has left this job out. The next transaction waits for the job's locks.
     was_left_out: bool,
 }
 
@@ -34,20 +34,20 @@ pub(crate) struct LeftOut {
     pub(crate) taken: HashSet<i64>,
 }
 
-/// What a transaction does about locks that other nodes have.
+/// The behaviour of a transaction if other nodes hold some of its locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Locking {
-    /// It leaves out the jobs that need them. So unrelated jobs can share a transaction, and no job waits for the
-    /// lock of an unrelated one.
+    /// It leaves out the jobs that need such a lock. So unrelated jobs can share a transaction, and no job
+    /// waits for the lock of an unrelated one.
     OnlyFree,
-    /// It waits for them.
+    /// It waits for the locks.
     Wait,
 }
 
-/// How much time passes at least between two searches for jobs that have waited for too long.
+/// The shortest time between two searches for jobs whose deadline is over.
 const EXPIRY_PAUSE: Duration = Duration::from_millis(5);
 
-/// The queue of a store.
+/// The queue of a store, and the transactions that it starts.
 pub(crate) struct Lanes {
     database: Arc<Database>,
     handle: Handle,
@@ -55,12 +55,13 @@ pub(crate) struct Lanes {
 }
 
 impl Lanes {
-    /// With at most so many transactions at once.
+    /// Makes a queue that runs at most this many transactions at once.
     pub(crate) fn new(database: Arc<Database>, handle: Handle, most_running: usize) -> Self {
         Self { database, handle, queue: Mutex::new(Queue::new(most_running)) }
     }
 
-    /// Does some work, alone or together with others. It is done even if the caller goes away.
+    /// Runs work, alone or in one transaction with other jobs. The work is done even if the caller stops
+    /// waiting.
     pub(crate) async fn run<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(Caller<T>) -> Work,
@@ -96,7 +97,7 @@ impl Lanes {
         });
     }
 
-    /// Refuses each job that still waits at its deadline. Nothing was done for it.
+    /// Answers each job that still waits at its deadline with an error. Nothing was done for it.
     fn watch(self: &Arc<Self>) {
         if !self.queue.lock().begin_watch() {
             return;
@@ -120,13 +121,14 @@ impl Job {
         Self { work, locks, deadline, was_left_out: false }
     }
 
-    /// Whether it needs one of these locks.
+    /// Whether the job needs one of these locks.
     pub(crate) fn needs(&self, locks: &HashSet<i64>) -> bool {
         self.locks.iter().any(|lock| locks.contains(lock))
     }
 }
 
-/// A transaction that runs. Its counters are free for the next one however it ends.
+/// A running transaction. Dropping it frees its counters, so the next transaction can start however this one
+/// ended.
 struct Running {
     lanes: Arc<Lanes>,
     locks: HashSet<i64>,

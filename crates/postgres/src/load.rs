@@ -1,6 +1,5 @@
-//! The first half of a transaction: locks, then the server's time, then what settling needs of each
-//! counter. However long a log is and however many holds there are, only those are loaded that a decision
-//! depends on.
+//! The first half of a transaction: takes the locks, asks the server for its time, and loads the rows that
+//! settling needs. A log or a set of holds is not loaded whole: only the rows that a decision depends on.
 
 mod scene;
 mod wants;
@@ -25,7 +24,7 @@ use crate::lanes::Locking;
 use crate::name::escape;
 use crate::transaction::{Begin, Param, Statement, ask, ask_after};
 
-/// How many of the oldest entries of each limit are loaded at first.
+/// At first, the node loads this many of the oldest entries of each limit.
 const FIRST_ENTRIES: i64 = 12;
 
 /// The name under which a reset of all rules is recorded. No rule can have it.
@@ -88,8 +87,8 @@ impl LoadSql {
         }
     }
 
-    /// What begins a transaction, locks all counters in one order and reads their rows: numbers, and nothing else.
-    /// `now` replaces the server's time.
+    /// The text that begins the transaction, takes all locks in ascending order and reads the counters' rows.
+    /// It contains only numbers, no text of a caller. `now` replaces the server's time.
     pub(crate) fn opening(
         &self,
         begin: &Begin,
@@ -110,7 +109,7 @@ impl LoadSql {
             .end()
     }
 
-    /// Begins a transaction with this opening, and loads the counters.
+    /// Sends this opening, and loads the rows of the counters.
     pub(crate) async fn load(
         &self,
         client: &Client,
@@ -160,7 +159,7 @@ impl LoadSql {
         Ok(scene)
     }
 
-    /// Loads what else turns out to be needed: the entries of a ticket, more entries, or more holds.
+    /// Loads the rows that are still missing: the entries of a ticket, more entries, or more holds.
     async fn load_more(&self, client: &Client, wants: &Wants, scene: &mut Scene) -> Result<(), StoreError> {
         let mut more = More::default();
         for (id, want) in &wants.counters {
@@ -202,15 +201,16 @@ impl LoadSql {
     }
 }
 
-/// What else turned out to be needed.
+/// The rows to load in the second step.
 #[derive(Default)]
 struct More<'w> {
     entries: Vec<MoreEntries>,
-    /// Limits whose entry of a ticket is needed, or the one with a number.
+    /// The limits whose entry of the refunded ticket is needed. A slotted limit needs the slot with this number
+    /// instead.
     own: Vec<(&'w [u8], i64, Option<i64>)>,
     all_held: Vec<&'w [u8; 16]>,
     soonest: Vec<(&'w [u8; 16], i64, i64)>,
-    /// Holds that were loaded before.
+    /// The holds that the first step loaded.
     loaded: Vec<(&'w [u8], String)>,
 }
 
@@ -251,7 +251,7 @@ impl<'w> More<'w> {
     }
 }
 
-/// The same as columns for statements.
+/// The rows of [`More`], as columns for the statements.
 struct Columns<'m> {
     entries: (Vec<&'m [u8]>, [Vec<i64>; 3]),
     own: (Vec<&'m [u8]>, Vec<i64>, Vec<Option<i64>>),

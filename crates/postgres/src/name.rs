@@ -1,5 +1,5 @@
-//! How a counter is named in the database: by a number of 16 bytes that stands for rule and key, by a
-//! readable text, and by the number of the advisory lock that guards it.
+//! The three names of a counter in the database: an id of 16 bytes, which is a hash of rule and key; a readable
+//! text; and the number of its advisory lock.
 
 use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
@@ -8,22 +8,20 @@ use tollgate_core::{Plan, StoreError};
 use crate::settings::Settings;
 use tollgate_remote::KeyHash;
 
-/// The number that stands for rule and key.
+/// The hash of a counter's rule and key.
 pub(crate) type CounterId = [u8; 16];
 
-/// The names of one counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Name {
     pub(crate) id: CounterId,
     pub(crate) lock: i64,
     pub(crate) rule: String,
-    /// Escaped; a hash where it is too long, or must not be read.
+    /// The escaped key; a hash if the key is too long or secret.
     pub(crate) key: String,
 }
 
-/// Makes the names of counters.
 pub(crate) struct Names {
-    /// Keeps the locks of two schemas of one database apart.
+    /// Makes the locks of two schemas in one database differ.
     salt: i64,
     /// The secret for hashing keys that must not be readable.
     pub(crate) key_hash: KeyHash,
@@ -38,7 +36,7 @@ impl Names {
         Self { salt: number(&digest), key_hash: KeyHash::new(settings.key_secret.as_ref()) }
     }
 
-    /// The names of a rule's counter at a key.
+    /// The names of the counter of a rule at a key.
     pub(crate) fn counter(&self, plan: &Plan, key: &str) -> Result<Name, StoreError> {
         let key = if plan.is_secret() {
             let digest = self.key_hash.digest(plan.rule(), key);
@@ -51,7 +49,7 @@ impl Names {
         };
         let rule = escape(plan.rule());
         let mut hash = Sha256::new();
-        // Escaped texts contain no zero byte, so there is only one way to split rule and key.
+        // Escaped texts contain no zero byte, so the zero byte between rule and key keeps every pair apart.
         hash.update(rule.as_bytes());
         hash.update([0]);
         hash.update(key.as_bytes());
@@ -60,7 +58,7 @@ impl Names {
         Ok(Name { id, lock: self.lock(&id), rule, key })
     }
 
-    /// The lock of a counter.
+    /// The advisory lock of a counter.
     pub(crate) fn lock(&self, id: &CounterId) -> i64 {
         number(id) ^ self.salt
     }
@@ -74,7 +72,7 @@ fn hashed(digest: &[u8]) -> String {
     format!("#{}", HEXLOWER.encode(&digest[..16]))
 }
 
-/// A text without control characters, `%` and `#`, which are written as `%` and two digits for each byte.
+/// Escapes control characters, `%` and `#`: each of their bytes becomes `%` and two digits.
 pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -91,7 +89,7 @@ pub(crate) fn escape(text: &str) -> String {
     out
 }
 
-/// The text that was escaped; `None` if this is no escaped text.
+/// Undoes [`escape`]; `None` if the text is not an escaped one.
 pub(crate) fn unescape(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

@@ -23,14 +23,14 @@ use crate::reply_bound::ReplyBound;
 use crate::schema;
 use crate::settings::Settings;
 
-/// How long an unused connection is kept: firewalls forget connections that are silent for minutes.
+/// An idle connection is closed after this time: firewalls forget connections that are silent for minutes.
 const MOST_IDLE: Duration = Duration::from_secs(60);
-/// How long making or changing the tables may take.
+/// The time-out for creating or migrating the tables.
 const MIGRATING: Duration = Duration::from_secs(60);
-/// How many queries may run at once that no decision waits for.
+/// The most queries in flight that no decision waits for.
 const MAX_QUERIES: usize = 2;
 
-/// The idle connections, and the reason if there are none.
+/// The idle connections and, after a failure, the reason why there are none.
 pub(crate) struct Pool {
     settings: Arc<Settings>,
     /// The connection settings of each host.
@@ -39,14 +39,14 @@ pub(crate) struct Pool {
     preferred: AtomicUsize,
     tls: Option<Arc<ClientConfig>>,
     handle: Handle,
-    /// With the time of their latest use, oldest first.
+    /// Each with the time of its latest use, oldest first.
     idle: Mutex<Vec<(Instant, Connection)>>,
     redial: Mutex<Redial>,
-    /// Places for queries that no decision waits for.
+    /// Permits for queries that no decision waits for.
     pub(crate) queries: Semaphore,
 }
 
-/// Whether a connection is tried although one has just failed.
+/// Whether to open a connection shortly after an attempt failed, or to return that error at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Haste {
     FailFast,
@@ -67,8 +67,8 @@ impl Pool {
         }
     }
 
-    /// A connection for one transaction. Dropping it closes it; [`Pool::give_back`] keeps it. A caller that
-    /// does not wait for a new connection leaves it to the next one.
+    /// Returns a connection for one transaction. Dropping it closes it; [`Pool::give_back`] keeps it. If the
+    /// caller stops waiting for a new connection, the connection becomes idle and the next caller gets it.
     pub(crate) async fn line(self: &Arc<Self>, haste: Haste) -> Result<Connection, StoreError> {
         if let Some(line) = self.idle_line() {
             return Ok(line);
@@ -97,7 +97,7 @@ impl Pool {
         None
     }
 
-    /// Keeps a connection on which no transaction is open.
+    /// Makes a connection idle. No transaction may be open on it.
     pub(crate) fn give_back(&self, line: Connection) {
         let mut idle = self.idle.lock();
         idle.retain(|(since, _)| since.elapsed() < MOST_IDLE);
@@ -106,14 +106,14 @@ impl Pool {
         }
     }
 
-    /// Closes all unused connections: the server does not answer, or is not the one to ask any more, and
-    /// none of them would show it before it is used.
+    /// Closes all idle connections, because the server does not answer or is not the primary any more. An idle
+    /// connection would not show that before it is used.
     pub(crate) fn distrust(&self) {
         self.idle.lock().clear();
     }
 
-    /// A connection to tables of the right version. The version is looked at each time: another server, a
-    /// restored backup or a dropped schema may have come in between.
+    /// Opens a connection, and checks that the tables have the right version. It checks every time, because a
+    /// failover, a restored backup or a dropped schema may have changed them.
     async fn connect(&self) -> Result<Connection, StoreError> {
         let line = self.dial().await?;
         let version = schema::current(&line.client, &self.settings.schema);
@@ -125,8 +125,8 @@ impl Pool {
         Ok(line)
     }
 
-    /// A connection, without a check of the tables. Hosts are tried one after the other. If one does not answer soon,
-    /// the next is tried beside it, so a silent host does not delay the others.
+    /// Opens a connection without a check of the tables. It tries the hosts one after the other. If one does
+    /// not answer soon, it tries the next at the same time, so a silent host does not delay the others.
     pub(crate) async fn dial(&self) -> Result<Connection, StoreError> {
         let count = self.hosts.len();
         let first = self.preferred.load(Ordering::Relaxed);

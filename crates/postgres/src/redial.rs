@@ -1,5 +1,5 @@
-//! When to try to connect again: soon at first, then once a second for all callers together. A caller that comes
-//! in between gets the last error at once.
+//! Decides when to try to connect again: soon at first, then once a second for all callers together. A caller
+//! that asks earlier gets the last error at once.
 
 use std::time::Duration;
 
@@ -8,14 +8,13 @@ use tollgate_core::StoreError;
 
 use crate::pool::Haste;
 
-/// The pace at which connections are made.
 #[derive(Default)]
 pub(crate) struct Redial {
-    /// Attempts that failed since one succeeded.
+    /// The number of failed attempts since the last success.
     failures: u32,
-    /// Attempts in flight.
+    /// The number of attempts in flight.
     dialing: u32,
-    /// When the next attempt may begin, and why the last one failed.
+    /// The earliest time of the next attempt, and the error of the last one.
     next: Option<(Instant, StoreError)>,
 }
 
@@ -26,15 +25,15 @@ const FIRST: [Duration; 4] = [
     Duration::from_millis(200),
     Duration::from_millis(400),
 ];
-/// The pause after all further ones.
+/// The pause after each later failure.
 const LATER: Duration = Duration::from_secs(1);
 
 impl Redial {
-    /// Begins an attempt.
+    /// Starts an attempt.
     ///
     /// # Errors
     ///
-    /// Why the last attempt failed, if it is too early for another.
+    /// If it is too early for another attempt: the error of the last one.
     pub(crate) fn begin(&mut self, haste: Haste, now: Instant) -> Result<(), StoreError> {
         if let (Haste::FailFast, Some((next, error))) = (haste, &self.next)
             && (self.dialing > 0 || now < *next)
@@ -45,7 +44,7 @@ impl Redial {
         Ok(())
     }
 
-    /// An attempt is over.
+    /// Records the end of an attempt.
     pub(crate) fn end(&mut self, failed: Option<&StoreError>, now: Instant) {
         self.dialing = self.dialing.saturating_sub(1);
         let Some(error) = failed else {
@@ -70,7 +69,7 @@ mod tests {
         let mut begun = Vec::new();
         for millis in 0..10_000 {
             let now = start + Duration::from_millis(millis);
-            // Several callers come in each millisecond.
+            // Three callers try in each millisecond.
             for _ in 0..3 {
                 match redial.begin(Haste::FailFast, now) {
                     Ok(()) => begun.push(millis),

@@ -1,7 +1,7 @@
 //! Bounds the memory that a server can make this process use: the length of each message, and of each reply.
 //!
 //! `tokio-postgres` reads messages of any length and replies of any number of rows. So the bytes pass through
-//! here first. It reads the five bytes before each message (its type and length), and no content.
+//! here first. This module reads the five bytes before each message (its type and length), and no content.
 
 use std::fmt;
 use std::future::Future;
@@ -16,10 +16,10 @@ use tokio_postgres::tls::{ChannelBinding, TlsConnect, TlsStream};
 
 /// The length of a message's header: its type, and its length without the type.
 const HEADER_BYTES: usize = 5;
-/// Ends every reply.
+/// The type of the message that ends every reply.
 const READY_FOR_QUERY: u8 = b'Z';
 
-/// How long messages and replies may be, in bytes.
+/// The longest message and the longest reply, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReplyBound {
     pub(crate) message: usize,
@@ -34,7 +34,7 @@ impl ReplyBound {
     pub(crate) const COUNT: Self = Self { message: 64 << 10, reply: 64 << 10 };
 }
 
-/// A server sent more than it may. The connection is closed.
+/// The server sent more than the bound allows. The connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReplyTooLong {
     most: usize,
@@ -48,14 +48,13 @@ impl fmt::Display for ReplyTooLong {
 
 impl std::error::Error for ReplyTooLong {}
 
-/// Follows the messages of one connection.
 #[derive(Debug)]
 struct ReplyWatch {
     bound: ReplyBound,
     header: [u8; HEADER_BYTES],
-    /// How many bytes of the header have arrived.
+    /// The number of header bytes received.
     come: usize,
-    /// How many bytes of the message are still missing.
+    /// The number of bytes of the message that have not arrived yet.
     missing: usize,
     /// The length of the reply so far.
     reply: usize,
@@ -66,7 +65,7 @@ impl ReplyWatch {
         Self { bound, header: [0; HEADER_BYTES], come: 0, missing: 0, reply: 0 }
     }
 
-    /// Notes bytes that the server sent, in the order in which they came.
+    /// Counts bytes that the server sent, in their order of arrival.
     fn received(&mut self, mut bytes: &[u8]) -> Result<(), ReplyTooLong> {
         while !bytes.is_empty() {
             if self.missing > 0 {
@@ -87,7 +86,7 @@ impl ReplyWatch {
         Ok(())
     }
 
-    /// A message begins.
+    /// Checks the header of a message.
     fn begin(&mut self) -> Result<(), ReplyTooLong> {
         let [kind, length @ ..] = self.header;
         // The length counts itself.
@@ -104,11 +103,11 @@ impl ReplyWatch {
     }
 }
 
-/// A stream from a server that fails once a message or a reply is too long.
+/// A stream from a server. It fails if a message or a reply is too long.
 pub(crate) struct Bounded<S> {
     stream: S,
     watch: ReplyWatch,
-    /// Whether it has failed for that.
+    /// Whether the stream failed because of that.
     exceeded: Arc<AtomicBool>,
 }
 
@@ -153,7 +152,7 @@ impl<S: TlsStream + Unpin> TlsStream for Bounded<S> {
     }
 }
 
-/// Bounds what comes out of a TLS connection.
+/// Bounds the decrypted bytes of a TLS connection.
 pub(crate) struct BoundedTls<T> {
     pub(crate) tls: T,
     pub(crate) bound: ReplyBound,

@@ -1,4 +1,4 @@
-//! Counts rows in databases of the application, for limits that go by them.
+//! Counts rows in databases of the application, for limits on the number of rows.
 //!
 //! A count is one read-only transaction whose only parameters are bound values, so that no value can become
 //! a part of the query. It locks nothing that an application would notice, sets no session state, and uses
@@ -22,18 +22,18 @@ use crate::reply_bound::ReplyBound;
 use crate::settings::Settings;
 use lines::Lines;
 
-/// The databases of the application, by name.
+/// The application's databases, by name.
 pub struct Databases {
     named: RwLock<BTreeMap<String, Arc<Lines>>>,
     handle: Handle,
 }
 
 impl Databases {
-    /// The most connections to one database, unless said otherwise.
+    /// The most connections to one database, unless configured.
     pub const CONNECTIONS: usize = 4;
 
-    /// Databases that are connected to when they are needed. In a tokio runtime, in which their connections
-    /// live.
+    /// Makes the databases. It connects to one when a count needs it. Call it in a tokio runtime: the
+    /// connections run on that runtime.
     ///
     /// # Errors
     ///
@@ -80,7 +80,7 @@ impl RowSource for Databases {
             match timeout_at(deadline, counting).await {
                 Ok(counted) => counted,
                 Err(_) => {
-                    // The server would have given up first, so it cannot be reached.
+                    // The server's own time-out is earlier than this one, so the server is unreachable.
                     lines.close_idle();
                     Err(RowsError::TimedOut)
                 }
@@ -89,7 +89,7 @@ impl RowSource for Databases {
     }
 }
 
-/// Dropping this closes its connection, and with it ends whatever the server does for it.
+/// Runs one count. Dropping the future closes its connection, which also stops the query on the server.
 async fn count(
     lines: &Arc<Lines>,
     query: &str,

@@ -66,7 +66,7 @@ pub(crate) async fn migrate(client: &Client, schema: &str) -> Result<(), StoreEr
         }
     };
     if found.is_none() {
-        // Where the schema was made for this user, the right to make schemas is not needed.
+        // If the schema exists already, the user needs no right to create schemas.
         let known = "SELECT 1 FROM pg_namespace WHERE nspname = $1";
         let known = client.query_typed(known, &[(&schema, Type::TEXT)]).await.map_err(fails)?;
         if known.is_empty() {
@@ -81,10 +81,11 @@ pub(crate) async fn migrate(client: &Client, schema: &str) -> Result<(), StoreEr
     client.batch_execute("COMMIT").await.map_err(|error| meaning(&error, Stage::Committing))
 }
 
-/// The version of the tables, without an error that would end a transaction; `None` if there are none.
+/// The version of the tables, read without an error, because an error would end the transaction; `None` if
+/// there are no tables.
 async fn version(client: &Client, schema: &str) -> Result<Option<i32>, StoreError> {
     let fails = |error: tokio_postgres::Error| meaning(&error, Stage::Open);
-    // Not by `to_regclass`, which may remember from before the lock that there was none.
+    // Not by `to_regclass`, whose cache may still say, from before the lock, that there is no table.
     let known = "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
                  WHERE n.nspname = $1 AND c.relname = 'version'";
     let known = client.query_typed(known, &[(&schema, Type::TEXT)]).await.map_err(fails)?;

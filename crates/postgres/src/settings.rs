@@ -1,5 +1,5 @@
-//! The settings of a PostgreSQL store: the server, the user, the database and the time-outs; and how they are read
-//! from an address.
+//! The settings of a PostgreSQL store: the server, the user, the database and the time-outs; and the parser of
+//! `postgres://` addresses.
 //!
 //! `postgres://[user[:password]@]host[:port][,host[:port]…][/database][?sslmode=…]`. Several hosts are tried
 //! in turn for the one that can be written to. A connection is encrypted and verified, unless all hosts are
@@ -25,7 +25,7 @@ pub use tollgate_remote::{Password, Tls};
 pub struct Settings {
     /// The server, the database and the user.
     pub server: Config,
-    /// How it is encrypted, if it is.
+    /// The TLS settings; `None` for an unencrypted connection.
     pub tls: Option<Tls>,
     /// The schema that holds all tables of this store.
     pub schema: String,
@@ -34,13 +34,13 @@ pub struct Settings {
     pub key_secret: Option<Password>,
     /// The time-out of a connection attempt.
     pub connect_timeout: Duration,
-    /// How long a decision may take, with all waiting for locks.
+    /// The time-out of a decision, including all waiting for locks.
     pub command_timeout: Duration,
-    /// How often the server is asked for its health.
+    /// The time between two health checks of the server.
     pub health_check_interval: Duration,
     /// The most connections.
     pub connections: usize,
-    /// How often idle rows are removed.
+    /// The time between two sweeps, which remove idle rows.
     pub sweep_interval: Duration,
 }
 
@@ -62,7 +62,7 @@ pub enum UrlError {
 /// The TCP keepalive time: after this silence the system probes the server.
 const KEEPALIVES_IDLE: Duration = Duration::from_secs(30);
 
-/// The parameters of an address that are passed on.
+/// The parameters of an address that the client library gets.
 const PARAMETERS: [&str; 6] = [
     "application_name",
     "channel_binding",
@@ -73,11 +73,11 @@ const PARAMETERS: [&str; 6] = [
 ];
 
 impl Settings {
-    /// The settings that an address stands for.
+    /// Parses an address.
     ///
     /// # Errors
     ///
-    /// If it cannot be used. The error holds no password.
+    /// If the address cannot be used. The error contains no password.
     pub fn parse(url: &str) -> Result<Self, UrlError> {
         if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
             return Err(UrlError::NoScheme);
@@ -107,7 +107,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// The defaults for a server.
+    /// The default settings for a server.
     #[must_use]
     pub fn new(mut server: Config) -> Self {
         if server.get_hosts().len() > 1 {
@@ -129,13 +129,13 @@ impl Settings {
         }
     }
 
-    /// The user, if one is named.
+    /// The user, if the address has one.
     #[must_use]
     pub fn user(&self) -> Option<&str> {
         self.server.get_user().filter(|user| !user.is_empty())
     }
 
-    /// Where the server is, and which database, without user and password.
+    /// The hosts and the database, without user and password.
     #[must_use]
     pub fn address(&self) -> String {
         let ports = self.server.get_ports();
@@ -178,7 +178,7 @@ impl Settings {
         hosts.collect()
     }
 
-    /// Whether a name can be that of a schema, without quoting it.
+    /// Whether a name is valid for a schema without quotes.
     #[must_use]
     pub fn is_schema_name(name: &str) -> bool {
         let mut chars = name.chars();

@@ -29,7 +29,7 @@ pub struct PostgresStore {
     lanes: Arc<Lanes>,
     pub(crate) names: Arc<Names>,
     handle: Handle,
-    /// When the entries of each namespace of records were last counted.
+    /// The time at which the entries of each namespace of records were last counted.
     counted: parking_lot::Mutex<HashMap<&'static str, Instant>>,
 }
 
@@ -59,7 +59,7 @@ impl PostgresStore {
             Err(error @ (StoreError::Refused { .. } | StoreError::Forbidden { .. })) => {
                 return Err(error.to_string());
             }
-            // It is tried again when it is needed.
+            // The store connects again when a caller needs it.
             Err(_) => {}
         }
         let names = Arc::new(Names::new(&settings));
@@ -95,7 +95,7 @@ impl PostgresStore {
         Instant::now() + self.settings.command_timeout.max(Duration::from_secs(1))
     }
 
-    /// Reads the secret for hashing secret keys, if a plan has such keys and the secret is not loaded yet.
+    /// Reads the secret for hashing secret keys, if a plan has secret keys and the secret is not loaded yet.
     async fn know_secret(&self, mut plans: impl Iterator<Item = &Plan>) -> Result<(), StoreError> {
         if plans.any(Plan::is_secret) && !self.names.key_hash.is_ready() {
             self.read_secret_for(self.settings.command_timeout).await?;
@@ -144,7 +144,7 @@ impl PostgresStore {
         self.know_secret(std::iter::once(&**counter.plan)).await?;
         let name = self.names.counter(counter.plan, counter.key)?;
         let order = Order::new(order);
-        // No decision waits for an order on all holds or on several, so it gets the longer deadline.
+        // No decision waits for an order about all holds or about several, so it gets the longer deadline.
         let deadline = if order.is_about_all() || order.ids().len() > 1 {
             self.background_deadline()
         } else {

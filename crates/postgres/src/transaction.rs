@@ -1,4 +1,4 @@
-//! One transaction: what it begins with, and how it ends.
+//! The statements that begin and end a transaction.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use tollgate_core::StoreError;
 use crate::fault::{Stage, meaning};
 use crate::settings::Settings;
 
-/// A value for a statement, and its type. Statements are never prepared by name, because a pooler may send
-/// each transaction to another server process.
+/// A value for a statement, and its type. Statements are never prepared by name, because a pooler may send each
+/// transaction to another server process.
 pub(crate) type Param<'p> = (&'p (dyn ToSql + Sync), Type);
 
 /// One statement with its values.
@@ -21,8 +21,9 @@ pub(crate) struct Statement<'p> {
     pub(crate) params: Vec<Param<'p>>,
 }
 
-/// What every transaction begins with. The isolation level does not depend on how the role is set up; the
-/// time-outs bound how long this node can keep others waiting, also when it is paused.
+/// The statements that begin every transaction. They set the isolation level, so it does not depend on the
+/// settings of the role. They set time-outs, so a node that is slow or paused makes others wait only for a
+/// bounded time.
 pub(crate) struct Begin {
     /// The beginning of a transaction whose first statement sets the time-outs.
     pub(crate) plain: String,
@@ -54,7 +55,6 @@ impl Begin {
     }
 }
 
-/// The server's answer.
 pub(crate) struct Answers {
     /// The first column of the rows of the statement that was sent as text.
     pub(crate) lines: Vec<String>,
@@ -62,8 +62,8 @@ pub(crate) struct Answers {
     pub(crate) rows: Vec<Vec<Row>>,
 }
 
-/// Sends statements one after the other without waiting in between, and answers the rows of each. With
-/// `begin` before them a transaction is begun.
+/// Sends all statements at once and returns the rows of each. If `begin` is given, it begins a transaction
+/// first.
 pub(crate) async fn ask(
     client: &Client,
     begin: Option<&str>,
@@ -72,14 +72,14 @@ pub(crate) async fn ask(
     let fails = |error: tokio_postgres::Error| meaning(&error, Stage::Open);
     match begin {
         Some(begin) => Ok(ask_after(client, begin, statements).await?.rows),
-        // The first error is the cause of the others.
+        // If several statements failed, the first error is the cause of the others.
         None => run(client, statements).await.into_iter().collect::<Result<_, _>>().map_err(fails),
     }
 }
 
-/// Sends text, and statements after it without waiting in between. What the text consists of goes to the server
-/// as one message and comes back as one, so that a decision costs two exchanges of one message each. It must have
-/// nothing in it that a caller chose: only numbers.
+/// Sends a text, and the statements after it, without waiting in between. The server gets the text as one
+/// message and answers with one, so that a decision costs two exchanges of one message each. The text must not
+/// contain anything that a caller chose: only numbers.
 pub(crate) async fn ask_after(
     client: &Client,
     text: &str,
@@ -87,13 +87,13 @@ pub(crate) async fn ask_after(
 ) -> Result<Answers, StoreError> {
     let fails = |error: tokio_postgres::Error| meaning(&error, Stage::Open);
     let (lines, rows) = tokio::join!(read_lines(client, text), run(client, statements));
-    // The first error is the cause of the others.
+    // If several statements failed, the first error is the cause of the others.
     let lines = lines.map_err(|(error, _)| fails(error))?;
     Ok(Answers { lines, rows: rows.into_iter().collect::<Result<_, _>>().map_err(fails)? })
 }
 
-/// Writes and commits, without waiting in between. `last` goes to the server in one message with the commit, and
-/// must have nothing in it that a caller chose. If a statement fails, nothing is committed.
+/// Sends the writes and the commit without waiting in between. `last` goes to the server in one message with
+/// the commit, and must not contain anything that a caller chose. If a statement fails, nothing is committed.
 pub(crate) async fn commit(
     client: &Client,
     statements: &[Statement<'_>],
@@ -102,8 +102,8 @@ pub(crate) async fn commit(
     let ending = last.map_or_else(|| "COMMIT".to_owned(), |last| format!("{last}; COMMIT"));
     let (written, committed) = tokio::join!(run(client, statements), read_lines(client, &ending));
     for result in written {
-        // A statement that the server refused undoes the transaction; a connection that broke may have broken
-        // after the commit.
+        // If the server refused a statement, it rolled the transaction back. If the connection broke, it may
+        // have broken after the commit.
         result.map_err(|error| {
             let stage = if error.as_db_error().is_some() { Stage::Open } else { Stage::Committing };
             meaning(&error, stage)
@@ -116,7 +116,7 @@ pub(crate) async fn commit(
     })
 }
 
-/// Undoes what a transaction did, and answers whether its connection can be used again.
+/// Rolls the transaction back. Returns whether the connection can be used again.
 pub(crate) async fn roll_back(client: &Client) -> bool {
     client.batch_execute("ROLLBACK").await.is_ok()
 }
@@ -125,7 +125,8 @@ async fn run(client: &Client, statements: &[Statement<'_>]) -> Vec<Result<Vec<Ro
     join_all(statements.iter().map(|statement| client.query_typed(statement.sql, &statement.params))).await
 }
 
-/// Sends text. Returns the first column of its rows, or the error and how many of its statements were done.
+/// Sends a text. Returns the first column of its rows, or the error and the number of statements that
+/// succeeded.
 async fn read_lines(client: &Client, text: &str) -> Result<Vec<String>, (tokio_postgres::Error, usize)> {
     let (mut lines, mut done) = (Vec::new(), 0);
     let sent = client.simple_query_raw(text).await.map_err(|error| (error, 0))?;

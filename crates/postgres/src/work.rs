@@ -1,4 +1,4 @@
-//! What callers ask, in a form that outlives them, and how it is settled over loaded counters.
+//! The calls of the engine as work that outlives its caller, and the code that settles it over loaded counters.
 
 mod attempt;
 mod caller;
@@ -22,7 +22,7 @@ use crate::load::{ALL_RULES, Scene, Want, Wants};
 use crate::name::{CounterId, Name, escape};
 use crate::write::Spent;
 
-/// What a caller asks, and where it waits for the answer.
+/// One call of the engine, and the caller that waits for its result.
 pub(crate) enum Work {
     Take(Attempt, Caller<Outcome>),
     Peek(Attempt, Caller<Outcome>),
@@ -31,10 +31,10 @@ pub(crate) enum Work {
     Holds { plan: Arc<Plan>, name: Name, order: Order, caller: Caller<HoldsReport> },
 }
 
-/// Answers the caller of a work that was settled. It is called after the commit.
+/// Sends a result to its caller. The transaction calls it after the commit.
 pub(crate) type Reply = Box<dyn FnOnce() + Send>;
 
-/// The counters of a transaction, and what is written besides them.
+/// The counters of a transaction, and its other writes.
 pub(crate) struct Table {
     pub(crate) now: Timestamp,
     pub(crate) counters: HashMap<CounterId, Counter>,
@@ -42,7 +42,7 @@ pub(crate) struct Table {
 }
 
 impl Work {
-    /// The counters that it is about.
+    /// The counters that the work reads or changes.
     pub(crate) fn names(&self) -> impl Iterator<Item = &Name> {
         let (attempt, one) = match self {
             Self::Take(attempt, _)
@@ -54,7 +54,7 @@ impl Work {
         attempt.into_iter().flat_map(Attempt::names).chain(one)
     }
 
-    /// Who waits for it.
+    /// The caller that waits for the result.
     pub(crate) fn caller(&self) -> Box<dyn Failing> {
         match self {
             Self::Take(_, caller) | Self::Peek(_, caller) => Box::new(caller.clone()),
@@ -64,12 +64,12 @@ impl Work {
         }
     }
 
-    /// Whether it may share a transaction with others.
+    /// Whether the work may share a transaction with other work.
     pub(crate) fn is_shareable(&self) -> bool {
         matches!(self, Self::Take(..) | Self::Peek(..))
     }
 
-    /// Adds what it needs to be loaded.
+    /// Adds the rows that the work needs.
     pub(crate) fn want(&self, wants: &mut Wants) {
         match self {
             Self::Take(attempt, _) | Self::Peek(attempt, _) => {
@@ -92,7 +92,7 @@ impl Work {
         }
     }
 
-    /// Does it, unless a counter of it cannot be read.
+    /// Settles the work. It fails if one of its counters is damaged.
     pub(crate) fn settle(&self, table: &mut Table, scene: &Scene) -> Result<Reply, StoreError> {
         if let Some(name) = self.names().find(|name| !table.counters.contains_key(&name.id)) {
             return Err(damaged(&format!("{}:{}", name.rule, name.key)));
@@ -141,7 +141,7 @@ impl Wants {
 }
 
 impl Attempt {
-    /// What a refund needs: the entries and holds of the ticket.
+    /// Asks for the rows of a refund: the entries and holds of the ticket.
     fn want_own(&self, wants: &mut Wants, taken_at: Timestamp) {
         wants.refund = Some((self.ticket, taken_at));
         for part in &self.parts {
@@ -151,7 +151,7 @@ impl Attempt {
 }
 
 impl Table {
-    /// Takes the states of all charges out, in their order.
+    /// Lends the states of the chosen charges, in their order.
     fn states(&mut self, attempt: &Attempt, chosen: &[bool]) -> (Vec<State>, Vec<usize>) {
         let (mut row, mut widths) = (Vec::new(), Vec::new());
         for part in attempt.parts.iter().zip(chosen).filter_map(|(part, chosen)| chosen.then_some(part)) {
@@ -235,7 +235,7 @@ impl Table {
         }
     }
 
-    /// Undoes a take as far as states know it by its ticket.
+    /// Undoes an attempt, as far as the states can tell its entries by its ticket.
     fn retract(&mut self, attempt: &Attempt) {
         let all = vec![true; attempt.parts.len()];
         let (mut row, widths) = self.states(attempt, &all);

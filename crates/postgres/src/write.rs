@@ -1,4 +1,4 @@
-//! The second half of a transaction: what changed is written, and committed.
+//! The second half of a transaction: writes the changes, and commits.
 
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
@@ -10,11 +10,10 @@ use crate::counter::{CounterEdit, HeaderRow};
 use crate::name::{CounterId, Name, escape};
 use crate::transaction::{Param, Statement, commit};
 
-/// All that a transaction writes.
 #[derive(Default)]
 pub(crate) struct Edits<'e> {
     pub(crate) counters: Vec<(&'e Name, CounterEdit)>,
-    /// What was refunded.
+    /// The refunded tickets to record.
     pub(crate) spent: Vec<Spent>,
 }
 
@@ -23,7 +22,7 @@ pub(crate) struct Spent {
     pub(crate) counter: CounterId,
     pub(crate) ticket: Ticket,
     pub(crate) taken_at: Timestamp,
-    /// How long the mark is needed.
+    /// The time until which the mark is needed.
     pub(crate) until: Timestamp,
 }
 
@@ -42,7 +41,7 @@ pub(crate) struct WriteSql {
     spent: String,
 }
 
-/// How many rows that no longer count one decision removes from each log, at most.
+/// One decision removes at most this many dead rows from each log.
 const MOST_DROPPED: i64 = 500;
 
 const HEADERS: &str = "SELECT @.put_counters($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
@@ -77,7 +76,7 @@ const END_EXPIRED: &str = "DELETE FROM @.hold h WHERE h.ctid = ANY (ARRAY( \
 const SPENT: &str = "INSERT INTO @.spent (counter, ticket, taken_at, until) \
     SELECT * FROM unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::bigint[]) ON CONFLICT DO NOTHING";
 
-/// Statements as they are gathered.
+/// The statements of a write.
 #[derive(Default)]
 struct Batch<'s>(Vec<Statement<'s>>);
 
@@ -138,7 +137,8 @@ impl WriteSql {
         commit(client, &batch.0, self.updates(edits).as_deref()).await
     }
 
-    /// What changes the rows of counters that keep their limits: numbers, and nothing else.
+    /// The call that updates the rows of counters whose limits are the same as before. It contains only
+    /// numbers.
     fn updates(&self, edits: &Edits<'_>) -> Option<String> {
         let all = edits.counters.iter().filter_map(|(name, edit)| Some((name, edit.header.as_ref()?)));
         let known: Vec<(&&Name, &HeaderRow)> = all.filter(|(_, row)| row.is_known).collect();
@@ -159,7 +159,7 @@ impl WriteSql {
     }
 }
 
-/// Columns of the rows of counters that are new, or have other limits than before.
+/// The columns of counters that are new or whose limits have changed.
 #[derive(Default)]
 struct HeaderColumns<'c> {
     ids: Vec<&'c [u8]>,
@@ -200,7 +200,7 @@ impl<'c> HeaderColumns<'c> {
     }
 }
 
-/// Numbers in the form that a column of arrays is written in: an array of arrays would have to be even.
+/// The numbers as the text of an array. All inner arrays of an SQL array would need the same length.
 fn array_text(numbers: &[Option<i64>]) -> String {
     let text = |number: &Option<i64>| number.map_or_else(|| "NULL".to_owned(), |number| number.to_string());
     let numbers: Vec<String> = numbers.iter().map(text).collect();
@@ -210,7 +210,7 @@ fn array_text(numbers: &[Option<i64>]) -> String {
 /// Counters, and two numbers for each.
 type Located<'c> = (Vec<&'c [u8]>, Vec<i64>, Vec<i64>);
 
-/// What becomes of entries.
+/// The changes of the entry table, as columns.
 #[derive(Default)]
 struct LogColumns<'c> {
     put: (Vec<&'c [u8]>, [Vec<i64>; 5]),
@@ -247,7 +247,7 @@ impl<'c> LogColumns<'c> {
     }
 }
 
-/// What becomes of holds.
+/// The changes of the hold table, as columns.
 #[derive(Default)]
 struct HoldColumns<'c> {
     put: (Vec<&'c [u8]>, Vec<String>),

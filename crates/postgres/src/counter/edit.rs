@@ -1,4 +1,4 @@
-//! The changes to write: how a counter differs from its loaded state.
+//! Computes the rows to write: the difference between a counter and its loaded rows.
 
 use tollgate_core::Timestamp;
 use tollgate_core::limit::{Entry, Hold, Idle, Limit, State};
@@ -7,7 +7,6 @@ use super::{Counter, Header, HoldsKnown, heading};
 use crate::codec::{Kept, column, numbers};
 use crate::name::Name;
 
-/// One entry, as it is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EntryRow {
     pub(crate) log: i64,
@@ -15,40 +14,41 @@ pub(crate) struct EntryRow {
     pub(crate) entry: Entry,
 }
 
-/// What has to be written of one counter.
+/// The rows to write or delete for one counter.
 #[derive(Debug, Default)]
 pub(crate) struct CounterEdit {
     pub(crate) header: Option<HeaderRow>,
     pub(crate) put: Vec<EntryRow>,
-    /// Entries that went from among others: where they are, and their numbers.
+    /// Entries to delete that are not at the front: their log and number.
     pub(crate) removed: Vec<(i64, i64)>,
-    /// Entries before these no longer count.
+    /// For each log, the first entry that still counts. All entries before it are deleted.
     pub(crate) drop_below: Vec<(i64, i64)>,
-    /// Moments after this one are from before the clock went back. They are set to this moment.
+    /// The clock went back: every later moment in the rows is set to this one.
     pub(crate) clamp: Option<Timestamp>,
     pub(crate) put_holds: Vec<(String, Hold)>,
     pub(crate) end_holds: Vec<String>,
     pub(crate) end_all_holds: bool,
-    /// Holds that were renewed up to here have run out.
+    /// Holds whose last renewal is not after this moment have expired and are deleted.
     pub(crate) end_expired: Option<i64>,
 }
 
-/// The row of a counter, to be written.
+/// The new row of a counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HeaderRow {
-    /// Whether the counter has a row with these limits, whose entries are where they were.
+    /// Whether the counter already has a row with these limits and logs, so that an update of numbers is
+    /// enough.
     pub(crate) is_known: bool,
     pub(crate) limits: String,
     pub(crate) used: Vec<Option<i64>>,
     pub(crate) marks: Vec<i64>,
     pub(crate) logs: Vec<Option<i64>>,
-    /// The number of the next entry, how many holds there are, and the bounds of their renewals.
+    /// The number of the next entry, the number of holds, and the earliest and latest renewal.
     pub(crate) numbers: [i64; 4],
     pub(crate) idle_at: Option<i64>,
 }
 
 impl Counter {
-    /// What has to be written, if anything.
+    /// The rows to write; `None` if nothing changed.
     pub(crate) fn edit(&self) -> Option<(&Name, CounterEdit)> {
         let plan = self.plan.as_ref()?;
         if self.loaded.header.is_none() && self.states.iter().all(|state| *state == State::Fresh) {
@@ -89,7 +89,7 @@ impl Counter {
         if !moved && edit.put_holds.is_empty() {
             return None;
         }
-        // A hold that has expired and is not removed yet must not count as held.
+        // A hold that has expired and is not deleted yet must not count as held.
         let dead = self.expired().map_or(0, |cutoff| cutoff + 1);
         let [oldest, newest] = [oldest, newest].map(|at| column(at.as_micros()));
         row.numbers = [self.seq, self.count_holds(&edit), oldest.max(dead), newest];
@@ -103,14 +103,14 @@ impl Counter {
         Some((&self.name, edit))
     }
 
-    /// Whether two numbers changed otherwise than by ageing.
+    /// Whether the state of a limit that is stored as two numbers has changed, other than by ageing.
     fn has_moved(&self, place: usize, now: (Option<i64>, i64), limit: &Limit, state: &State) -> bool {
         let Some(header) = &self.loaded.header else { return true };
         let before = (header.used.get(place).copied().flatten(), header.marks.get(place).copied());
         Kept::of(limit) == Kept::Numbers && *state != State::Fresh && before != (now.0, Some(now.1))
     }
 
-    /// Of each log, the first entry that still counts, if that has changed.
+    /// The first entry of each log that still counts, if it is not the same as before.
     fn drops(&self, header: &Header, row: &HeaderRow) -> Vec<(i64, i64)> {
         let mut drops = Vec::new();
         let first = |marks: &[i64], logs: &[Option<i64>], log: i64| {
@@ -158,7 +158,7 @@ impl Counter {
 }
 
 impl CounterEdit {
-    /// Adds what has to be written of a list. Sliding limits share their entries.
+    /// Adds the changes of one list. All sliding limits of a counter share one log, so an entry is added once.
     fn add_list(&mut self, log: i64, list: &super::list::ListEdit) {
         for row in &list.put {
             if !self.put.iter().rev().any(|known| (known.log, known.seq) == (row.log, row.seq)) {

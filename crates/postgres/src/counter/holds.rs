@@ -1,5 +1,5 @@
-//! The holds of a counter: all of them, or those that are named or run out next, and some that stand for
-//! the rest.
+//! The holds of a counter. If there are few, all are loaded. If there are many, only those that the caller
+//! names and those that expire next; up to three stand-ins represent the rest.
 
 use std::collections::BTreeMap;
 
@@ -9,18 +9,19 @@ use tollgate_core::{Ticket, Timestamp};
 use super::{Counter, Header};
 use crate::codec::{Garbled, moment_of, natural};
 
-/// Up to how many holds all are loaded.
+/// With at most this many holds, all are loaded.
 pub(crate) const FEW: i64 = 16;
-/// Up to how many holds the core looks at all of them when the latest renewed of them ends.
+/// If at most this many holds are not loaded, ending the latest renewed one makes the core need the exact
+/// latest renewal of the rest.
 pub(crate) const MANY: i64 = 64;
 
-/// Ids of those that stand for others: for what has run out, for the earliest renewal, and for the rest. No
-/// id of a caller begins with a zero in the table.
+/// The ids of the stand-ins: for the expired holds, for the earliest renewal of the others, and for their
+/// weight and latest renewal. In the table, no id of a caller begins with a zero byte.
 const EXPIRED: &str = "\0expired";
 const OLDEST: &str = "\0oldest";
 const REST: &str = "\0rest";
 
-/// Which holds were loaded.
+/// Whether all holds were loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum HoldsKnown {
     #[default]
@@ -28,21 +29,21 @@ pub(crate) enum HoldsKnown {
     All,
 }
 
-/// What is known of holds that were not loaded.
+/// Sums over the holds that were not loaded.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HoldBounds {
-    /// Those that were renewed up to here have run out.
+    /// Holds whose last renewal is not after this moment have expired.
     pub(crate) cutoff: Option<i64>,
-    /// How many have run out, and what they weigh.
+    /// The number and total weight of the expired holds.
     pub(crate) expired: i64,
     pub(crate) expired_weight: u64,
-    /// The latest renewal of the others.
+    /// The latest renewal of the holds that have not expired.
     pub(crate) newest: Option<Timestamp>,
-    /// Whether that goes before what the counter's row says, which may be later.
+    /// Whether `newest` is exact, and so replaces the bound in the counter's row.
     pub(crate) exact: bool,
 }
 
-/// Whether an id stands for holds that were not loaded.
+/// Whether an id is that of a stand-in.
 fn is_stand_in(id: &str) -> bool {
     [EXPIRED, OLDEST, REST].contains(&id)
 }
@@ -73,7 +74,7 @@ impl Counter {
         Ok(if all.is_empty() { State::Fresh } else { State::Holds(Box::new(all.into_iter().collect())) })
     }
 
-    /// The holds as they are now, without those that stand for others.
+    /// The current holds, without the stand-ins.
     pub(super) fn held(&self) -> BTreeMap<&str, Hold> {
         let holds = self.states.iter().find_map(State::holds);
         let holds = holds.into_iter().flat_map(|holds| holds.iter());
@@ -85,19 +86,19 @@ impl Counter {
         holds.is_some_and(|holds| holds.iter().any(|(id, _)| which(id)))
     }
 
-    /// Whether holds are left that were not loaded.
+    /// Whether the counter still has holds that were not loaded.
     pub(super) fn has_others(&self) -> bool {
         self.has_stand_in(is_stand_in)
     }
 
-    /// Up to which renewal holds have run out that were not loaded.
+    /// The cutoff up to which holds that were not loaded have expired; `None` if none of them has.
     pub(super) fn expired(&self) -> Option<i64> {
         let bounds = &self.loaded.hold_bounds;
         let ended = bounds.expired > 0 && !self.has_stand_in(|id| id == EXPIRED);
         bounds.cutoff.filter(|_| ended)
     }
 
-    /// What is held, if anything is, and the bounds of the latest renewals.
+    /// The total weight, if the plan limits holds; and the earliest and the latest renewal.
     pub(super) fn hold_bounds(&self) -> (Option<u64>, Timestamp, Timestamp) {
         let limits = self.plan.iter().flat_map(|plan| plan.limits()).zip(&self.states);
         for (limit, state) in limits {
@@ -105,14 +106,14 @@ impl Counter {
             let weight = holds.iter().map(|(_, hold)| hold.weight).sum();
             let renewals = || holds.iter().map(|(_, hold)| hold.renewed);
             let oldest = renewals().min().unwrap_or_default();
-            // The core may know of a later renewal, of a hold that has ended since.
+            // The core's latest renewal may be that of a hold that has ended since.
             let newest = match (limit.idle(state), kind.lease()) {
                 (Idle::At(at), Some(lease)) => at - lease,
                 (Idle::At(_) | Idle::Never, _) => renewals().max().unwrap_or_default(),
             };
             return (Some(weight), oldest, newest);
         }
-        // Rows of holds that have run out may remain. They must not count again, so the bound does not go back.
+        // Rows of expired holds may remain. They must not count again, so the bound does not go back.
         let oldest = self.loaded.header.as_ref().and_then(Header::oldest_at);
         (None, oldest.unwrap_or_default(), Timestamp::ZERO)
     }

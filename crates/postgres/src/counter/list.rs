@@ -1,4 +1,4 @@
-//! The entries of one limit while a transaction has its counter.
+//! The entries of one limit during a transaction.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,39 +8,39 @@ use tollgate_core::{Ticket, Timestamp};
 use super::{EntryRow, Rows};
 use crate::codec::{Garbled, Kept};
 
-/// Which rows the state of a limit is made of.
+/// The entries of one limit: the loaded rows, and the entries that the core gets for them.
 #[derive(Clone, Debug)]
 pub(super) struct List {
     kept: Kept,
-    /// Where the rows are.
+    /// The number of the log in the entry table.
     pub(super) log: i64,
-    /// The first row that may count, where no row is known to.
+    /// The number of the first row that may count. It is used if the first row that counts was not loaded.
     pub(super) born: i64,
-    /// The rows as they were read. Of slots, the numbers are those of the slots.
+    /// The loaded rows. For a slotted limit, the number of a row is the number of its slot.
     known: BTreeMap<i64, Entry>,
-    /// Where the entries of the state come from, in order; not used for slots.
+    /// The entries that the core got, in order, with the rows that each represents. Not used for slots.
     places: VecDeque<(Place, Entry)>,
     /// The length of a slot, in microseconds.
     slot: u64,
-    /// Rows that went from between others.
+    /// Rows to delete that are not at the front.
     removed: Vec<i64>,
-    /// The latest moment that was read.
+    /// The moment of the newest loaded row.
     latest: Option<Timestamp>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Row(i64),
-    /// All rows before this number.
+    /// A stand-in for all rows before this number.
     Before(i64),
-    /// Other rows between those before and those after it, or a part of them.
+    /// A stand-in for rows that were not loaded, between the loaded ones, or for some of these rows.
     Others,
 }
 
-/// The number of the slots that stand for others: that of the first slot since the epoch.
+/// The slot number of a stand-in: that of the first slot since the epoch.
 const STAND_IN: u64 = 0;
 
-/// What has to be written of a list.
+/// The rows to write or delete for one list.
 #[derive(Debug, Default)]
 pub(super) struct ListEdit {
     pub(super) put: Vec<EntryRow>,
@@ -67,7 +67,7 @@ impl List {
         self.latest.filter(|_| self.kept != Kept::Slots)
     }
 
-    /// Makes a state of the rows that were read, and of what is known of the others.
+    /// Makes the state from the loaded rows, with stand-ins for the others.
     pub(super) fn read(&mut self, rows: &Rows, used: u64) -> Result<State, Garbled> {
         let others = used.checked_sub(rows.sum()).ok_or(Garbled)?;
         let newest = rows.newest().ok_or(Garbled)?;
@@ -84,12 +84,12 @@ impl List {
                 let failures = entries.map(|it| Failure { at: it.at, ticket: it.ticket, count: it.cost });
                 Ok(State::Failures(Box::new(failures.collect())))
             }
-            // They have no entries.
+            // Limits of these kinds have no entries.
             Kept::Numbers | Kept::Holds => Err(Garbled),
         }
     }
 
-    /// Puts the rows in order, with entries that stand for those that were not read. Returns all of them.
+    /// Orders the loaded rows, and puts stand-ins where rows are missing. Returns all of them.
     fn place(&mut self, rows: &Rows, others: u64, newest: Entry) -> impl Iterator<Item = Entry> {
         let stand_in = |at, cost| Entry { at, ticket: Ticket(0), cost };
         if let Some(aged) = rows.aged {
@@ -99,7 +99,8 @@ impl List {
         let prefix = rows.prefix.filter(|_| others > 0);
         let mut others = others;
         if let Some(prefix) = prefix {
-            // What was read of them is a part of the sum, but for the one that ends them.
+            // The sum of the prefix includes the loaded rows up to its last one. The last one is also an entry
+            // of its own.
             let known: u64 = rows.rows.range(..=prefix.last).map(|(_, entry)| entry.cost).sum();
             let own = rows.rows.get(&prefix.last).map_or(0, |entry| entry.cost);
             let rest: u64 = prefix.sum.saturating_sub(known);
@@ -113,7 +114,8 @@ impl List {
         for (seq, entry) in rows.rows.range(from..) {
             if *seq == last && others > 0 {
                 self.places.push_back((Place::Others, stand_in(newest.at, others)));
-                // Ladders merge their oldest failures once there are too many: the number must be right.
+                // A ladder merges its oldest failures if it has too many, so the number of failures must be
+                // right.
                 let missing = rows.count.saturating_sub(rows.rows.len() as u64 + 1);
                 let missing = if prefix.is_some() { 0 } else { missing };
                 (0..missing).for_each(|_| self.places.push_back((Place::Others, stand_in(newest.at, 0))));
@@ -139,7 +141,8 @@ impl List {
         Ok(State::Slots(Box::new(counts.into_iter().collect())))
     }
 
-    /// Follows what settling did to the state: entries aged out or were merged, and one may have been added.
+    /// Follows the settled state: entries aged out or were merged at the front, and the attempt may have added
+    /// one.
     pub(super) fn settled(&mut self, state: &State, added: Option<i64>) {
         if self.kept == Kept::Slots {
             return;
@@ -161,7 +164,7 @@ impl List {
         }
     }
 
-    /// Follows what a refund did to the state: entries were removed from among the others, or from the front.
+    /// Follows the refunded state: entries were removed, at the front or elsewhere.
     pub(super) fn refunded(&mut self, state: &State) {
         if self.kept == Kept::Slots {
             return;
@@ -184,7 +187,7 @@ impl List {
         self.places = left;
     }
 
-    /// What has to be written, if the state is this one now.
+    /// The rows to write or delete if this is the new state. `next` is the number of the next entry.
     pub(super) fn edit(&self, state: &State, next: i64) -> ListEdit {
         if self.kept == Kept::Slots {
             return self.edit_slots(state);
@@ -239,7 +242,7 @@ impl List {
     }
 }
 
-/// The entries of a log, or the failures of a ladder.
+/// The entries of a log, or the failures of a ladder as entries.
 fn entries_of(state: &State) -> Vec<Entry> {
     match state {
         State::Log(log) => log.entries().collect(),
@@ -264,7 +267,7 @@ mod tests {
         Entry { at: Timestamp::from_micros(at), ticket: Ticket(at), cost }
     }
 
-    /// A list of which so much is used, with these rows, and the state that they make.
+    /// A list with these rows and this amount used, and the state that the list makes.
     fn list(limit: &str, rows: &[(i64, Entry)], aged: Option<Aged>, used: u64) -> (List, State) {
         let rows = Rows { rows: rows.iter().copied().collect(), aged, ..Rows::default() };
         let mut list = List::new(&limit.parse().unwrap(), 0, 3);

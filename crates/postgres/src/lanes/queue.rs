@@ -1,4 +1,4 @@
-//! The order in which jobs start.
+//! Decides which jobs start, and which of them share a transaction.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -12,32 +12,33 @@ use super::{Job, LeftOut, Locking};
 const MOST_KEYS: usize = 64;
 /// The most attempts that settle together.
 const MOST_JOBS: usize = 256;
-/// The most that wait.
+/// The most jobs that wait.
 const MOST_WAITING: usize = 10_000;
-/// How far from its front the queue is searched for jobs that can run. A long queue must not slow down starts.
+/// Only this many jobs at the front are searched for one that can start, so that a long queue does not slow
+/// down starts.
 const MOST_SEARCHED: usize = 1_024;
-/// How many transactions with unrelated jobs run at once. With more, each would have fewer jobs.
+/// The most transactions at once that combine unrelated jobs. With more, each would have fewer jobs.
 const MOST_MIXED: usize = 2;
-/// How long a lock counts as contended after another node had it.
+/// For this long after another node held a lock, the lock counts as contended.
 const CONTENDED_FOR: Duration = Duration::from_secs(1);
-/// For how many locks this is remembered.
+/// The most contended locks that are remembered.
 const MOST_CONTENDED: usize = 4_096;
 
-/// Jobs that wait, and what runs.
+/// The waiting jobs, and the locks of the running transactions.
 pub(super) struct Queue {
     /// The most transactions at once.
     most_running: usize,
     waiting: VecDeque<Job>,
-    /// The locks of what runs.
+    /// The locks of the running transactions.
     busy: HashSet<i64>,
-    /// How many transactions run that wait for locks, and how many that do not.
+    /// The number of running transactions that wait for locks, and of those that do not.
     running: [usize; 2],
-    /// Locks that other nodes have had lately, and until when to expect that. A job that needs one waits for it
-    /// right away, and is not left out first.
+    /// The contended locks: other nodes held them lately. Each has the time until which it counts as contended.
+    /// A job that needs one waits for it at once, and is not left out first.
     contended: HashMap<i64, Instant>,
-    /// Whether a task is about to start what can run.
+    /// Whether a task is about to start jobs.
     is_starting: bool,
-    /// Whether a task looks after those that have waited for too long.
+    /// Whether a task watches the deadlines of the waiting jobs.
     is_watched: bool,
 }
 
@@ -80,11 +81,11 @@ impl Queue {
         }
     }
 
-    /// Adds a job, and answers whether it can perhaps start.
+    /// Adds a job. Returns whether it may be able to start.
     ///
     /// # Errors
     ///
-    /// If too many wait.
+    /// If too many jobs wait.
     pub(super) fn add(&mut self, job: Job) -> Result<bool, StoreError> {
         if self.waiting.len() >= MOST_WAITING {
             return Err(StoreError::Busy);
@@ -94,7 +95,7 @@ impl Queue {
         Ok(self.has_room(locking))
     }
 
-    /// How the transaction of a job treats locks that others have.
+    /// Whether the job's transaction waits for locks that other nodes hold.
     fn locking(&self, job: &Job, now: Instant) -> Locking {
         let is_contended = |lock| self.contended.get(lock).is_some_and(|until| now < *until);
         if job.work.is_shareable() && !job.was_left_out && !job.locks.iter().any(is_contended) {
@@ -104,7 +105,8 @@ impl Queue {
         }
     }
 
-    /// Whether one more transaction of a kind may run. Those that wait for locks leave room for the others.
+    /// Whether one more transaction with this locking may run. Those that wait for locks leave room for the
+    /// others.
     fn has_room(&self, locking: Locking) -> bool {
         let [waiting, mixed] = self.running;
         let kept = MOST_MIXED.min(self.most_running.saturating_sub(1));
@@ -115,8 +117,8 @@ impl Queue {
             }
     }
 
-    /// The jobs that run next: the first that no running transaction keeps waiting, and those behind it that may
-    /// join it. No job overtakes another at the same counter.
+    /// The jobs that start next: the first job that no running transaction blocks, and later jobs that may join
+    /// it. No job overtakes another at the same counter.
     pub(super) fn next(&mut self, now: Instant) -> Option<JobBatch> {
         if ![Locking::OnlyFree, Locking::Wait].into_iter().any(|locking| self.has_room(locking)) {
             return None;
@@ -153,8 +155,8 @@ impl Queue {
         }
     }
 
-    /// Takes note of the end of a transaction. The jobs that it left out come first again, and wait for their
-    /// locks this time.
+    /// Records the end of a transaction. The jobs that it left out come first again, and this time wait for
+    /// their locks.
     pub(super) fn end(&mut self, locking: Locking, locks: &HashSet<i64>, left_out: LeftOut, now: Instant) {
         *self.running_of(locking) -= 1;
         for lock in locks {
@@ -171,22 +173,22 @@ impl Queue {
         self.contended.extend(left_out.taken.into_iter().take(room).map(|lock| (lock, now + CONTENDED_FOR)));
     }
 
-    /// Whether no task is about to start what can run. From now on one is.
+    /// Marks a start as pending. Returns false if one is pending already.
     pub(super) fn begin_start(&mut self) -> bool {
         !std::mem::replace(&mut self.is_starting, true)
     }
 
-    /// From now on, adding a job needs another start.
+    /// Ends the pending start. The next added job needs another one.
     pub(super) fn end_start(&mut self) {
         self.is_starting = false;
     }
 
-    /// Whether jobs wait and no task refuses them at their deadlines. From now on one does.
+    /// Marks a watching task as running, if jobs wait and none runs. Returns whether the caller must start it.
     pub(super) fn begin_watch(&mut self) -> bool {
         !self.waiting.is_empty() && !std::mem::replace(&mut self.is_watched, true)
     }
 
-    /// Refuses jobs that have waited for too long, and returns when to look again, if jobs still wait. A job that
+    /// Fails jobs whose deadline is over, and returns the next time to check if jobs still wait. A job that
     /// waited for a counter fails as busy; a job that waited only for the server fails as timed out.
     pub(super) fn expire(&mut self, now: Instant) -> Option<Instant> {
         let mut wanted: HashSet<i64> = self.busy.clone();
@@ -221,7 +223,7 @@ mod tests {
     type Kind = fn(Attempt, Caller<Outcome>) -> Work;
     type Asked<'k> = (Kind, &'k [&'k str]);
 
-    /// A job at keys, with its end of the answer.
+    /// A job at these keys, and the receiver of its answer.
     fn job(kind: Kind, keys: &[&str], deadline: Instant) -> (Job, Answer) {
         let names = Names::new(&Settings::parse("postgres://a@localhost/b").unwrap());
         let plan = Arc::new(Plan::new("rule".into(), vec!["10/min".parse().unwrap()]).unwrap());
@@ -237,12 +239,12 @@ mod tests {
         (Queue { waiting, ..Queue::new(8) }, answers)
     }
 
-    /// How many jobs start together, again and again, while nothing ends.
+    /// The sizes of the batches that start while no transaction ends.
     fn starts(queue: &mut Queue) -> Vec<usize> {
         std::iter::from_fn(|| queue.next(Instant::now())).map(|batch| batch.jobs.len()).collect()
     }
 
-    /// Another node has had the locks of these keys lately.
+    /// Marks the locks of these keys as contended.
     fn contend(queue: &mut Queue, keys: &[&str]) {
         let (job, _) = job(Work::Take, keys, Instant::now());
         queue
@@ -250,11 +252,11 @@ mod tests {
             .extend(job.locks.iter().map(|lock| (*lock, Instant::now() + Duration::from_secs(60))));
     }
 
-    /// A transaction ends, and left out so many of its first jobs.
+    /// Ends a transaction that left out this many of its jobs, the first ones.
     fn end(queue: &mut Queue, batch: JobBatch, left_out: usize) {
         let mut jobs = batch.jobs;
         jobs.drain(left_out..);
-        // Of each job, another node had the first lock.
+        // Another node held the first lock of each job.
         let taken = jobs.iter().map(|job| job.locks[0]).collect();
         queue.end(batch.locking, &batch.locks, LeftOut { jobs, taken }, Instant::now());
     }

@@ -1,4 +1,4 @@
-//! The rows that were read. A damaged row makes its own counter unreadable, and no other.
+//! Reads the loaded rows. A damaged row makes its own counter unreadable, and no other.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -14,21 +14,21 @@ use crate::counter::{Aged, Header, Loaded, Prefix, Rows};
 use crate::fault::damaged;
 use crate::name::{CounterId, unescape};
 
-/// What was loaded.
+/// The rows that a transaction has loaded.
 pub(crate) struct Scene {
     pub(crate) now: Timestamp,
     pub(crate) counters: HashMap<CounterId, Loaded>,
-    /// The locks that other nodes have.
+    /// The locks that other nodes hold.
     pub(crate) taken: HashSet<i64>,
     /// The counters whose rows cannot be read.
     pub(crate) damaged: HashSet<CounterId>,
-    /// The counters at which the ticket was refunded before.
+    /// The counters at which the ticket was already refunded.
     pub(crate) spent: BTreeSet<CounterId>,
-    /// When rules were forgotten.
+    /// The time at which each rule was reset.
     pub(crate) forgotten: HashMap<String, Timestamp>,
 }
 
-/// What the rows of a statement are.
+/// The content of a statement's rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RowKind {
     Entries,
@@ -38,15 +38,15 @@ pub(super) enum RowKind {
     Forgotten,
 }
 
-/// What a row about entries tells, as the functions number it.
+/// The parts of a row about entries. The SQL functions use the same numbers.
 const ENTRY: i64 = 0;
 const COUNT: i64 = 1;
 const AGED: i64 = 2;
 const PREFIX: i64 = 3;
 
 impl Scene {
-    /// Reads the lines that the server answers once it has the locks: the time and the locks that others have, then
-    /// the counters.
+    /// Reads the lines that the server sends once it has the locks: first its time and the locks that other
+    /// nodes hold, then the counters.
     ///
     /// # Errors
     ///
@@ -83,7 +83,7 @@ impl Scene {
     ///
     /// # Errors
     ///
-    /// If rows are damaged that belong to no counter.
+    /// If a row is damaged that belongs to no counter.
     pub(super) fn read(&mut self, kind: RowKind, rows: &[Row]) -> Result<(), StoreError> {
         for row in rows {
             match kind {
@@ -103,7 +103,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Reads a row that belongs to a counter, which is damaged if that fails.
+    /// Reads a row of a counter, and marks the counter as damaged if that fails.
     fn read_counter_row(
         &mut self,
         row: &Row,
@@ -153,7 +153,7 @@ impl Scene {
             }
             COUNT => list.count = natural(seq)?,
             AGED => {
-                // Those that were loaded before are among them.
+                // The sum includes entries that were loaded before.
                 list.rows.retain(|number, _| *number >= seq);
                 list.aged = Some(Aged { first_live: seq, at, sum: cost });
             }
@@ -190,7 +190,7 @@ fn cell<'r, T: FromSql<'r>>(row: &'r Row, index: usize) -> Result<T, Garbled> {
     row.try_get(index).map_err(|_| Garbled)
 }
 
-/// The numbers of an array, as the server writes it.
+/// Parses an array of numbers in the server's text form.
 fn numbers_in(text: &str) -> Result<Vec<Option<i64>>, Garbled> {
     let inside = text.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).ok_or(Garbled)?;
     let number = |text: &str| match text {

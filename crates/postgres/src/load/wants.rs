@@ -1,4 +1,5 @@
-//! What a transaction needs of the counters, and what of it is still missing once their rows are known.
+//! The rows that a transaction must load: first those that its work names, then those that turn out to be
+//! missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,34 +12,34 @@ use crate::counter::holds::{FEW, MANY};
 use crate::counter::{Loaded, Rows};
 use crate::name::{CounterId, Name};
 
-/// What a transaction needs of one counter.
+/// The rows that a transaction needs of one counter.
 pub(crate) struct Want {
     pub(crate) name: Name,
-    /// The limits that it is settled under.
+    /// The plans of the attempts at this counter.
     pub(crate) plans: Vec<Arc<Plan>>,
-    /// The most that one attempt takes, and what all of them take.
+    /// The highest cost of one attempt, and the total cost of all.
     pub(crate) cost: u64,
     pub(crate) costs: u64,
-    /// How many attempts there are.
+    /// The number of attempts.
     pub(crate) attempts: u64,
-    /// The ids of holds that are named.
+    /// The ids of the holds that the work names.
     pub(crate) ids: BTreeSet<String>,
-    /// Whether all holds are needed, however many there are.
+    /// Whether all holds are needed, even if there are many.
     pub(crate) all_holds: bool,
-    /// Whether holds may be ended.
+    /// Whether the work may end holds.
     pub(crate) ends_holds: bool,
 }
 
-/// What a transaction needs.
+/// The rows that a transaction needs.
 #[derive(Default)]
 pub(crate) struct Wants {
     pub(crate) counters: BTreeMap<CounterId, Want>,
-    /// The ticket that is refunded, and when it was taken.
+    /// The refunded ticket, and the time at which it was taken.
     pub(crate) refund: Option<(Ticket, Timestamp)>,
 }
 
-/// Entries of one limit that are asked for besides: where it stands among its counter's limits, up to when
-/// entries have aged out, and how many after them are needed.
+/// More entries of one limit: `place` is the limit's position in the counter's row, entries up to `cutoff` are
+/// summed, and of the later ones the oldest `most` are loaded.
 pub(crate) struct MoreEntries {
     pub(crate) counter: CounterId,
     pub(crate) place: i64,
@@ -46,14 +47,15 @@ pub(crate) struct MoreEntries {
     pub(crate) most: i64,
 }
 
-/// Holds of one counter that are asked for besides.
+/// More holds of one counter.
 pub(crate) enum MoreHolds {
     All,
-    /// What those come to that were renewed up to the cutoff, and the next ones that weigh as much as this.
+    /// The total of the holds that were last renewed up to the cutoff, and the holds that expire next, up to
+    /// this weight.
     Soonest {
         cutoff: i64,
         weight: i64,
-        /// Whether the latest renewal must be known, and not only a bound of it.
+        /// Whether the exact latest renewal is needed, not only a bound.
         exact: bool,
     },
 }
@@ -81,7 +83,7 @@ impl Want {
         self.limits().any(|other| other.identity() == limit.identity())
     }
 
-    /// The limits that are written like this. They are most often those that the counter is settled under.
+    /// Parses the limits of a counter's row. In most cases they are those of a plan at hand.
     pub(super) fn plan_written(&self, text: &str) -> Result<Arc<Plan>, Garbled> {
         let texts = || text.split(", ").filter(|text| !text.is_empty());
         if let Some(plan) = self.plans.iter().find(|plan| plan.written().map(|(_, text)| text).eq(texts())) {
@@ -96,8 +98,9 @@ impl Want {
         self.limits().any(|limit| Kept::of(limit).is_listed())
     }
 
-    /// By how much attempts may go beyond a limit of which so much is used: what they may have to wait for.
-    /// No attempt is admitted beyond the limit, so later ones of a batch go beyond it by their own cost.
+    /// The highest amount by which an attempt can exceed a limit that has `used` of `max`: it may have to wait
+    /// until so much is free. The limit admits no attempt beyond it, so a later attempt of the batch exceeds it
+    /// only by its own cost.
     fn excess(&self, used: u64, max: u64) -> u64 {
         let most = used.saturating_sub(max) + self.cost;
         most.min((used + self.costs).saturating_sub(max))
@@ -108,8 +111,8 @@ impl Want {
         same.map(Limit::number).min()
     }
 
-    /// The entries that are needed besides those that were loaded. Of each limit they must be all, or reach
-    /// beyond what has aged out and give back as much as an attempt may have to wait for.
+    /// The entries to load in addition. A limit's entries suffice if all are loaded, or if the loaded ones that
+    /// have not aged out free as much as an attempt may have to wait for.
     pub(crate) fn more_entries(&self, loaded: &Loaded, now: Timestamp) -> Vec<MoreEntries> {
         let mut more = Vec::new();
         let (Some(plan), Some(header)) = (&loaded.plan, &loaded.header) else { return more };
@@ -122,7 +125,8 @@ impl Want {
                 Limit::Sliding(limit) => aged_until(now, limit.period())
                     .filter(|cutoff| newest.at.min(now) > *cutoff)
                     .and_then(|cutoff| lacking(rows, cutoff, excess)),
-                // What lies ahead falls into the present slot: all of it must be known.
+                // After the clock went back, later slots are moved into the present slot, so all of them are
+                // needed.
                 Limit::Slotted(_) if newest.at > now => Some((Timestamp::ZERO, u64::MAX >> 1)),
                 Limit::Slotted(limit) => {
                     let lasts = Span::from_micros(limit.period().as_micros() + limit.slot().as_micros());
@@ -150,7 +154,7 @@ impl Want {
         more
     }
 
-    /// The holds that are needed besides those that were loaded.
+    /// The holds to load in addition.
     pub(crate) fn more_holds(&self, loaded: &Loaded, now: Timestamp) -> Option<MoreHolds> {
         let header = loaded.header.as_ref().filter(|header| header.holds > FEW && !self.all_holds)?;
         let limits = || self.limits().chain(loaded.plan.iter().flat_map(|plan| plan.limits()));
@@ -171,13 +175,12 @@ impl Want {
     }
 }
 
-/// Up to when entries have aged out, if any can have.
+/// The time up to which entries have aged out; `None` if the clock is too low for any to have aged out.
 fn aged_until(now: Timestamp, lasts: Span) -> Option<Timestamp> {
     now.as_micros().checked_sub(lasts.as_micros()).map(Timestamp::from_micros)
 }
 
-/// What to ask for if the entries before the newest give back less than this, besides those that have aged
-/// out.
+/// The cutoff, and the amount to load, if the live entries before the newest free less than `excess`.
 fn lacking(rows: &Rows, cutoff: Timestamp, excess: u64) -> Option<(Timestamp, u64)> {
     let before = rows.rows.values().rev().skip(1);
     let live: u64 = before.filter(|entry| entry.at > cutoff).map(|entry| entry.cost).sum();

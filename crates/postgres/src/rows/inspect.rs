@@ -1,5 +1,5 @@
-//! Looks at a database of the application for `tollgate doctor`: whether its role only reads, and whether
-//! the queries count something.
+//! Inspects a database of the application for `tollgate doctor`: whether the role only has the right to read,
+//! and whether the queries return a number.
 
 use std::time::Duration;
 
@@ -13,27 +13,26 @@ use super::query::meaning;
 use crate::inspect::{Finding, Grade};
 use crate::settings::Settings;
 
-/// A query of a rule.
 #[derive(Clone, Copy, Debug)]
 pub struct Query<'q> {
-    /// The rule that counts by it.
+    /// The rule that uses the query.
     pub rule: &'q str,
-    /// The query.
+    /// The SQL text.
     pub text: &'q str,
-    /// How many values its rule's key has.
+    /// The number of values in the rule's key.
     pub values: usize,
 }
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What the role can do beside reading, and which server it is.
+/// The role's rights to write, and whether the server is a replica.
 const FACTS: &str = "SELECT current_user::text, current_setting('is_superuser') = 'on', \
     (SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
      WHERE c.relkind IN ('r', 'p') AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_' \
      AND has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'INSERT, UPDATE, DELETE, TRUNCATE')), \
     pg_is_in_recovery()";
 
-/// Looks at a database, by the name that the configuration has for it.
+/// Inspects a database. `name` is its name in the configuration.
 pub async fn inspect(name: &str, settings: &Settings, queries: &[Query<'_>]) -> Vec<Finding> {
     let found = match timeout(PATIENCE, look(settings, queries)).await {
         Ok(found) => found,
@@ -81,7 +80,7 @@ async fn role(client: &Client) -> Result<Vec<Finding>, tokio_postgres::Error> {
     Ok(findings)
 }
 
-/// Whether a query counts, with NULL for each value: so it reads no row and fits every type.
+/// Runs a query with NULL for each value, so that it fits every type and matches no row.
 async fn try_out(client: &Client, query: &Query<'_>) -> Finding {
     let deadline = Instant::now() + PATIENCE;
     match super::query::count(client, query.text, &vec![None; query.values], deadline).await.0 {

@@ -1,5 +1,5 @@
-//! The connections to one database of the application: a few, made when they are needed, each used by one
-//! count at a time.
+//! The connections to one database of the application: a few, made when they are needed. One count at a time
+//! uses each.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,14 +17,14 @@ use crate::connection::{Connection, OpenError};
 use crate::reply_bound::ReplyBound;
 use crate::settings::{Settings, Tls};
 
-/// How long a failed connection keeps others from being tried.
+/// For this long after a connection attempt failed, no other is made.
 const BACK_OFF: Duration = Duration::from_millis(100);
 
 /// The connections to one database.
 pub(super) struct Lines {
     settings: Settings,
     tls: Option<Arc<ClientConfig>>,
-    /// Where connections live, whichever thread a count runs on.
+    /// The runtime that drives the connections, whichever thread a count runs on.
     handle: Handle,
     places: Arc<Semaphore>,
     idle: Mutex<Vec<Connection>>,
@@ -35,7 +35,7 @@ pub(super) struct Lines {
 pub(super) struct RowLine {
     lines: Arc<Lines>,
     open: Connection,
-    /// After the connection, so that there are never more than there are places.
+    /// Declared after the connection, so it is freed last: there are never more connections than permits.
     _place: OwnedSemaphorePermit,
 }
 
@@ -51,7 +51,7 @@ impl Lines {
         &self.settings
     }
 
-    /// A connection for one count.
+    /// Returns a connection for one count.
     pub(super) async fn line(self: &Arc<Self>) -> Result<RowLine, RowsError> {
         let place = Arc::clone(&self.places).acquire_owned().await;
         let place = place.map_err(|_| RowsError::TimedOut)?;
@@ -63,7 +63,7 @@ impl Lines {
         {
             return Err(error.clone());
         }
-        // Connecting may take longer than a count may: the connection is there for the next one then.
+        // Connecting may take longer than the count may. Then the next count gets the connection.
         let (told, connected) = oneshot::channel();
         let lines = Arc::clone(self);
         self.handle.spawn(async move {
@@ -83,12 +83,12 @@ impl Lines {
         idle.pop()
     }
 
-    /// Closes the connections that are not in use: what is wrong with one is probably wrong with all.
+    /// Closes the idle connections: a fault of one is probably a fault of all.
     pub(super) fn close_idle(&self) {
         self.idle.lock().clear();
     }
 
-    /// A connection to the first host that accepts one. Each host has its own time.
+    /// Connects to the first host that accepts. Each host has its own time-out.
     async fn connect(&self) -> Result<Connection, RowsError> {
         let mut failed = RowsError::Unreachable { reason: "the address names no host".into() };
         for server in self.settings.hosts() {
@@ -113,12 +113,12 @@ impl RowLine {
         &self.open.client
     }
 
-    /// Whether it was closed because the server sent more than a count.
+    /// Whether this node closed the connection because the server sent more than a count.
     pub(super) fn has_exceeded(&self) -> bool {
         self.open.has_exceeded()
     }
 
-    /// Keeps a connection on which no transaction is open.
+    /// Makes the connection idle. No transaction may be open on it.
     pub(super) fn give_back(self) {
         let Self { lines, open, _place } = self;
         if !open.client.is_closed() {

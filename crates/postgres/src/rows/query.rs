@@ -19,26 +19,26 @@ const MOST_SAID: usize = 300;
 #[derive(Debug)]
 struct Value<'v>(Option<&'v str>);
 
-/// Counts, and answers whether the connection can be used again.
+/// Runs one count. Returns its result, and whether the connection can be used again.
 pub(super) async fn count(
     client: &Client,
     query: &str,
     values: &[Option<&str>],
     deadline: Instant,
 ) -> (Result<u64, RowsError>, bool) {
-    // The server gives up first, and so the connection need not be closed.
+    // The server times out before this node does, so the connection can stay open.
     let millis = (deadline - Instant::now()).as_millis() * 9 / 10;
     let millis = millis.max(1);
     let begin = format!(
         "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; SET LOCAL statement_timeout = {millis}; \
          SET LOCAL lock_timeout = {millis}; SET LOCAL idle_in_transaction_session_timeout = {millis}"
     );
-    // All three are sent before the first answer comes.
+    // All three statements are sent before the first answer arrives.
     let steps = [CountStep::Plain(&begin), CountStep::Count(query, values), CountStep::Plain("ROLLBACK")];
     let mut answers = join_all(steps.into_iter().map(|step| step.done(client))).await.into_iter();
     let (began, counted, ended) = (answers.next(), answers.next(), answers.next());
     let usable = matches!((&began, &ended), (Some(Ok(_)), Some(Ok(_))));
-    // The first error is the cause of the others.
+    // If several steps failed, the first error is the cause of the others.
     let answer = match (began, counted) {
         (Some(Err(error)), _) | (_, Some(Err(error))) => Err(meaning(&error)),
         (_, Some(Ok(answer))) => answer,
@@ -69,7 +69,7 @@ async fn ask(client: &Client, query: &str, values: &[Option<&str>]) -> Answered 
     let mut rows = pin!(client.query_typed_raw(query, values).await?);
     let first = rows.next().await.transpose()?;
     let Some(first) = first else { return Ok(Err(not_a_count("no row"))) };
-    // The rest is not kept: a query by mistake may select a table.
+    // The other rows are dropped: a wrong query may select a whole table.
     let mut more = false;
     while rows.next().await.transpose()?.is_some() {
         more = true;
@@ -77,7 +77,7 @@ async fn ask(client: &Client, query: &str, values: &[Option<&str>]) -> Answered 
     Ok(if more { Err(not_a_count("more than one row")) } else { number(&first) })
 }
 
-/// The one whole number of a row.
+/// The single whole number of a row.
 fn number(row: &Row) -> Result<u64, RowsError> {
     let [column] = row.columns() else {
         return Err(not_a_count(&format!("{} columns", row.columns().len())));
@@ -101,7 +101,7 @@ fn not_a_count(answer: &str) -> RowsError {
     RowsError::NotACount { answer: answer.to_owned() }
 }
 
-/// What an error means.
+/// Converts an error of the database.
 pub(super) fn meaning(error: &tokio_postgres::Error) -> RowsError {
     let clipped = |text: String| text.chars().take(MOST_SAID).collect();
     let Some(fault) = error.as_db_error() else {

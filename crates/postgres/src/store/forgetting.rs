@@ -15,9 +15,9 @@ use crate::name::{CounterId, escape};
 use crate::pool::Haste;
 use crate::transaction::{Statement, ask, commit};
 
-/// How many counters are looked at in one go.
+/// One query reads this many counters.
 const SLICE: i64 = 2_000;
-/// How many counters one transaction forgets.
+/// One transaction forgets this many counters.
 const AT_ONCE: usize = 64;
 
 // Each query reads this many rows, of any rule. So a rule with few counters among millions is found slice by
@@ -64,7 +64,7 @@ impl PostgresStore {
         .await
     }
 
-    /// Forgets the counters of a rule, or of all.
+    /// Forgets the counters of one rule, or of all rules.
     async fn forget_found(&self, rule: Option<&str>) -> Result<(), StoreError> {
         let mut last: Vec<u8> = Vec::new();
         loop {
@@ -98,7 +98,7 @@ impl PostgresStore {
         }
     }
 
-    /// Forgets counters, so many of their rows in each transaction.
+    /// Forgets these counters. Each transaction removes a bounded number of rows.
     async fn forget_ids(&self, ids: Vec<CounterId>) -> Result<(), StoreError> {
         let mut locks: Vec<i64> = ids.iter().map(|id| self.names.lock(id)).collect();
         locks.sort_unstable();
@@ -115,7 +115,7 @@ impl PostgresStore {
     }
 }
 
-/// Removes rows of counters. Returns whether there are more.
+/// Removes rows of counters. Returns whether rows are left.
 async fn remove(
     database: &Database,
     client: &Client,

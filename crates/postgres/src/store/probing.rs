@@ -1,4 +1,4 @@
-//! Asks the server whether it can be used, which rights the user has, and what time it is.
+//! Asks the server whether it can be used, which rights the user has, and for its time.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ use crate::fault::damaged;
 use crate::pool::Haste;
 use crate::transaction::{Statement, ask};
 
-/// What a query does with a connection.
+/// The future of a query on a connection.
 pub(crate) type QueryFuture<'c, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'c>>;
 
 const TIME: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
@@ -36,7 +36,7 @@ impl PostgresStore {
         text.replace('@', &self.settings.schema)
     }
 
-    /// Does something with a connection of its own, on the runtime of this store.
+    /// Runs a query on a connection of its own, on the runtime of this store.
     pub(crate) async fn query<T: Send + 'static>(
         &self,
         haste: Haste,
@@ -45,7 +45,7 @@ impl PostgresStore {
         self.query_within(self.settings.command_timeout.max(Duration::from_secs(1)), haste, query).await
     }
 
-    /// As [`PostgresStore::query`], for as long as this.
+    /// As [`PostgresStore::query`], with this time-out.
     pub(crate) async fn query_within<T: Send + 'static>(
         &self,
         patience: Duration,
@@ -55,7 +55,7 @@ impl PostgresStore {
         let (database, deadline) = (Arc::clone(&self.database), Instant::now() + patience);
         let timed = async move {
             let running = async {
-                // A probe does not wait behind queries that wait for the server.
+                // A health check does not queue behind queries that wait for the server.
                 let _place = match haste {
                     Haste::FailFast => Some(database.pool.queries.acquire().await),
                     Haste::Try => None,
@@ -92,8 +92,8 @@ impl PostgresStore {
         .await
     }
 
-    /// Asks whether the server does what decisions need. A server that cannot be written to is an error, and
-    /// its connection is closed: there may be another server to ask.
+    /// Checks that the server can do everything that decisions need. If the server is read-only, this is an
+    /// error, and its connection is closed: another host may be the primary.
     pub(super) async fn ping(&self) -> Result<Vec<Impairment>, StoreError> {
         let sql = self.sql(STANDING);
         let forbidden = self
@@ -132,13 +132,13 @@ impl PostgresStore {
         Ok(impairments)
     }
 
-    /// The stored secret. Creates it if there is none. Secret keys are hashed with it, unless another is
-    /// configured.
+    /// Reads the stored secret, or creates one. Secret keys are hashed with it unless the configuration has
+    /// another.
     pub(crate) async fn read_secret(&self) -> Result<[u8; 32], StoreError> {
         self.read_secret_for(self.settings.command_timeout.max(Duration::from_secs(1))).await
     }
 
-    /// As [`PostgresStore::read_secret`], for as long as this.
+    /// As [`PostgresStore::read_secret`], with this time-out.
     pub(crate) async fn read_secret_for(&self, patience: Duration) -> Result<[u8; 32], StoreError> {
         let own = self.names.key_hash.stored().unwrap_or_else(|| {
             let mut fresh = [0; 32];

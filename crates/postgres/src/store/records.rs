@@ -1,5 +1,5 @@
-//! Records: a versioned map for each namespace, one row for each entry. The core's own map makes the edits,
-//! over the entries that they are about.
+//! Records: a versioned map for each namespace, one row for each entry. A change loads the entries that it
+//! edits into the core's own map, which makes the edits.
 
 use std::time::Duration;
 
@@ -17,18 +17,19 @@ use crate::name::{escape, unescape};
 use crate::pool::Haste;
 use crate::transaction::{Param, Statement, ask, commit, roll_back};
 
-/// How long reading or changing a whole namespace may take: no decision waits for it.
+/// The time-out for reading or changing a whole namespace: no decision waits for it.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a call for changes may take: a node that cannot read them soon has to find out why.
+/// The time-out for reading the latest changes: a node must learn soon that it cannot read them.
 const POLL_PATIENCE: Duration = Duration::from_secs(1);
-/// Up to this many entries are counted at every call for changes; more than that, only once in a while.
+/// A namespace with at most this many entries is counted at every call for changes; a larger one only now and
+/// then.
 const COUNTED_ALWAYS: i64 = 1_000;
 const COUNTED_EVERY: Duration = Duration::from_secs(30);
 
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '4s'; \
     SET LOCAL idle_in_transaction_session_timeout = '5s'";
 
-/// The first of the two numbers of the lock of a namespace.
+/// The first of the two numbers of a namespace's lock.
 const RECORD_LOCKS: i32 = 0x74_67_72_65;
 
 const LOCK: &str = "SELECT pg_advisory_xact_lock($1, hashtext($2))";
@@ -64,7 +65,6 @@ const CHANGES: &str = "WITH h AS (SELECT \
     SELECT name, bytes FROM @.record WHERE k.known AND space = $1 AND version > $2 \
     UNION ALL SELECT name, bytes FROM @.record WHERE NOT k.known AND space = $1 AND bytes IS NOT NULL) r ON true";
 
-/// The statements that change a namespace.
 #[derive(Clone)]
 struct ChangeSql {
     state: String,
@@ -74,7 +74,7 @@ struct ChangeSql {
     drop: String,
 }
 
-/// A namespace while a transaction has it: the entries that edits are about.
+/// A namespace during a transaction, with the entries that the edits name.
 struct Shelf {
     space: Namespace,
     now: Timestamp,
@@ -92,7 +92,7 @@ impl PostgresStore {
         Ok(held)
     }
 
-    /// Makes edits in one transaction, and removes entries that have ended.
+    /// Makes edits in one transaction, and removes expired entries.
     async fn change_some(&self, space: Namespace, edits: Vec<Edit>) -> Result<Vec<bool>, StoreError> {
         let sql = ChangeSql {
             state: self.sql(STATE),
@@ -116,14 +116,14 @@ impl PostgresStore {
         let secret_was_missing = space == Namespace::Config && self.keep_secret().await?;
         let (mut changes, ended) = self.read_once(space, since).await?;
         if ended {
-            // Entries that have ended are removed first, which is a change like any other.
+            // Expired entries are removed first, by a change like any other.
             self.change_some(space, Vec::new()).await?;
             changes = self.read_once(space, since).await?.0;
         }
         Ok(Changes { secret_was_missing, ..changes })
     }
 
-    /// What has changed, and whether there are entries that have ended.
+    /// The changes since a version, and whether the namespace has expired entries.
     async fn read_once(&self, space: Namespace, since: Option<u64>) -> Result<(Changes, bool), StoreError> {
         let (sql, own_time) = (self.sql(CHANGES), self.own_micros());
         let patience = if since.is_some() { POLL_PATIENCE } else { PATIENCE };
@@ -148,7 +148,8 @@ impl PostgresStore {
         .await
     }
 
-    /// Whether to count the entries of a namespace, however many there are, to find out that some are gone.
+    /// Whether to count the entries of a namespace, whatever their number, to find out that some were deleted
+    /// by hand.
     fn counts_records(&self, space: Namespace) -> bool {
         let mut counted = self.counted.lock();
         let due = counted.get(space.name()).is_none_or(|at| at.elapsed() >= COUNTED_EVERY);
@@ -159,7 +160,7 @@ impl PostgresStore {
     }
 
     /// Restores the secret if an operator has deleted it: secret keys are hashed with it. If there is another
-    /// secret, all nodes go on with that. Returns whether it was missing.
+    /// secret, all nodes use that one from now on. Returns whether it was missing.
     async fn keep_secret(&self) -> Result<bool, StoreError> {
         let Some(known) = self.names.key_hash.stored() else { return Ok(false) };
         let find = self.sql("SELECT substr(bytes, 1, 33) FROM @.secret");
@@ -172,7 +173,7 @@ impl PostgresStore {
             })
             .await?;
         if found.as_deref() != Some(&known[..]) {
-            // A node that cannot read it keeps using the one it knows.
+            // A node that cannot read the new secret keeps the one that it has.
             let _ = self.read_secret().await;
         }
         Ok(found.is_none())
@@ -288,7 +289,7 @@ impl Shelf {
         Ok(shelf)
     }
 
-    /// Makes the edits as the core does, over a map of the entries that they are about.
+    /// Makes the edits with the core's map, over the entries that they name.
     fn change(&self, edits: &[Edit]) -> Result<(Vec<bool>, VersionedMap), StoreError> {
         let mut map = VersionedMap::new(self.space);
         self.entries.iter().for_each(|(name, value)| map.restore(name, value.clone()));

@@ -1,4 +1,4 @@
-//! Removing rows that equal a fresh key, a few at a time, so that no decision waits for long.
+//! Removes rows that equal a fresh key, a few at a time, so that no decision waits for long.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -16,20 +16,20 @@ use crate::pool::Haste;
 use crate::settings::Settings;
 use crate::transaction::{Param, Statement, ask, commit};
 
-/// How many rows one query looks at.
+/// One query reads this many rows.
 const SLICE: i64 = 2_000;
-/// How many counters one transaction removes.
+/// One transaction removes this many counters.
 const AT_ONCE: usize = 64;
-/// How many rows of one table a transaction removes at most, so that it ends in time however long logs are.
+/// A transaction removes at most this many rows of one table, so that it ends in time even if logs are long.
 pub(super) const MOST_REMOVED: i64 = 2_000;
-/// How long a row stays after it has become equal to no row, in case the clock goes back a little.
+/// An idle row stays for this long, in case the clock goes back a little.
 const SLACK: Duration = Duration::from_secs(60);
 /// The same for marks of refunds. Without its mark, a repeated refund would be reported as the first one, although
 /// its charge no longer counts.
 const MARK_SLACK: Duration = Duration::from_secs(86_400);
-/// How long to rest between two looks.
+/// The pause between two queries of a sweep.
 const REST: Duration = Duration::from_millis(20);
-/// How long one look may take.
+/// The time-out of one query or removal.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 // A time in the future was written before the server's clock went back.
@@ -40,7 +40,7 @@ const FIND: &str = "SELECT id, coalesce(idle_at < t.before, false) FROM \
     LATERAL (SELECT id, idle_at FROM @.counter WHERE id > $1 ORDER BY id LIMIT $3) c";
 const LOCK: &str =
     "SELECT id FROM unnest($1::bytea[], $2::bigint[]) u(id, l) WHERE pg_try_advisory_xact_lock(l)";
-// The second look is at locked rows, which no caller changes meanwhile.
+// The check runs again on locked rows, which no caller can change meanwhile.
 const IDLE: &str = "SELECT id FROM @.counter WHERE id = ANY($1) \
     AND idle_at < coalesce($3::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) - $2";
 const SPENT: &str = "WITH gone AS (DELETE FROM @.spent WHERE ctid = ANY(ARRAY(SELECT ctid FROM @.spent \
@@ -49,10 +49,9 @@ const SPENT: &str = "WITH gone AS (DELETE FROM @.spent WHERE ctid = ANY(ARRAY(SE
 const FORGOTTEN: &str = "DELETE FROM @.forgotten \
     WHERE at < coalesce($2::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) - $1";
 
-/// How long the reset of a rule is remembered: as long as an earlier charge could be refunded.
+/// The reset of a rule is remembered for this long: a refund of an earlier charge could come until then.
 const FORGOTTEN_MATTERS: Duration = Duration::from_secs(33 * 86_400);
 
-/// Removes idle rows.
 pub(super) struct Sweeper {
     names: Arc<Names>,
     claim: String,
@@ -79,13 +78,14 @@ impl Sweeper {
         }
     }
 
-    /// Sweeps again and again, until the database is gone.
+    /// Sweeps at every interval, until the store is dropped.
     pub(super) fn start(self, database: Weak<Database>, handle: &Handle) {
         handle.spawn(async move {
             loop {
                 sleep(self.interval).await;
                 let Some(database) = database.upgrade() else { return };
-                // A server that is down is swept once it is back, and the circuit breaker reports the outage.
+                // If the server is down, the sweep waits until it is back. The circuit breaker reports the
+                // outage.
                 let swept = match self.claim(&database).await {
                     Ok(true) => self.sweep(&database).await.map(drop),
                     other => other.map(drop),
@@ -99,8 +99,8 @@ impl Sweeper {
         });
     }
 
-    /// Whether it is this node's turn: no node has begun a sweep within half of the interval. With the
-    /// whole interval, two nodes of equal rhythm could block each other.
+    /// Whether this node may sweep: no node has begun a sweep within half of the interval. With the whole
+    /// interval, two nodes of equal rhythm could block each other.
     pub(super) async fn claim(&self, database: &Database) -> Result<bool, StoreError> {
         let recent = micros(self.interval / 2);
         let statement = Statement { sql: &self.claim, params: vec![(&recent, Type::INT8)] };
@@ -108,8 +108,8 @@ impl Sweeper {
         Ok(with_line(database, claiming).await?.iter().flatten().next().is_some())
     }
 
-    /// Looks at all rows once. Returns how many counters were removed. A counter that cannot be removed now
-    /// does not stop the others.
+    /// Reads all rows once. Returns the number of removed counters. If a counter cannot be removed now, the
+    /// sweep goes on with the next.
     pub(super) async fn sweep(&self, database: &Database) -> Result<u64, StoreError> {
         let (mut last, mut removed, mut failed) = (Vec::new(), 0, None);
         loop {
@@ -135,7 +135,7 @@ impl Sweeper {
         failed.map_or(Ok(removed), Err)
     }
 
-    /// Looks at the next rows. Returns the last of them, if there may be more, and those that are idle.
+    /// Reads the next rows. Returns the last of them, if there may be more, and the idle ones.
     async fn find(
         &self,
         database: &Database,
@@ -197,7 +197,7 @@ impl Sweeper {
         Ok((removed.cast_unsigned(), more))
     }
 
-    /// Removes the marks of refunds that are too old to be repeated. Returns how many.
+    /// Removes the marks of refunds that are too old to be repeated. Returns their number.
     async fn sweep_marks(&self, database: &Database) -> Result<i64, StoreError> {
         let (slack, matters, now) = (micros(MARK_SLACK), micros(FORGOTTEN_MATTERS), own_micros(database));
         let spent: Vec<Param<'_>> = vec![(&slack, Type::INT8), (&SLICE, Type::INT8), (&now, Type::INT8)];
@@ -211,7 +211,7 @@ impl Sweeper {
     }
 }
 
-/// Does something with a connection, for as long as one look may take.
+/// Uses a connection, with the time-out of one query.
 async fn with_line<T>(
     database: &Database,
     work: impl AsyncFnOnce(&Client) -> Result<T, StoreError>,

@@ -1,4 +1,4 @@
-//! The charges of an attempt, in a form that outlives the caller.
+//! The charges of an attempt, as data that outlives the caller.
 
 use std::sync::Arc;
 
@@ -7,7 +7,6 @@ use tollgate_core::{Charges, Fate, Plan, StoreError, Ticket};
 
 use crate::name::{Name, Names};
 
-/// The charges of an attempt.
 pub(crate) struct Attempt {
     pub(crate) ticket: Ticket,
     pub(crate) cost: u64,
@@ -17,7 +16,6 @@ pub(crate) struct Attempt {
     pub(crate) parts: Vec<Part>,
 }
 
-/// One charge.
 pub(crate) struct Part {
     pub(crate) plan: Arc<Plan>,
     pub(crate) name: Name,
@@ -50,7 +48,7 @@ impl Attempt {
         })
     }
 
-    /// The charges as the core has them.
+    /// The charges as the core's type.
     pub(crate) fn charges(&self) -> Charges<'_> {
         let mut charges = Charges::new(self.ticket, self.cost, self.id.as_deref());
         charges.calendar = self.calendar.iter().cloned().collect();

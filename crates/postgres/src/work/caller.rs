@@ -1,5 +1,5 @@
-//! A caller that waits for an answer of one type. It is answered at most once: by the transaction that does its
-//! work, or with an error by whichever part finds that this will not happen in time.
+//! A caller that waits for an answer of one type. It gets at most one answer: from the transaction that does
+//! its work, or an error from the part that finds that this will not happen in time.
 
 use std::sync::Arc;
 
@@ -9,25 +9,24 @@ use tollgate_core::StoreError;
 
 use super::Reply;
 
-/// A caller that waits for a `T`.
 pub(crate) struct Caller<T>(Arc<Mutex<Option<Sender<T>>>>);
 
 type Sender<T> = oneshot::Sender<Result<T, StoreError>>;
 
-/// A caller that can only be given errors.
+/// A caller that this code can only send errors to.
 pub(crate) trait Failing: Send + Sync {
-    /// Gives the caller this error, unless it has an answer.
+    /// Sends the caller this error, unless it already has an answer.
     fn fail(&self, error: StoreError);
 }
 
 impl<T: Send + 'static> Caller<T> {
-    /// A caller, and where its answer arrives.
+    /// A caller, and the receiver of its answer.
     pub(crate) fn new() -> (Self, oneshot::Receiver<Result<T, StoreError>>) {
         let (sender, receiver) = oneshot::channel();
         (Self(Arc::new(Mutex::new(Some(sender)))), receiver)
     }
 
-    /// Answers it later.
+    /// A function that sends this answer when it is called.
     pub(crate) fn reply(&self, answer: T) -> Reply {
         let caller = self.clone();
         Box::new(move || caller.answer(Ok(answer)))
@@ -35,7 +34,7 @@ impl<T: Send + 'static> Caller<T> {
 
     fn answer(&self, answer: Result<T, StoreError>) {
         if let Some(sender) = self.0.lock().take() {
-            // A caller that is gone needs no answer.
+            // If the caller stopped waiting, nobody needs the answer.
             let _ = sender.send(answer);
         }
     }

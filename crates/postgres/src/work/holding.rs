@@ -3,7 +3,7 @@
 use tollgate_core::Ticket;
 use tollgate_core::store::HoldsOrder;
 
-/// An order, in a form that outlives the caller.
+/// An order, as data that outlives the caller.
 pub(crate) struct Order {
     kind: OrderKind,
     ids: Vec<(String, u64)>,
@@ -39,27 +39,27 @@ impl Order {
         Self { kind, ids, ticket }
     }
 
-    /// Whether it is about all holds of the key.
+    /// Whether the order reads or replaces all holds of the key.
     pub(crate) fn is_about_all(&self) -> bool {
         matches!(self.kind, OrderKind::List | OrderKind::Replace)
     }
 
-    /// Whether it may change anything but what has run out.
+    /// Whether the order may change anything other than removing expired holds.
     pub(crate) fn changes(&self) -> bool {
         self.kind != OrderKind::List
     }
 
-    /// Whether it may end holds.
+    /// Whether the order may end holds.
     pub(crate) fn ends_holds(&self) -> bool {
         matches!(self.kind, OrderKind::Release | OrderKind::ReleaseMany | OrderKind::Replace)
     }
 
-    /// The ids that it names.
+    /// The ids of the holds that the order names.
     pub(crate) fn ids(&self) -> impl ExactSizeIterator<Item = &str> {
         self.ids.iter().map(|(id, _)| id.as_str())
     }
 
-    /// Passes the order on as the core has it.
+    /// Calls `then` with the order in the core's borrowed form.
     pub(crate) fn borrowed<T>(&self, then: impl FnOnce(HoldsOrder<'_>) -> T) -> T {
         let ids: Vec<&str> = self.ids().collect();
         let first = ids.first().copied().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! A counter loads all that a decision needs beside its row, and nothing more.
+//! A transaction loads every row that its decision needs, and no more.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ fn want(plans: &[&str], costs: &[u64]) -> Want {
     want
 }
 
-/// A counter of which so much is used, with the entries that were loaded: those of these moments, and one of `newest`.
+/// A counter with this amount used. Loaded are the entries of these moments, and the one of `newest`.
 fn logged(limits: &str, used: i64, oldest: &[Timestamp], newest: Timestamp) -> Loaded {
     let entries = oldest.iter().chain([&newest]).map(|at| Entry { at: *at, ticket: Ticket(1), cost: 1 });
     let rows: BTreeMap<i64, Entry> = (100..).zip(entries).collect();
@@ -41,7 +41,7 @@ fn logged(limits: &str, used: i64, oldest: &[Timestamp], newest: Timestamp) -> L
     Loaded { header: Some(header), plan: Some(plan(limits)), lists: vec![rows], ..Loaded::default() }
 }
 
-/// The cutoff and the number of the entries that are asked for.
+/// The cutoff and number of the entries that are requested.
 fn asked(want: &Want, loaded: &Loaded) -> Option<(Timestamp, i64)> {
     let more = want.more_entries(loaded, NOW);
     assert!(more.len() <= 1);
@@ -134,7 +134,7 @@ fn a_log_is_asked_for_what_has_not_aged_out_and_an_attempt_waits_for() {
     let mut mixed = aged;
     mixed[11] = cutoff + MICRO;
     assert_eq!(asked(&one, &log(50, &mixed, NOW)), None, "the first that counts is known");
-    // What is known gives back twelve.
+    // The live entries before the newest free twelve.
     assert_eq!(asked(&want(&[limits], &[12]), &log(100, &live, NOW)), None);
     assert_eq!(asked(&want(&[limits], &[13]), &log(100, &live, NOW)), Some((cutoff, 13)));
     let lowered = want(&["80/min sliding"], &[5]);
@@ -173,19 +173,19 @@ fn a_ladder_is_asked_for_the_failures_that_are_merged() {
     };
     assert_eq!(ask(most, &[]), None, "nothing is merged");
     assert_eq!(ask(most, &[1]), None, "the first twelve are known");
-    // Ten and the two after them are known.
+    // Ten failures and the two after them are loaded.
     assert_eq!(ask(most + 9, &[1]), None);
     assert_eq!(ask(most + 10, &[1]), Some((Timestamp::ZERO, 13)));
     assert_eq!(ask(most, &[1; 10]), None);
     assert_eq!(ask(most, &[1; 11]), Some((Timestamp::ZERO, 13)), "each attempt may merge one");
     assert_eq!(ask(most + 40, &[1]), Some((Timestamp::ZERO, 43)));
-    // Of few failures, none is merged.
+    // A ladder with few failures merges none.
     let mut short = logged(limits, 1_000, &[], NOW);
     short.lists[0].count = 1;
     assert_eq!(asked(&want(&[limits], &[1]), &short), None);
 }
 
-/// A counter with many holds, of which so many were loaded.
+/// A counter with many holds. This many of them are loaded.
 fn holding(limits: &str, holds: i64, loaded: usize, used: i64, oldest: Timestamp) -> Loaded {
     let hold = Hold { ticket: Ticket(1), weight: 1, since: oldest, renewed: oldest };
     let oldest = column(oldest.as_micros());
