@@ -8,6 +8,8 @@
 //! compiler enforces it.
 
 #![no_std]
+// Other crates, and programs through `tollgate-tower`, use this API.
+#![warn(missing_docs)]
 
 extern crate alloc;
 

@@ -4,6 +4,9 @@
 //! The engine gets an `Arc<dyn Store>` and does not know its type. Absent on purpose: protocols,
 //! configuration files, and clocks that decide anything. The store owns time.
 
+// Every door, and programs through `tollgate-tower`, use this API.
+#![warn(missing_docs)]
+
 pub mod account_records;
 pub mod admit;
 mod banning;

@@ -44,6 +44,9 @@
 //! its response is dropped: see [`TollgateLayer::leases`]. An upgraded connection is not followed: its slot
 //! is free once the response that upgrades it has been sent.
 
+// Programs use this API.
+#![warn(missing_docs)]
+
 mod answering;
 mod body;
 mod layer;

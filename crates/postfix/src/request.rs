@@ -17,7 +17,6 @@ const POLICY_REQUEST: &[u8] = b"smtpd_access_policy";
 
 /// The attributes of a request that the door uses. Each is empty if Postfix does not know it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are Postfix's")]
 pub struct Request<'b> {
     pub protocol_state: &'b [u8],
     pub instance: &'b [u8],

@@ -39,7 +39,6 @@ pub trait RecordFaults: Faults {
 
 /// A call to the store or its records.
 #[derive(Clone, Copy, Debug)]
-#[expect(missing_docs, reason = "each is a method of `Store` or `Records`")]
 pub enum Call<'c> {
     Now,
     Take,

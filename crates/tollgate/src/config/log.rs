@@ -22,7 +22,6 @@ pub enum LogFormat {
 
 /// The levels of the log, from least to most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "the names say it")]
 pub enum Level {
     Error,
     Warn,
