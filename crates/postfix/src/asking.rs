@@ -104,7 +104,8 @@ fn fields<'n, 'r>(request: &Request<'r>, names: impl IntoIterator<Item = &'n str
         if known.iter().all(|(own, _)| *own != name)
             && let Some(value) = value(request, name)
         {
-            known.push((name, String::from_utf8_lossy(value)));
+            let text = String::from_utf8_lossy(value);
+            known.push((name, if matches!(name, "sender" | "recipient") { quoted(text) } else { text }));
         }
     }
     known
@@ -133,6 +134,17 @@ fn value<'r>(request: &Request<'r>, field: &str) -> Option<&'r [u8]> {
         "size" | "bytes" => number(request.size),
         _ => None,
     }
+}
+
+/// An address in the form of SMTP. Postfix sends the local part without the quotes that it needs there.
+fn quoted(address: Cow<'_, str>) -> Cow<'_, str> {
+    let Some((local, domain)) = address.rsplit_once('@') else { return address };
+    let is_special = |byte: u8| byte.is_ascii_control() || b" \"(),:;<>@[\\]".contains(&byte);
+    if !local.split('.').any(str::is_empty) && !local.bytes().any(is_special) {
+        return address;
+    }
+    let local = local.replace('\\', "\\\\").replace('"', "\\\"");
+    format!("\"{local}\"@{domain}").into()
 }
 
 fn domain(address: &[u8]) -> Option<&[u8]> {

@@ -241,11 +241,22 @@ async fn during_an_outage_each_rule_follows_on_outage() {
 #[tokio::test(start_paused = true)]
 async fn a_sender_that_cannot_be_counted_does_not_pass_its_limit() {
     let site = site(vec![rule("sender", &["sender"], "1/hour")]).await;
-    for sender in ["nobody", "a b@here.test", &format!("{}@here.test", "x".repeat(2_000)), "a@here..test\x07"]
+    for sender in
+        ["nobody", "a\u{200b}b@here.test", &format!("{}@here.test", "x".repeat(2_000)), "a@here..test\x07"]
     {
         let said = site.ask(&rcpt(sender, 1)).await;
         assert!(said.starts_with("action=DEFER_IF_PERMIT 4.7.1 Cannot be counted: "), "{said}");
         assert_eq!(said.matches('\n').count(), 2, "{said:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sender_that_smtp_quotes_is_counted_though_postfix_sends_it_without_quotes() {
+    for sender in ["a b@here.test", "a..b@here.test", "a@b@here.test", r#"a"b\c@here.test"#, ".@here.test"] {
+        let site = site(vec![rule("sender", &["sender"], "1/hour")]).await;
+        assert_eq!(site.ask(&rcpt(sender, 1)).await, DUNNO, "{sender}");
+        let said = site.ask(&rcpt(sender, 2)).await;
+        assert!(said.starts_with("action=DEFER_IF_PERMIT 4.7.1 Rate limit exceeded: sender \""), "{said}");
     }
 }
 

@@ -10,6 +10,7 @@ mod room;
 mod submission;
 mod text;
 mod trace;
+mod ways;
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -25,6 +26,7 @@ pub(crate) use policy::{Question, ask};
 pub use refusal::{Limited, NotAccepted, RefusalReason};
 pub use submission::{AcceptTerms, Submission, Via};
 
+use crate::accounts::AccountRegistry;
 use crate::message::{Accepted, Envelope, Incoming, Intake, MessageId, Needs, Origin};
 use crate::meters::RelayMeters;
 use crate::session::address::Address;
@@ -33,6 +35,7 @@ use crate::session::{Identity, TextFault, shown_domain};
 use refusal::not_stored;
 use room::{Memory, Room};
 use text::TextChecker;
+use ways::Ways;
 
 /// How much text is collected before it goes to the queue.
 const PIECE: usize = 64 * 1024;
@@ -52,6 +55,8 @@ pub struct Acceptances {
     terms: ArcSwap<AcceptTerms>,
     refusals: PacedLog,
     memory: Arc<Memory>,
+    /// How mail leaves; `None` if that is not known.
+    ways: Option<Ways>,
 }
 
 /// A message that may come in. Dropped before it is finished, it leaves nothing behind and is refunded.
@@ -84,7 +89,14 @@ impl Acceptances {
     ) -> Self {
         let terms = ArcSwap::from_pointee(terms);
         let (meters, refusals) = (RelayMeters::default(), PacedLog::default());
-        Self { admissions, intake, clock, meters, terms, refusals, memory: Arc::default() }
+        Self { admissions, intake, clock, meters, terms, refusals, memory: Arc::default(), ways: None }
+    }
+
+    /// The same, refusing what could not be sent: mail without an account, unless it may go directly to the recipients'
+    /// hosts.
+    #[must_use]
+    pub fn sending_through(self, accounts: Arc<AccountRegistry>, directly: bool) -> Self {
+        Self { ways: Some(Ways { accounts, directly }), ..self }
     }
 
     /// The same, counting into these meters.
@@ -346,6 +358,9 @@ async fn admit(
         if idempotency.repeated {
             return Ok((incoming, Taken::default()));
         }
+    }
+    if let Some(ways) = &doors.ways {
+        ways.check(&submission.identity.tenant, submission.account.as_deref()).await?;
     }
     let taken = policy::take(&doors.admissions, terms.policy.as_deref(), submission, correlation).await?;
     Ok((incoming, taken))

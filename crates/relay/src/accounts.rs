@@ -2,6 +2,7 @@
 
 mod draft;
 mod fault;
+mod known;
 mod pauses;
 mod record;
 mod registry;
@@ -103,6 +104,13 @@ impl Accounts {
         own.filter(|account| named.is_none_or(|named| account.id == named)).cloned().collect()
     }
 
+    /// Whether a tenant has the named account, or any if none is named.
+    pub fn has(&self, tenant: &str, named: Option<&str>) -> bool {
+        let all = self.all.read();
+        let mut own = all.get(tenant).into_iter().flatten();
+        own.any(|account| named.is_none_or(|named| account.id == named))
+    }
+
     /// Every account.
     pub fn all(&self) -> Vec<Arc<Account>> {
         self.all.read().values().flatten().cloned().collect()
@@ -133,6 +141,11 @@ impl Accounts {
         self.held.write().remove(&(tenant.to_owned(), id.to_owned()))
     }
 
+    /// Whether an operator paused an account.
+    pub fn is_held(&self, tenant: &str, id: &str) -> bool {
+        self.held.read().contains(&(tenant.to_owned(), id.to_owned()))
+    }
+
     /// The accounts that an operator paused, by tenant and name.
     pub fn held(&self) -> Vec<(String, String)> {
         self.held.read().iter().cloned().collect()
@@ -140,7 +153,7 @@ impl Accounts {
 
     /// Why an account is not used now, if it is not.
     pub fn paused(&self, account: &Account, now: Timestamp) -> Option<Pause> {
-        if self.held.read().contains(&(account.tenant.clone(), account.id.clone())) {
+        if self.is_held(&account.tenant, &account.id) {
             return Some(Pause { until: now + PAUSE, reason: "an operator paused it".to_owned() });
         }
         let paused = self.paused.read();

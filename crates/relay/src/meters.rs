@@ -50,6 +50,7 @@ struct Counts {
     accounts: Labelled<AccountLabel, AccountCounts>,
     retried: AtomicU64,
     reported: AtomicU64,
+    unserved: AtomicU64,
     latency: Latency,
     source: RwLock<Option<LevelSource>>,
 }
@@ -148,6 +149,11 @@ impl RelayMeters {
         raise(&self.0.reported, 1);
     }
 
+    /// Counts a turn of a message whose account does not exist.
+    pub(crate) fn unserved(&self) {
+        raise(&self.0.unserved, 1);
+    }
+
     /// Counts how long it took from the acceptance of a message until the next hop took it.
     pub(crate) fn delivered_after(&self, span: Span) {
         let millis = span.as_micros() / 1_000;
@@ -226,6 +232,7 @@ mod tests {
         meters.rate_limited("acme", "main");
         meters.retried();
         meters.reported();
+        meters.unserved();
         meters.delivered_after(Span::from_millis(60));
         let label = AccountLabel { tenant: "acme".into(), account: "main".into() };
         meters.watch(move || Levels {
@@ -246,6 +253,7 @@ mod tests {
             format!("tollgate_relay_rate_limited_total{of_account} 1"),
             "tollgate_relay_retried_total 1".to_owned(),
             "tollgate_relay_reported_total 1".to_owned(),
+            "tollgate_relay_unserved_total 1".to_owned(),
             r#"tollgate_relay_delivery_seconds_bucket{le="0.05"} 0"#.to_owned(),
             r#"tollgate_relay_delivery_seconds_bucket{le="0.1"} 1"#.to_owned(),
             "tollgate_relay_queue_messages 7".to_owned(),

@@ -21,6 +21,7 @@ mod wreck;
 mod writer;
 
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -145,6 +146,11 @@ impl Queue {
     fn is_full(&self) -> bool {
         let open_items = self.shared.open_items.load(Ordering::Relaxed);
         tables::is_full(self.len(), open_items, self.shared.options.max_messages)
+    }
+
+    /// Fails if messages cannot be kept: the directory is gone, or the disk cannot be asked.
+    pub fn check_disk(&self) -> io::Result<()> {
+        self.shared.disk.free().map(drop)
     }
 
     /// Whether no message waits.

@@ -117,9 +117,6 @@ impl Relay {
             meters: meters.clone(),
         }));
         let engine = Arc::clone(&admissions.engine);
-        let acceptances = Acceptances::new(settings.accept.clone(), admissions, intake, clock);
-        let acceptances = Arc::new(acceptances.metered(meters.clone()));
-        let server = Server::new(settings.server.clone(), Arc::clone(&acceptances));
         let registry = AccountRegistry::new(
             engine,
             Arc::clone(&sender),
@@ -128,6 +125,11 @@ impl Relay {
         );
         let registry = Arc::new(registry);
         registry.configure(settings.accounts.iter().cloned());
+        let acceptances = Acceptances::new(settings.accept.clone(), admissions, intake, clock);
+        let acceptances = acceptances.metered(meters.clone());
+        let acceptances =
+            Arc::new(acceptances.sending_through(Arc::clone(&registry), settings.direct.is_some()));
+        let server = Server::new(settings.server.clone(), Arc::clone(&acceptances));
         let sending = Mutex::new(Some(Sending::start(&sender, &registry, &queue, opened)));
         let settings = Mutex::new(settings);
         Ok(Self { queue, acceptances, server, sender, accounts, registry, meters, settings, sending })
@@ -180,6 +182,9 @@ impl Relay {
     /// Why mail is not accepted or sent, if something is broken that a restart may mend.
     pub fn fault(&self) -> Option<String> {
         if let Err(error) = self.queue.list(None, 0) {
+            return Some(error.to_string());
+        }
+        if let Err(error) = self.queue.check_disk() {
             return Some(error.to_string());
         }
         let stopped = self.sending.lock().as_ref().is_none_or(|sending| sending.task.is_finished());

@@ -60,18 +60,21 @@ pub struct Sender {
     changed: Notify,
     /// Log lines about limits that cannot be checked.
     outages: PacedLog,
+    /// Log lines about accounts that do not exist.
+    lacks: PacedLog,
 }
 
 /// The longest sleep: the wall clock may be set meanwhile.
 const LONGEST_SLEEP: Duration = Duration::from_secs(60);
-/// How often the log says that limits cannot be checked.
+/// How often the log says that limits cannot be checked, and that an account does not exist.
 const OUTAGE_LOG: Span = Span::from_secs(10);
 
 impl Sender {
     /// A sender that does not run yet.
     pub fn new(parts: SenderParts) -> Self {
         let lanes = Mutex::new(Lanes::new(parts.lanes.clone()));
-        Self { parts, lanes, changed: Notify::new(), outages: PacedLog::every(OUTAGE_LOG) }
+        let [outages, lacks] = [PacedLog::every(OUTAGE_LOG), PacedLog::every(OUTAGE_LOG)];
+        Self { parts, lanes, changed: Notify::new(), outages, lacks }
     }
 
     /// Sends until `stop` is there, then finishes what is in flight.

@@ -89,6 +89,32 @@ fn failures_lock_an_account_across_connections_until_time_has_passed() {
 }
 
 #[test]
+fn a_client_that_tries_one_wrong_password_with_every_mechanism_fails_once() {
+    let rules = vec![rule("account", &["user"], &["ladder 2 lock 15m forget 15m"])];
+    let stand = strangers(guarded(rules, &["account"]));
+    let in_base64 = |text: &str| data_encoding::BASE64.encode(text.as_bytes());
+    let try_login = |client: &mut support::Client, password: &str| {
+        client.ask("AUTH LOGIN");
+        client.ask(&in_base64("app"));
+        client.ask(&in_base64(password))
+    };
+    // As `smtplib.SMTP.login` of Python does.
+    let mut client = stand.secured();
+    assert_eq!(client.ask(&plain("app", "guess")), "535 5.7.8 Authentication failed");
+    assert_eq!(try_login(&mut client, "guess"), "535 5.7.8 Authentication failed");
+    assert_eq!(
+        stand.secured().ask(&plain("app", "secret")),
+        "235 2.7.0 Authentication successful",
+        "one failure of two"
+    );
+    // Another password is another failure.
+    let mut client = stand.secured();
+    assert_eq!(client.ask(&plain("app", "guess")), "535 5.7.8 Authentication failed");
+    assert_eq!(try_login(&mut client, "other"), "535 5.7.8 Authentication failed");
+    assert!(stand.secured().ask(&plain("app", "secret")).starts_with("454 4.7.0"), "two failures");
+}
+
+#[test]
 fn failures_lock_an_address_whatever_the_account() {
     let stand = strangers(guarded(vec![rule("address", &["ip"], &["ladder 4 lock 1h"])], &["address"]));
     for number in 0..4 {

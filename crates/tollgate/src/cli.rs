@@ -7,6 +7,7 @@ mod check_config;
 mod doctor;
 mod import;
 mod init;
+mod relay;
 mod replay;
 mod suggest;
 
@@ -125,6 +126,8 @@ pub enum Command {
     /// Suggest limits from a log
     #[command(after_help = suggest::HELP)]
     Suggest(Box<suggest::Suggest>),
+    /// Prepare the settings of the mail relay
+    Relay(relay::RelayTools),
     /// Print the JSON Schema of the configuration file
     Schema,
     /// What is asked of a running server.
@@ -184,6 +187,7 @@ pub fn run(
         Command::Import(import) => import.run(out, err),
         Command::Replay(replay) => replay.run(&environment, out),
         Command::Suggest(suggest) => suggest.run(out),
+        Command::Relay(relay) => relay.run(out, err),
         Command::Schema => print_schema(out).map_err(Into::into),
         Command::Remote(remote) => remote.run(&environment, out),
         Command::Completions(completions) => completions.run(Cli::command(), out).map_err(Into::into),

@@ -243,6 +243,31 @@ fn doubtful_settings_give_warnings() {
 }
 
 #[test]
+fn mail_that_no_account_could_send_gives_a_warning() {
+    let about = |relay: &str| {
+        let told = warnings(relay).into_iter().filter(|told| told.contains("no account to send it through"));
+        told.collect::<Vec<_>>()
+    };
+    let acme = "accounts: { acme/main: { host: 127.0.0.1, tls: none } }";
+    let told = about(&format!("{{ networks: 127.0.0.0/8, {acme} }}"));
+    assert!(
+        told.len() == 1 && told[0].contains("tenant `default`, which is that of `networks` by default"),
+        "{told:?}"
+    );
+    let user = "users: [{ name: app, tenant: globex, password_env: APP_PASSWORD }]";
+    let told = about(&format!("{{ {user}, {acme} }}"));
+    assert!(told.len() == 1 && told[0].contains("user `app`") && told[0].contains("`globex`"), "{told:?}");
+    for fine in [
+        format!("{{ networks: 127.0.0.0/8, network_tenant: acme, {acme} }}"),
+        "{ networks: 127.0.0.0/8, direct: true, hostname: relay.example.com }".to_owned(),
+        format!("{{ networks: 127.0.0.0/8, {user}, secret_env: RELAY_SECRET }}"),
+    ] {
+        assert_eq!(about(&fine), Vec::<String>::new(), "{fine}");
+    }
+    assert_eq!(about("{ networks: 127.0.0.0/8 }").len(), 1);
+}
+
+#[test]
 fn passwords_are_never_printed() {
     let config = load(
         "{ users: [{ name: app, tenant: acme, password_env: APP_PASSWORD }], secret_env: RELAY_SECRET,

@@ -140,6 +140,7 @@ fn the_printed_requests_of_the_other_proxy_work() {
 fn senders_of_a_key_bind_from_and_sender() {
     let home = home();
     let server = home.start();
+    text(&run(&home, &server, "accounts add --tenant acme --id main --host 127.0.0.1 --port 1 --tls none"));
     let post = |kind: &str, query: &str, body: &str| {
         std::fs::write(home.path("body"), body).unwrap();
         let command = format!(
@@ -156,12 +157,12 @@ fn senders_of_a_key_bind_from_and_sender() {
         message[member] = value;
         message.to_string()
     };
-    let text = |header: &str| format!("{header}\r\nTo: bob@there.example\r\n\r\nhello\r\n");
+    let whole = |header: &str| format!("{header}\r\nTo: bob@there.example\r\n\r\nhello\r\n");
     let envelope = "from=ada@acme.example";
     for (kind, query, body) in [
         (json, "", with("from", json!("Ada <ada@acme.example>"))),
         (json, "", with("headers", json!({ "Sender": "list@acme.example" }))),
-        (rfc822, "", text("From: Ada <ada@acme.example>")),
+        (rfc822, "", whole("From: Ada <ada@acme.example>")),
     ] {
         let (status, answer) = post(kind, query, &body);
         assert_eq!(status, "202", "{body}: {answer}");
@@ -171,14 +172,14 @@ fn senders_of_a_key_bind_from_and_sender() {
         (json, "", with("from", json!("ceo@other.example <ada@acme.example>"))),
         (json, "", with("headers", json!({ "Sender": "ceo@other.example" }))),
         (json, "", with("headers", json!({ "sender": "CEO <ceo@other.example>" }))),
-        (rfc822, envelope, text("From: ceo@other.example")),
-        (rfc822, envelope, text("From: ada@acme.example\r\nSender: ceo@other.example")),
-        (rfc822, "from=", text("From: ada@acme.example")),
+        (rfc822, envelope, whole("From: ceo@other.example")),
+        (rfc822, envelope, whole("From: ada@acme.example\r\nSender: ceo@other.example")),
+        (rfc822, "from=", whole("From: ada@acme.example")),
     ] {
         let (status, answer) = post(kind, query, &body);
         assert_eq!(status, "403", "{query} {body}: {answer}");
     }
-    let (status, answer) = post(rfc822, envelope, &text("From: ada@acme.example\r\nFrom: ada@acme.example"));
+    let (status, answer) = post(rfc822, envelope, &whole("From: ada@acme.example\r\nFrom: ada@acme.example"));
     assert!(status == "400" && answer.contains("several From"), "{status} {answer}");
     server.stop();
 }
@@ -265,6 +266,8 @@ fn lists_by_status_have_full_pages() {
         sink.port()
     );
     text(&run(&home, &server, &account));
+    text(&run(&home, &server, "accounts add --tenant acme --id paused --host 127.0.0.1 --port 1 --tls none"));
+    text(&run(&home, &server, "accounts pause --tenant acme paused"));
     submit(&home, &server, "first", &message());
     wait_until("the limit is used up", || sink.count() == 1);
     // Messages that wait for an account and messages that wait for a limit, in turn.
@@ -272,7 +275,7 @@ fn lists_by_status_have_full_pages() {
     for number in 0..12 {
         let mut message = message();
         if number % 2 == 0 {
-            message["account"] = json!("not-there-yet");
+            message["account"] = json!("paused");
         }
         let (status, sent) = submit(&home, &server, &number.to_string(), &message);
         assert_eq!(status, "202", "{sent}");
@@ -372,7 +375,13 @@ fn the_queue_is_managed_from_the_command_line_and_a_restart_keeps_it() {
     let home = home();
     let server = home.start();
     std::fs::write(home.path("password"), format!("{PASSWORD}\n")).unwrap();
-    // Without an account the message waits; a restart keeps it, its idempotency key, and the accounts.
+    let (status, refused_text) = submit(&home, &server, "one", &message());
+    assert_eq!(status, "422", "{refused_text}");
+    text(&run(&home, &server, "accounts add --tenant acme --id main --host 127.0.0.1 --port 1 --tls none"));
+    assert_eq!(text(&run(&home, &server, "accounts pause --tenant acme main")), "paused\n");
+    let accounts = text(&run(&home, &server, "accounts list --tenant acme"));
+    assert!(accounts.contains("paused: an operator paused it"), "{accounts}");
+    // While no account can be used the message waits; a restart keeps it, its idempotency key, and the accounts.
     let (status, sent) = submit(&home, &server, "one", &message());
     assert_eq!(status, "202", "{sent}");
     let message_id = sent["id"].as_str().unwrap().to_owned();
@@ -405,6 +414,28 @@ fn the_queue_is_managed_from_the_command_line_and_a_restart_keeps_it() {
     let log = log + &server.stop();
     assert!(log.contains("account.create") && log.contains("message.cancel"), "{log}");
     assert_no_password(&home, &log);
+}
+
+#[test]
+fn a_message_whose_account_disappears_is_logged_and_counted() {
+    let home = home();
+    let server = home.start();
+    let run = |command: &str| text(&run(&home, &server, command));
+    run("accounts add --tenant acme --id main --host 127.0.0.1 --port 1 --tls none");
+    run("queue pause --tenant acme");
+    let mut body = message();
+    body["account"] = json!("main");
+    assert_eq!(submit(&home, &server, "one", &body).0, "202");
+    run("accounts remove --tenant acme main");
+    run("queue resume --tenant acme");
+    server.wait_for_log("a message waits for an account that does not exist");
+    let metrics =
+        printed(&home, &server, &format!("curl -s http://localhost:8000/metrics -H 'X-API-Token: {ADMIN}'"));
+    assert!(metrics.contains("tollgate_relay_unserved_total 1"), "{metrics}");
+    body["account"] = json!("mian");
+    let (status, refused) = submit(&home, &server, "two", &body);
+    assert!(status == "422" && refused["detail"].as_str().unwrap().contains("mian"), "{refused}");
+    server.stop();
 }
 
 /// Neither the log nor a file has the password, but the file that it was read from.

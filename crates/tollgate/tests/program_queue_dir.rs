@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use mail::{home, submit};
+use mail::{Client, home, submit};
 use program::{Home, Signal, text};
 
 /// Every path below a directory, and the content of files.
@@ -142,5 +142,28 @@ fn a_damaged_queue_starts_with_the_messages_that_can_be_read() {
         let (found, _) = doctor(&home);
         assert!(found.contains("a damaged queue was set aside"), "{found}");
         assert!(!home.start().stop().contains("damaged"), "it is told once");
+    }
+}
+
+#[test]
+fn a_queue_that_vanishes_is_not_ready_takes_no_mail_and_doctor_finds_it() {
+    for replaced in [false, true] {
+        let home = home(9, "store: memory", "");
+        let server = home.start();
+        submit(server.relays[0], "waits", &["a@one.example"]);
+        assert!(server.get("/readyz").text().contains("ready"));
+        fs::remove_dir_all(home.path("queue")).unwrap();
+        if replaced {
+            fs::create_dir(home.path("queue")).unwrap();
+        }
+        let ready = server.get("/readyz").text().to_owned();
+        assert!(ready.contains("degraded") && ready.contains("was deleted or moved"), "{ready}");
+        let reply = Client::greeted(server.relays[0]).unwrap().send("lost", &["a@one.example"]).unwrap();
+        assert!(reply.starts_with("451 "), "{reply}");
+        let (found, code) = doctor(&home);
+        assert!(code == Some(2) && found.contains("a server uses the queue that was deleted"), "{found}");
+        server.end_by(Signal::KILL);
+        let (found, _) = doctor(&home);
+        assert!(!found.contains("was deleted"), "{found}");
     }
 }

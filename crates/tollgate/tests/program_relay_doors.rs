@@ -179,6 +179,19 @@ fn connections_of_an_address_are_held_until_they_end_however_they_end() {
 /// In a network of its own, because the guide names ports.
 #[test]
 fn the_first_lines_of_the_guide_run_as_they_are_written() {
+    run_first_lines(&["--user", "--map-user=1000", "--map-group=1000", "--keep-caps"]);
+}
+
+#[test]
+fn the_first_lines_of_the_guide_run_as_root_too() {
+    let user = Command::new("id").arg("-u").output().unwrap();
+    if user.stdout == b"0\n" {
+        run_first_lines(&[]);
+    }
+}
+
+/// Runs the first lines of the guide as the user that these options of `unshare` make.
+fn run_first_lines(user: &[&str]) {
     let guide = include_str!("../../../docs/guides/relay.md");
     let block = guide.split("```sh\n").nth(1).unwrap().split("```").next().unwrap();
     let lines: Vec<&str> = block.lines().collect();
@@ -188,8 +201,7 @@ fn the_first_lines_of_the_guide_run_as_they_are_written() {
     std::os::unix::fs::symlink(examples, home.path("examples")).unwrap();
     let program = std::path::Path::new(env!("CARGO_BIN_EXE_tollgate")).parent().unwrap();
     let mut shell = Command::new("unshare");
-    // `smtp-sink` refuses to run as root.
-    shell.args(["--user", "--map-user=1000", "--map-group=1000", "--keep-caps", "--net", "--pid"]);
+    shell.args(user).args(["--net", "--pid"]);
     shell.args(["--fork", "--kill-child", "bash", "-e"]).current_dir(home.directory()).env_clear();
     shell.env("PATH", format!("{}:/usr/bin:/usr/sbin:/bin:/sbin", program.display()));
     shell.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -218,4 +230,57 @@ fn the_first_lines_of_the_guide_run_as_they_are_written() {
     }
     child.kill().unwrap();
     child.wait().unwrap();
+}
+
+#[test]
+fn mail_of_a_tenant_without_an_account_gets_a_temporary_refusal_and_check_config_warns() {
+    let home = Home::with(
+        "log: { format: json }
+relay:
+  hostname: relay.test
+  listen: [{ smtp: '127.0.0.1:0' }]
+  networks: [127.0.0.0/8]
+  queue: { dir: ./queue, min_free: 0 }
+  accounts: { acme/main: { host: 127.0.0.1, port: 1, tls: none } }
+",
+    );
+    let output = home.program().args(["check-config", "--strict", "tollgate.yaml"]).output().unwrap();
+    let told = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(!output.status.success() && told.contains("mail from `networks` is refused"), "{told}");
+    let server = home.start();
+    let mut client = Client::greeted(server.relays[0]).unwrap();
+    let reply = client.send("x", &["b@there.test"]).unwrap();
+    assert!(reply.starts_with("451 4.3.5 Not configured: tenant default has no account"), "{reply}");
+    home.run(
+        &server,
+        &"accounts add --tenant default --host 127.0.0.1 --port 1 --tls none".split(' ').collect::<Vec<_>>(),
+    );
+    let reply = Client::greeted(server.relays[0]).unwrap().send("x", &["b@there.test"]).unwrap();
+    assert!(reply.starts_with("250 "), "{reply}");
+    server.stop();
+}
+
+#[test]
+fn a_password_is_hashed_with_a_work_factor_of_today() {
+    let home = Home::empty();
+    let hash = |input: &str| {
+        let mut program = home.program();
+        program.args(["relay", "hash-password"]);
+        program.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = program.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        child.wait_with_output().unwrap()
+    };
+    let printed = String::from_utf8(hash("correct horse\nanother line\n").stdout).unwrap();
+    assert!(printed.starts_with("pbkdf2-sha256$600000$") && printed.lines().count() == 1, "{printed}");
+    let config = format!(
+        "relay: {{ users: [{{ name: app, tenant: acme, password_hash: '{}' }}], direct: true }}\n",
+        printed.trim()
+    );
+    let checked = Home::with(&config).program().args(["check-config", "tollgate.yaml"]).output().unwrap();
+    assert!(checked.status.success(), "{checked:?}");
+    let short = hash("short\n");
+    let said = String::from_utf8(short.stderr).unwrap();
+    assert!(!short.status.success() && said.contains("at least 8 are needed"), "{said}");
+    assert!(!hash(&"x".repeat(1_025)).status.success());
 }

@@ -12,7 +12,7 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::process::Command;
 
-use mail::{home, submit};
+use mail::{Client, home, submit};
 use program::{Home, Server, now, pause, wait_until};
 use tollgate_testbed::Sink;
 
@@ -114,5 +114,31 @@ fn a_slow_and_steady_upload_is_not_cut() {
     let accepted = upload(&home, &server, &["--limit-rate", "1300k"]);
     assert!(accepted.contains("\"status\":\"queued\""), "{accepted}");
     assert!(start.elapsed().as_secs() > 32, "it took longer than other requests may: {:?}", start.elapsed());
+    server.stop();
+}
+
+#[test]
+fn thousands_of_clients_that_stop_in_the_middle_of_a_text_stay_within_the_bound() {
+    const CLIENTS: usize = 3_000;
+    /// What all texts may take together, and what the connections and the heap need beside them.
+    const MOST: u64 = (256 + 128) << 20;
+    let sink = Sink::start();
+    let home = home(sink.port(), "store: memory", "  max_connections: 5000");
+    let server = home.start();
+    let piece = format!("Subject: x\r\n\r\n{}", format!("{}\r\n", "x".repeat(998)).repeat(64));
+    let before = server.memory();
+    let mut clients: Vec<Client> = (0..CLIENTS).map(|_| Client::greeted(server.relays[0]).unwrap()).collect();
+    for client in &mut clients {
+        client.ask("MAIL FROM:<app@here.test>").unwrap();
+        client.ask("RCPT TO:<someone@there.test>").unwrap();
+        assert!(client.ask("DATA").unwrap().starts_with("354"));
+        client.write(&piece);
+    }
+    // A client that comes later is served when all of that was read.
+    let mut last = Client::greeted(server.relays[0]).unwrap();
+    assert!(last.send("last", &["someone@there.test"]).is_some());
+    let grown = server.memory() - before;
+    assert!(grown < MOST, "{} MiB more", grown >> 20);
+    drop(clients);
     server.stop();
 }

@@ -95,10 +95,10 @@ struct Cancelled {
 }
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
-    let (read, admin) = (Some(Role::Read), Some(Role::Admin));
+    let (check, read, admin) = (Some(Role::Check), Some(Role::Read), Some(Role::Admin));
     let list = Operation::new(ALL, "List messages, oldest first").query(LIST_QUERY).answers::<MessagePage>();
     let look =
-        Operation::new(ONE, "Show a message with its recipients and its timeline").answers::<MessageShown>();
+        Operation::new(ONE, "Show a message with its recipients and its timeline; a key with the role `check` sees those that it submitted").answers::<MessageShown>();
     let retry = Operation::new(RETRY, "Try a message now").answers::<Retried>();
     let cancel = Operation::new(CANCEL, "Cancel a message for all recipients that are still waiting")
         .answers::<Cancelled>();
@@ -118,7 +118,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         Endpoint::new(Method::POST, PAUSE, admin, pause_mail).serves_tenants().does(pause),
         Endpoint::new(Method::POST, RESUME, admin, resume_mail).serves_tenants().does(resume),
         Endpoint::new(Method::GET, ALL, read, show_page).serves_tenants().does(list),
-        Endpoint::new(Method::GET, ONE, read, show_one).serves_tenants().does(look),
+        Endpoint::new(Method::GET, ONE, check, show_one).serves_tenants().does(look),
         Endpoint::new(Method::POST, RETRY, admin, retry_one).serves_tenants().does(retry),
         Endpoint::new(Method::POST, CANCEL, admin, cancel_one).serves_tenants().does(cancel),
         Endpoint::new(Method::GET, LEGACY, read, show_page).serves_tenants().does(legacy),
@@ -256,9 +256,15 @@ async fn known(relay: &Arc<Relay>, ask: &Ask) -> Result<Shown, Problem> {
     let id = message_id(&id)?;
     let queue = relay.queue().clone();
     let shown = blocking(move || queue.show(id)).await?.map_err(failed)?.ok_or_else(unknown)?;
-    // A message of another tenant does not exist for a key that has one.
-    ask.check_tenant(&shown.kept.envelope.tenant).map_err(|_| unknown())?;
-    Ok(shown)
+    // A message of another tenant does not exist for a key that has one, nor one of others for a key that only submits.
+    let envelope = &shown.kept.envelope;
+    ask.check_tenant(&envelope.tenant).map_err(|_| unknown())?;
+    match ask.key() {
+        Some(key) if key.role() == Role::Check && envelope.origin.api_key.as_deref() != Some(key.name()) => {
+            Err(unknown())
+        }
+        _ => Ok(shown),
+    }
 }
 
 /// The messages that a filter wants, and where the next page begins.

@@ -105,6 +105,11 @@ impl Problem {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, kind, title, detail)
     }
 
+    /// No account can send the message.
+    pub(crate) fn no_account(detail: String) -> Self {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "/problems/no-account", "No account", detail)
+    }
+
     pub(crate) fn bad_configuration(detail: String) -> Self {
         let (kind, title) = ("/problems/bad-configuration", "Bad configuration");
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, kind, title, detail)

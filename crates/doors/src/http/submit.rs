@@ -4,6 +4,7 @@
 mod compose;
 mod envelope;
 mod refusal;
+mod values;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;

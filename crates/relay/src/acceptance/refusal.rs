@@ -35,6 +35,13 @@ pub enum RefusalReason {
         /// The sender's domain.
         domain: String,
     },
+    /// No account can send the message, and none could after a wait.
+    NoAccount {
+        /// Whose mail it is.
+        tenant: String,
+        /// The account that the client named; `None` if the tenant has no account at all.
+        account: Option<String>,
+    },
     /// There are no recipients.
     NoRecipients,
     /// There are more recipients than the relay takes in one message.
@@ -65,6 +72,7 @@ impl RefusalReason {
             Self::SenderNotAllowed { .. } | Self::Text(TextFault::Header(HeaderFault::ForeignAuthor)) => {
                 "(sender)"
             }
+            Self::NoAccount { .. } => "(account)",
             Self::NoRecipients | Self::TooManyRecipients { .. } => "(recipients)",
             Self::Text(_) => "(text)",
             Self::NoMemory => "(memory)",
@@ -109,6 +117,12 @@ impl fmt::Display for RefusalReason {
             Self::Outage => f.write_str("the store failed, so limits cannot be checked"),
             Self::Misconfigured => f.write_str("the policy of the relay cannot be used"),
             Self::SenderNotAllowed { domain } => write!(f, "the client may not send as {domain}"),
+            Self::NoAccount { tenant, account: Some(account) } => {
+                write!(f, "tenant {tenant} has no account {account}")
+            }
+            Self::NoAccount { tenant, account: None } => {
+                write!(f, "tenant {tenant} has no account to send through")
+            }
             Self::NoRecipients => f.write_str("no recipients"),
             Self::TooManyRecipients { most } => write!(f, "more than {most} recipients"),
             Self::Text(fault) => fault.fmt(f),

@@ -71,6 +71,8 @@ pub struct AccountView {
     pub source: Source,
     /// Why it is not used now.
     pub paused: Option<Pause>,
+    /// Whether an operator paused it, so that only an operator ends the pause.
+    pub held: bool,
     /// Whether it can be used: its password opens with the operator's key.
     pub usable: bool,
 }

@@ -183,6 +183,7 @@ impl AccountRegistry {
             priority: recorded.priority,
             source: Source::Api,
             paused: None,
+            held: self.accounts.is_held(tenant, id),
             usable: false,
         })
     }
@@ -201,6 +202,7 @@ impl AccountRegistry {
             priority: account.priority,
             source,
             paused: self.sender.paused(account),
+            held: self.accounts.is_held(&account.tenant, &account.id),
             usable: true,
         }
     }

@@ -30,6 +30,7 @@ impl RelayMeters {
             ("tollgate_relay_accepted", "Messages that the relay accepted", &counts.accepted),
             ("tollgate_relay_retried", "Delivery attempts that failed and are made again", &counts.retried),
             ("tollgate_relay_reported", "Delivery reports that were queued", &counts.reported),
+            ("tollgate_relay_unserved", "Turns of messages whose account does not exist", &counts.unserved),
         ] {
             let counter = ConstCounter::new(load(counter));
             counter.encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;

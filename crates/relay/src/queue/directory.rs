@@ -19,7 +19,7 @@ use super::wreck::{MAGIC, Wreck};
 pub struct Directory {
     root: PathBuf,
     /// Locked for as long as the queue is open, so that no second process uses it.
-    _lock: File,
+    lock: File,
 }
 
 /// What a directory holds.
@@ -75,7 +75,7 @@ impl Directory {
         for draft in texts_in(&root.join(DRAFTS))? {
             fs::remove_file(root.join(DRAFTS).join(draft))?;
         }
-        Ok(Self { root: root.to_owned(), _lock: lock })
+        Ok(Self { root: root.to_owned(), lock })
     }
 
     /// What a directory holds. Changes nothing, and fails where [`Directory::open`] or the queue would refuse it.
@@ -89,6 +89,29 @@ impl Directory {
             Err(error) => return Err(error),
         };
         if is_marked(&lock, root)? { content(root) } else { Ok(Content::Nothing) }
+    }
+
+    /// Whether a process of this machine still uses a queue that was deleted or moved from this directory. Sees only the
+    /// processes that the system shows to the caller.
+    pub fn is_used_elsewhere(root: &Path) -> bool {
+        let Ok(lock) = std::path::absolute(root.join(LOCK)) else { return false };
+        let gone = format!("{} (deleted)", lock.display());
+        let entries = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten();
+        let mut open = entries(Path::new("/proc")).flat_map(|process| entries(&process.path().join("fd")));
+        open.any(|file| fs::read_link(file.path()).is_ok_and(|target| target.as_os_str() == &*gone))
+    }
+
+    /// Fails if the files of the open queue are no longer in its directory: what is written to them is lost when the
+    /// process ends.
+    fn check_in_place(&self) -> io::Result<()> {
+        let own = self.lock.metadata()?;
+        let found = fs::symlink_metadata(self.root.join(LOCK)).ok();
+        let is_own = found.is_some_and(|found| (found.dev(), found.ino()) == (own.dev(), own.ino()));
+        if is_own && fs::symlink_metadata(self.root.join(DATABASE)).is_ok_and(|data| data.is_file()) {
+            return Ok(());
+        }
+        let what = format!("the queue in {} was deleted or moved while it was open", self.root.display());
+        Err(io::Error::new(io::ErrorKind::NotFound, what))
     }
 
     fn text(&self, name: &str) -> PathBuf {
@@ -189,6 +212,7 @@ impl Disk for Directory {
     }
 
     fn free(&self) -> io::Result<u64> {
+        self.check_in_place()?;
         let stat = rustix::fs::statvfs(&self.root)?;
         Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
     }

@@ -51,7 +51,7 @@ pub trait Disk: Send + Sync + fmt::Debug + 'static {
     /// The names of all texts that were kept.
     fn names(&self) -> io::Result<Vec<String>>;
 
-    /// How many bytes are free.
+    /// How many bytes are free. Fails if the files are no longer where they belong.
     fn free(&self) -> io::Result<u64>;
 }
 

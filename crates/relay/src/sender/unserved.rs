@@ -17,7 +17,7 @@ impl Sender {
     /// Waits until a paused account is tried again, if there is one, or an account appears.
     pub(super) async fn wait_for_account(&self, job: &Job, paused: Option<(Timestamp, String)>) -> End {
         let now = self.now();
-        let (until, reason) = paused.unwrap_or_else(|| (now + NO_ACCOUNT, lack(job)));
+        let (until, reason) = paused.unwrap_or_else(|| (now + NO_ACCOUNT, self.lack(job)));
         let mut since = match job.turn.kept {
             Some((Cause::Paused, since)) => since.min(now),
             _ => now,
@@ -37,12 +37,28 @@ impl Sender {
         let until = until.min(now + left);
         End::Unserved { sleep: Sleep::new(until, Cause::Paused, reason), since }
     }
-}
 
-fn lack(job: &Job) -> String {
-    match &job.turn.lane.account {
-        Some(named) => format!("the tenant has no account {named}"),
-        None => "the tenant has no account for this message".to_owned(),
+    /// Why there is no account, which it counts and logs. The relay accepts no such message, so somebody removed the
+    /// account afterwards.
+    fn lack(&self, job: &Job) -> String {
+        let lane = &job.turn.lane;
+        let (tenant, named) = (&*lane.tenant, lane.account.as_deref());
+        self.parts.meters.unserved();
+        if let Some(held_back) = self.lacks.admit(self.now()) {
+            let (account, recipient_domain) = (named.unwrap_or(""), &*lane.domain);
+            tracing::warn!(
+                component = "relay",
+                tenant,
+                account,
+                recipient_domain,
+                held_back,
+                "a message waits for an account that does not exist"
+            );
+        }
+        match named {
+            Some(named) => format!("the tenant has no account {named}"),
+            None => "the tenant has no account for this message".to_owned(),
+        }
     }
 }
 

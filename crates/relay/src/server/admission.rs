@@ -52,6 +52,7 @@ fn connection_refused(refusal: &NotAccepted) -> Reply {
         }
         RefusalReason::Outage
         | RefusalReason::SenderNotAllowed { .. }
+        | RefusalReason::NoAccount { .. }
         | RefusalReason::NoRecipients
         | RefusalReason::TooManyRecipients { .. }
         | RefusalReason::Text(_)
@@ -83,6 +84,10 @@ pub(super) fn message_refused(session: &Session, refusal: &NotAccepted) -> Reply
         RefusalReason::Outage => Reply::new(451, "4.3.0", format!("Temporary failure ({id})")),
         RefusalReason::Misconfigured => {
             Reply::new(451, "4.3.5", format!("Server configuration problem ({id})"))
+        }
+        // Temporary: an operator can add an account, and the client's queue keeps the message until then.
+        RefusalReason::NoAccount { .. } => {
+            Reply::new(451, "4.3.5", format!("Not configured: {} ({id})", refusal.reason))
         }
         RefusalReason::SenderNotAllowed { domain } => Session::sender_refused(domain),
         RefusalReason::NoRecipients => Reply::new(503, "5.5.1", "No valid recipients"),

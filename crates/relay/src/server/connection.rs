@@ -11,7 +11,7 @@ use super::wire::{Io, Over, Wire};
 use super::{Kind, Shared, admission, login, proxy_header, receiving};
 use crate::session::lines::Lines;
 use crate::session::reply::Reply;
-use crate::session::{Session, Step};
+use crate::session::{Login, LoginOutcome, Session, Step};
 
 /// A connection that is served.
 pub(super) struct Connection<'c> {
@@ -21,6 +21,8 @@ pub(super) struct Connection<'c> {
     pub(super) session: Session,
     /// The client's address.
     pub(super) client: IpAddr,
+    /// What was wrong at the last login.
+    refused: Option<Login>,
     ending: watch::Receiver<bool>,
 }
 
@@ -73,7 +75,7 @@ pub(super) async fn serve(
     let network = announced.and_then(|client| settings.network_identity(client));
     let session = Session::new(Arc::new(settings.terms(&shared.doors.terms())), network, kind == Kind::Smtps);
     let ending = shared.ending.subscribe();
-    let connection = Connection { shared, settings, wire, session, client, ending };
+    let connection = Connection { shared, settings, wire, session, client, refused: None, ending };
     connection.run().await;
     drop(held);
 }
@@ -149,8 +151,7 @@ impl Connection<'_> {
                 }
                 Step::LogIn(login) => {
                     self.wire.flush().await?;
-                    let Self { shared, settings, wire, client, .. } = self;
-                    let outcome = login::log_in(shared, settings, *client, login, wire).await;
+                    let outcome = self.log_in(login).await;
                     self.session.logged_in(outcome)
                 }
                 Step::Sender => {
@@ -162,6 +163,18 @@ impl Connection<'_> {
                 Step::Admit => Box::pin(receiving::admit(self)).await?,
             };
         }
+    }
+
+    /// Finds out who logs in. Some client libraries try the same password with each mechanism: that is one failure, and
+    /// trying it again tells a guesser nothing.
+    async fn log_in(&mut self, login: Login) -> LoginOutcome {
+        if self.refused.as_ref() == Some(&login) {
+            return LoginOutcome::Wrong;
+        }
+        let Self { shared, settings, wire, client, .. } = self;
+        let outcome = login::log_in(shared, settings, *client, login.clone(), wire).await;
+        self.refused = (outcome == LoginOutcome::Wrong).then_some(login);
+        outcome
     }
 
     fn most_recipients(&self) -> Option<usize> {

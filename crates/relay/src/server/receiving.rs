@@ -46,12 +46,13 @@ impl Arrival {
         let timeouts = connection.settings.timeouts;
         let most = connection.session.terms().max_size.saturating_add(MOST_EXCESS);
         let whole = Instant::now() + timeouts.message;
-        let mut text = Vec::new();
         loop {
-            text.clear();
+            // It is freed before the next piece is waited for.
+            let mut text = Vec::new();
             let progress = self.receiver.push(connection.lines().unread(), &mut text);
             connection.lines().consume(progress.consumed);
             self.take(&text).await;
+            drop(text);
             if progress.ended {
                 break;
             }

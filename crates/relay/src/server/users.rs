@@ -61,6 +61,8 @@ pub enum BadUsers {
 const PREFIX: &str = "pbkdf2-sha256";
 /// How often passwords that the configuration has in clear are hashed: the hash stays in this process.
 const ROUNDS: NonZeroU32 = NonZeroU32::new(4_096).expect("it is not zero");
+/// How often passwords are hashed whose hashes are written down, as OWASP recommends for PBKDF2 with HMAC-SHA-256.
+const ROUNDS_FOR_FILE: NonZeroU32 = NonZeroU32::new(600_000).expect("it is not zero");
 /// The most rounds of a hash: more would keep a processor busy for seconds.
 const MOST_ROUNDS: u32 = 10_000_000;
 
@@ -107,17 +109,33 @@ impl Users {
 }
 
 impl PasswordHash {
-    /// Hashes a password.
+    /// The fewest characters of a password. Shorter ones can be guessed.
+    pub const LEAST_CHARACTERS: usize = 8;
+
+    /// Hashes a password that this process has in clear.
     ///
     /// # Panics
     ///
     /// If the system gives no random numbers.
     pub fn of(password: &str) -> Self {
+        Self::after(ROUNDS, password)
+    }
+
+    /// Hashes a password for a file, which others may read one day.
+    ///
+    /// # Panics
+    ///
+    /// If the system gives no random numbers.
+    pub fn for_file(password: &str) -> Self {
+        Self::after(ROUNDS_FOR_FILE, password)
+    }
+
+    fn after(rounds: NonZeroU32, password: &str) -> Self {
         let mut salt = vec![0; 16];
         getrandom::fill(&mut salt).expect("the system gives random numbers");
         let mut hash = [0; 32];
-        pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, ROUNDS, &salt, password.as_bytes(), &mut hash);
-        Self { rounds: ROUNDS, salt, hash }
+        pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, rounds, &salt, password.as_bytes(), &mut hash);
+        Self { rounds, salt, hash }
     }
 
     /// Reads a hash that is written as `pbkdf2-sha256$ROUNDS$SALT$HASH`, salt and hash in base64.

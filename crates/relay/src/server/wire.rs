@@ -87,10 +87,21 @@ impl Wire {
         self.read(COMMANDS, deadline).await
     }
 
-    /// Reads more of a text.
+    /// Reads more of a text. A client that sends nothing keeps a small buffer; a large one is for what is there already.
     pub(super) async fn read_text(&mut self, deadline: Instant) -> Result<(), Over> {
         self.flush().await?;
-        self.read(TEXT, deadline).await
+        self.lines.shrink(COMMANDS);
+        let before = self.lines.unread().len();
+        self.read(COMMANDS, deadline).await?;
+        if self.lines.unread().len() - before < COMMANDS {
+            return Ok(());
+        }
+        let read = self.read(TEXT - COMMANDS, deadline);
+        tokio::select! {
+            biased;
+            read = read => read,
+            () = std::future::ready(()) => Ok(()),
+        }
     }
 
     /// Returns when the client has gone. What it sends meanwhile is kept, up to a bound.
@@ -150,5 +161,30 @@ impl Wire {
             io::Result::Ok(())
         };
         let _ = timeout(LINGER_TIME, lingering).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_client_that_stops_in_the_middle_of_a_text_keeps_a_small_buffer() {
+        let (mut ours, theirs) = tokio::io::duplex(1 << 20);
+        let mut wire = Wire::new(Box::new(theirs), Duration::from_secs(1));
+        ours.write_all(&[b'x'; 2 * TEXT]).await.unwrap();
+        let deadline = Instant::now() + FAR;
+        let mut come = 0;
+        while come < 2 * TEXT {
+            wire.read_text(deadline).await.unwrap();
+            let piece = wire.lines.unread().len();
+            assert!(piece <= TEXT);
+            come += piece;
+            wire.lines.consume(piece);
+        }
+        assert!(come > TEXT / 2, "what is there is read in large pieces");
+        let waiting = timeout(Duration::from_millis(1), wire.read_text(deadline)).await;
+        assert!(waiting.is_err(), "nothing more comes");
+        assert!(wire.lines.buffer().capacity() <= 2 * COMMANDS, "{}", wire.lines.buffer().capacity());
     }
 }

@@ -299,10 +299,7 @@ fn put_all(page: &Page, out: &mut dyn Write) -> io::Result<()> {
         let server = format!("{}:{}", account.host, account.port);
         let user = or_dash(account.user.clone());
         let limits = account.limits.join(", ");
-        table.line(
-            tone,
-            [account.tenant.clone(), account.id.clone(), server, user, limits, account.state().to_owned()],
-        );
+        table.line(tone, [account.tenant.clone(), account.id.clone(), server, user, limits, account.state()]);
     }
     if table.is_empty() {
         return writeln!(out, "there are no accounts");
@@ -313,7 +310,6 @@ fn put_all(page: &Page, out: &mut dyn Write) -> io::Result<()> {
 
 fn put(account: &Account, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{}/{}\n", words::plain(&account.tenant), words::plain(&account.id))?;
-    let paused = account.paused.as_ref().map(|pause| format!("until {}: {}", pause.until, pause.reason));
     let lines = [
         ("server", format!("{}:{}", account.host, account.port)),
         ("tls", account.tls.clone()),
@@ -322,8 +318,7 @@ fn put(account: &Account, out: &mut dyn Write) -> io::Result<()> {
         ("when exceeded", account.on_limit.clone()),
         ("priority", account.priority.to_string()),
         ("comes from", account.source.clone()),
-        ("state", account.state().to_owned()),
-        ("paused", or_dash(paused)),
+        ("state", account.state()),
     ];
     for (title, text) in lines {
         writeln!(out, "{title:<15}{}", words::plain(&text))?;

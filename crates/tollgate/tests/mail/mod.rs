@@ -93,6 +93,11 @@ impl Client {
         self.reply()
     }
 
+    /// Sends bytes without waiting for an answer.
+    pub fn write(&mut self, bytes: &str) {
+        self.reader.get_mut().write_all(bytes.as_bytes()).unwrap();
+    }
+
     fn reply(&mut self) -> Option<String> {
         loop {
             let mut line = String::new();

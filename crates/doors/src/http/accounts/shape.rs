@@ -114,9 +114,9 @@ pub(super) struct AccountShown {
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "AccountPause")]
 struct AccountPauseShown {
-    /// When it is used again (RFC 3339).
-    #[schemars(with = "String")]
-    until: Moment,
+    /// When it is used again (RFC 3339); null if an operator has to resume it.
+    #[schemars(with = "Option<String>")]
+    until: Option<Moment>,
     /// What its server said, or who paused it.
     reason: String,
 }
@@ -243,9 +243,10 @@ impl AccountShown {
                 Source::Api => "api",
             },
             usable: view.usable,
-            paused: view
-                .paused
-                .map(|pause| AccountPauseShown { until: Moment(pause.until), reason: pause.reason }),
+            paused: view.paused.map(|pause| AccountPauseShown {
+                until: (!view.held).then_some(Moment(pause.until)),
+                reason: pause.reason,
+            }),
         }
     }
 }

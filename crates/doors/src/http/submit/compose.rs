@@ -7,14 +7,15 @@ use mail_builder::MessageBuilder;
 use mail_builder::headers::HeaderType;
 use mail_builder::headers::address::{Address, EmailAddress};
 use mail_builder::headers::date::Date;
-use mail_builder::headers::text::Text as Plain;
 use mail_builder::mime::MimePart;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use tollgate_core::Timestamp;
 use tollgate_relay::lanes::Priority;
+use tollgate_relay::session::address::Address as Mailbox;
 
 use super::envelope::Envelope;
+use super::values;
 use crate::http::body::{AtMost, OneOrMore, Text};
 use crate::http::problem::Problem;
 
@@ -24,6 +25,9 @@ const MOST_ATTACHMENTS: usize = 100;
 const MOST_HEADERS: usize = 100;
 /// Header fields that are made of other members, or by the relay.
 const RESERVED: [&str; 8] = ["from", "to", "cc", "bcc", "subject", "mime-version", "received", "return-path"];
+
+/// Header fields that have addresses. Only the names in them may be encoded.
+const ADDRESSED: [&str; 4] = ["reply-to", "sender", "disposition-notification-to", "errors-to"];
 
 /// One or several addresses: `ada@example.com` or `Ada <ada@example.com>`.
 type Addresses<'b> = OneOrMore<MOST_RECIPIENTS, Text<'b>>;
@@ -119,7 +123,8 @@ impl SubmitBody<'_> {
                 message = message.header(field, Address::new_list(each?));
             }
         }
-        message = message.subject(one_line("subject", self.subject.as_ref().map_or("", Text::as_str))?);
+        let subject = one_line("subject", self.subject.as_ref().map_or("", Text::as_str))?;
+        message = message.header("Subject", values::text(subject));
         if self.headers.len() > MOST_HEADERS {
             return Err(Problem::bad_request(format!("`headers` has more than {MOST_HEADERS} fields")));
         }
@@ -129,11 +134,12 @@ impl SubmitBody<'_> {
             let (name, value) = (field_name(name)?, one_line("headers", value.as_str())?);
             has_id |= name == "Message-ID";
             has_date |= name == "Date";
-            let value: HeaderType<'_> = match name {
-                "Message-ID" | "Date" | "References" | "In-Reply-To" => {
-                    mail_builder::headers::raw::Raw::new(value).into()
-                }
-                _ => Plain::new(value).into(),
+            let value = match name {
+                "Message-ID" => values::message_id(value)?,
+                "References" | "In-Reply-To" => values::message_ids(name, value)?,
+                "Date" => values::date(value)?,
+                _ if ADDRESSED.iter().any(|own| name.eq_ignore_ascii_case(own)) => addressed(value)?,
+                _ => values::text(value),
             };
             message = message.header(name, value);
         }
@@ -170,7 +176,7 @@ impl SubmitBody<'_> {
             if !is_media(media) {
                 return Err(wrong("`content_type` is a media type, as in `application/pdf`"));
             }
-            let name = one_line("filename", file.filename.as_str())?;
+            let name = values::name("filename", one_line("filename", file.filename.as_str())?)?;
             let part = MimePart::new(media, content);
             message = match &file.content_id {
                 Some(cid) if !is_token(cid.as_str()) => return Err(wrong("`content_id` is one word")),
@@ -196,7 +202,24 @@ fn parts(text: &str) -> (Option<&str>, &str) {
 
 fn named<'t>(member: &str, text: &'t str) -> Result<Address<'t>, Problem> {
     let (name, email) = parts(one_line(member, text)?);
+    let name = name.map(|name| values::name(member, name)).transpose()?;
     Ok(Address::Address(EmailAddress { name: name.map(Into::into), email: email.into() }))
+}
+
+/// Addresses in one header field, with commas between them.
+fn addressed(value: &str) -> Result<HeaderType<'_>, Problem> {
+    // A quoted name may contain a comma.
+    let each = if value.contains('"') { vec![value] } else { value.split(',').collect() };
+    let read = |one| match named("headers", one)? {
+        Address::Address(one) if Mailbox::read(&one.email).is_none() => {
+            let detail =
+                "`headers`: a field with addresses has a value that is none, as in `Ada <ada@example.com>`";
+            Err(Problem::bad_request(detail))
+        }
+        one => Ok(one),
+    };
+    let all: Vec<Address<'_>> = each.into_iter().map(read).collect::<Result<_, Problem>>()?;
+    Ok(Address::new_list(all).into())
 }
 
 /// A text without line breaks, which would begin another header field.

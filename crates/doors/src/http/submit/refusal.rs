@@ -30,7 +30,8 @@ pub(super) struct Limited<'r> {
     denied_by: &'r str,
     /// The key at this level; null if it counts all together.
     denied_key: Option<&'r str>,
-    /// Seconds until a submission may succeed; null if that is not known.
+    /// Seconds until a submission may succeed; null if that is not known, or if the message has more recipients than the
+    /// limit ever allows.
     retry_after: Option<u64>,
 }
 
@@ -38,13 +39,14 @@ pub(super) struct Limited<'r> {
 pub(super) fn answer(refused: &NotAccepted) -> Answered {
     let detail = refused.reason.to_string();
     Err(match &refused.reason {
-        RefusalReason::Limited(limited) if limited.never_fits => {
-            Problem::bad_request(format!("too many recipients for {detail}: send it in parts"))
-        }
         RefusalReason::Limited(limited) => return Ok(exceeded(refused, limited)),
         RefusalReason::Blocked { .. } => Problem::forbidden("the client is on the blocklist".to_owned()),
         RefusalReason::SenderNotAllowed { .. }
         | RefusalReason::Text(TextFault::Header(HeaderFault::ForeignAuthor)) => Problem::forbidden(detail),
+        RefusalReason::NoAccount { account: Some(_), .. } => {
+            Problem::no_account(format!("{detail}: name another one in `account`, or none"))
+        }
+        RefusalReason::NoAccount { account: None, .. } => Problem::no_account(format!("{detail}: add one")),
         RefusalReason::Outage | RefusalReason::NoMemory | RefusalReason::Full | RefusalReason::Failed => {
             Problem::unavailable(format!("{detail}: try again later"))
         }
@@ -62,7 +64,10 @@ fn exceeded(refused: &NotAccepted, limited: &Exceeded) -> Response {
         r#type: "/problems/rate-limit-exceeded",
         title: "Rate limit exceeded",
         status: status.as_u16(),
-        detail: limited.to_string(),
+        detail: match limited.never_fits {
+            true => format!("too many recipients for {limited}: send it in parts"),
+            false => limited.to_string(),
+        },
         correlation_id: &refused.correlation,
         error: "rate limit exceeded",
         denied_by: &limited.rule,

@@ -13,6 +13,13 @@ use crate::config::{RelayConfig, memory};
 pub(super) fn examine(relay: &RelayConfig) -> Vec<Finding> {
     let directory = &relay.settings.directory;
     let shown = directory.display();
+    if Directory::is_used_elsewhere(directory) {
+        let words = format!(
+            "a server uses the queue that was deleted from {shown}: it accepts no mail, and the mail in it is lost when the server ends"
+        );
+        let remedy = "wait until the server has sent what it can, then restart it";
+        return vec![Finding::problem("queue", words).remedy(remedy)];
+    }
     if !directory.exists() {
         return vec![
             Finding::note("queue", format!("there is no {shown} yet: the server makes it")),

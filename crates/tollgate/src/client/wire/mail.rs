@@ -34,8 +34,8 @@ pub struct Account {
 /// Why an account is not used.
 #[derive(Clone, Debug, Deserialize)]
 pub struct AccountPause {
-    /// Until when.
-    pub until: String,
+    /// Until when; nothing if an operator has to resume it.
+    pub until: Option<String>,
     /// Why.
     pub reason: String,
 }
@@ -46,12 +46,15 @@ impl Account {
         self.usable && self.paused.is_none()
     }
 
-    /// Its state, in a word or two.
-    pub fn state(&self) -> &'static str {
+    /// Its state: if it is paused, why and until when.
+    pub fn state(&self) -> String {
         match (self.usable, &self.paused) {
-            (false, _) => "password unreadable",
-            (true, Some(_)) => "paused",
-            (true, None) => "in use",
+            (false, _) => "password unreadable".to_owned(),
+            (true, Some(AccountPause { until: Some(until), reason })) => {
+                format!("paused until {until}: {reason}")
+            }
+            (true, Some(AccountPause { until: None, reason })) => format!("paused: {reason}"),
+            (true, None) => "in use".to_owned(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Warnings about settings of the relay that are valid and may not be intended.
 
 use tollgate_relay::RelaySettings;
+use tollgate_relay::accounts::Account;
 
 use super::RelayListener;
 use super::raw;
@@ -46,6 +47,7 @@ pub(super) fn find(
             "add `connect` with a policy over `ip`, as in `limits: [100/min sliding, 50 at once for 60s]`",
         );
     }
+    unsendable(written, settings, path, findings);
     if settings.direct.is_some() && !settings.accept.hostname.contains('.') {
         findings.warn(
             path,
@@ -55,6 +57,49 @@ pub(super) fn find(
             ),
             "write the name that your DNS has for this machine, as in `hostname: relay.example.com`",
         );
+    }
+}
+
+/// Warns of clients whose mail no account could send: the relay refuses it.
+fn unsendable(written: &raw::Relay, settings: &RelaySettings, path: &Path, findings: &mut Findings<'_>) {
+    let Some(accounts) = Required::of(settings) else { return };
+    let remedy = |tenant: &str| {
+        format!(
+            "add an account `{tenant}/main` to `accounts`, or write `direct: true`; see `tollgate accounts add` for accounts at run time"
+        )
+    };
+    let tenant = &settings.server.network_tenant;
+    if !settings.server.networks.is_empty() && accounts.needs_account_of(tenant) {
+        let default =
+            if written.network_tenant.is_none() { ", which is that of `networks` by default" } else { "" };
+        let message = format!(
+            "mail from `networks` is refused: tenant `{tenant}`{default} has no account to send it through"
+        );
+        let setting = if written.network_tenant.is_none() { "networks" } else { "network_tenant" };
+        findings.warn(&path.key(setting), &message, &remedy(tenant));
+    }
+    let users = written.users.as_deref().unwrap_or_default();
+    for (index, user) in users.iter().enumerate().filter(|(_, user)| accounts.needs_account_of(&user.tenant))
+    {
+        let (tenant, name) = (&*user.tenant, user.name.escape_debug());
+        let message =
+            format!("mail of user `{name}` is refused: tenant `{tenant}` has no account to send it through");
+        findings.warn(&path.key("users").index(index).key("tenant"), &message, &remedy(tenant));
+    }
+}
+
+/// The accounts of the file, where mail needs one of them. It does not if it may go directly to the recipients' hosts.
+/// A file with a secret for the passwords of other accounts, and with no account of its own, leaves all accounts to the API.
+struct Required<'s>(&'s [Account]);
+
+impl<'s> Required<'s> {
+    fn of(settings: &'s RelaySettings) -> Option<Self> {
+        let at_run_time = settings.accounts.is_empty() && settings.secret_key.is_some();
+        (settings.direct.is_none() && !at_run_time).then_some(Self(&settings.accounts))
+    }
+
+    fn needs_account_of(&self, tenant: &str) -> bool {
+        !self.0.iter().any(|account| account.tenant == *tenant)
     }
 }
 

@@ -11,8 +11,6 @@ use crate::config::problem::{Findings, shown};
 use crate::config::secrets::{from_environment, from_file};
 use crate::config::tree::Path;
 
-/// Shorter passwords can be guessed.
-const LEAST_PASSWORD: usize = 8;
 /// Hashing a password takes a moment, at every reload.
 const MOST_USERS: usize = 1_000;
 const MOST_NAME: usize = 256;
@@ -99,9 +97,10 @@ fn password(
 
 fn of_clear(password: String) -> Result<PasswordHash, String> {
     match password.chars().count() {
-        LEAST_PASSWORD.. => Ok(PasswordHash::of(&password)),
+        PasswordHash::LEAST_CHARACTERS.. => Ok(PasswordHash::of(&password)),
         count => Err(format!(
-            "the password has {count} characters: at least {LEAST_PASSWORD} are needed, as from `openssl rand -hex 16`"
+            "the password has {count} characters: at least {} are needed, as from `openssl rand -hex 16`",
+            PasswordHash::LEAST_CHARACTERS
         )),
     }
 }
