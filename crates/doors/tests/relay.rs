@@ -383,209 +383,6 @@ async fn hostile_submissions_are_refused_and_cost_nothing() {
         (with("account", json!("")), "`account`"),
     ];
     for (body, why) in wrong {
-        let refused = post.ask("boss", Method::POST, "/api/v1/accounts", body.clone()).await;
-        assert_eq!(refused.status, 400, "{body}: {refused:?}");
-        assert!(refused.detail().contains(why), "{body}: {}", refused.detail());
-    }
-    let number = json!({ "tenant": "acme", "host": "x", "user": "u", "password": 123_454_321 });
-    let refused = post.ask("boss", Method::POST, "/api/v1/accounts", number).await;
-    assert!(refused.status == 400 && !refused.text.contains("123454321"), "{}", refused.text);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_key_of_a_tenant_sees_and_sends_for_that_tenant_only() {
-    let post = Post::open(keys());
-    for tenant in ["acme", "other"] {
-        let body = json!({ "host": "127.0.0.1", "port": 1, "tls": "none" });
-        let made = post.ask("boss", Method::PUT, &format!("/api/v1/accounts/{tenant}/main"), body).await;
-        assert_eq!(made.status, 201);
-    }
-    let list = post.ask("clerk", Method::GET, "/api/v1/accounts", Value::Null).await;
-    assert_eq!(list.json()["accounts"].as_array().unwrap().len(), 1, "{}", list.text);
-    assert_eq!(post.ask("clerk", Method::GET, "/api/v1/accounts/other/main", Value::Null).await.status, 403);
-    assert_eq!(
-        post.ask("clerk", Method::GET, "/api/v1/messages?tenant=other", Value::Null).await.status,
-        403
-    );
-    assert_eq!(
-        post.ask("clerk", Method::PUT, "/api/v1/accounts/acme/x", json!({"host": "x"})).await.status,
-        403
-    );
-    assert_eq!(post.ask("app", Method::GET, "/api/v1/messages", Value::Null).await.status, 403);
-    let refused = post.submit("checker", &[], message(&["b@there.example"])).await;
-    assert!(refused.status == 403 && refused.detail().contains("give it a `tenant`"), "{refused:?}");
-    let mut foreign = message(&["b@there.example"]);
-    foreign["tenant"] = json!("other");
-    assert_eq!(post.submit("app", &[], foreign.clone()).await.status, 403);
-    let sent = post.submit("boss", &[], foreign.clone()).await;
-    assert_eq!(sent.status, 202, "{sent:?}");
-    let id = sent.json()["id"].as_str().unwrap().to_owned();
-    assert_eq!(
-        post.ask("clerk", Method::GET, &format!("/api/v1/messages/{id}"), Value::Null).await.status,
-        404
-    );
-    assert_eq!(
-        post.ask("boss", Method::GET, &format!("/api/v1/messages/{id}"), Value::Null).await.status,
-        200
-    );
-    foreign["tenant"] = Value::Null;
-    foreign["from"] = json!("ada@elsewhere.example");
-    let refused = post.submit("app", &[], foreign).await;
-    assert!(refused.status == 403 && refused.detail().contains("elsewhere.example"), "{refused:?}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_submission_is_sent_once_and_its_story_is_told() {
-    let (post, sink) = (Post::open(keys()), Sink::start());
-    let account =
-        json!({ "host": "127.0.0.1", "port": sink.port(), "tls": "none", "limits": "1/hour sliding" });
-    assert_eq!(post.ask("boss", Method::PUT, "/api/v1/accounts/acme/main", account).await.status, 201);
-    let mut body = message(&["Bob <b@there.example>"]);
-    body["bcc"] = json!("hidden@there.example");
-    body["html"] = json!("<p>hello</p>");
-    body["headers"] = json!({ "X-Campaign": "ünïcode", "Reply-To": "support@acme.example" });
-    body["attachments"] =
-        json!([{ "filename": "a.txt", "content_type": "text/plain", "content": "aGVsbG8=" }]);
-    let sent = post.submit("app", &[("idempotency-key", "one")], body.clone()).await;
-    assert_eq!(sent.status, 202, "{sent:?}");
-    let again = post.submit("app", &[("idempotency-key", "one")], body.clone()).await;
-    assert_eq!(
-        (again.status, &again.text, again.header("idempotent-replayed")),
-        (202, &sent.text, Some("true"))
-    );
-    body["subject"] = json!("another");
-    let other = post.submit("app", &[("idempotency-key", "one")], body).await;
-    assert_eq!(other.status, 422, "{other:?}");
-    post.until("the message arrives", || sink.count() == 1).await;
-    let text = sink.messages()[0].text.clone();
-    assert!(
-        text.contains("To: \"Bob\" <b@there.example>") || text.contains("To: Bob <b@there.example>"),
-        "{text}"
-    );
-    assert!(
-        text.contains("Received:") && text.contains("multipart/mixed") && text.contains("Message-ID: <"),
-        "{text}"
-    );
-    assert!(!text.contains("hidden@") && text.matches("Date:").count() == 1, "{text}");
-
-    let second = post.submit("app", &[], message(&["c@there.example"])).await;
-    let id = second.json()["id"].as_str().unwrap().to_owned();
-    post.until("the second is deferred", || {
-        post.relay.sender().lanes().iter().any(|lane| lane.sleep.is_some())
-    })
-    .await;
-    let listed = post.ask("clerk", Method::GET, "/messages?tenant_id=acme", Value::Null).await.json();
-    let deferred: Vec<&Value> = listed["messages"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter(|message| !message["deferred_ts"].is_null())
-        .collect();
-    assert_eq!(deferred.len(), 1, "{listed}");
-    assert_eq!((&deferred[0]["id"], &deferred[0]["deferred_by"]), (&json!(id), &json!("account acme,main")));
-    assert_eq!(deferred[0]["deferred_ts"], json!(door::START + 3_600), "the exact moment");
-    let by_status = |status: &str| format!("/api/v1/messages?status={status}&recipient=c@there.example");
-    let found = post.ask("clerk", Method::GET, &by_status("deferred"), Value::Null).await.json();
-    assert_eq!(found["messages"].as_array().unwrap().len(), 1, "{found}");
-    let found = post.ask("clerk", Method::GET, &by_status("sent"), Value::Null).await.json();
-    assert_eq!(found["messages"], json!([]), "{found}");
-    let lanes = post.ask("clerk", Method::GET, "/api/v1/lanes", Value::Null).await.json();
-    assert_eq!(
-        (&lanes["lanes"][0]["domain"], &lanes["lanes"][0]["cause"]),
-        (&json!("there.example"), &json!("limit"))
-    );
-    assert_eq!(lanes["lanes"][0]["reason"], "account acme,main");
-    assert_eq!(lanes["lanes"][0]["sleeps_until"], "2026-01-15T11:00:00Z");
-    assert_eq!(lanes["lanes"][0]["oldest"], "2026-01-15T10:00:00Z");
-    let cancelled =
-        post.ask("boss", Method::POST, &format!("/api/v1/messages/{id}/cancel"), Value::Null).await;
-    assert_eq!(cancelled.json(), json!({ "cancelled": true }));
-    let shown = post.ask("clerk", Method::GET, &format!("/api/v1/messages/{id}"), Value::Null).await.json();
-    let events: Vec<&str> =
-        shown["timeline"].as_array().unwrap().iter().map(|event| event["event"].as_str().unwrap()).collect();
-    assert_eq!((&shown["status"], events), (&json!("cancelled"), vec!["accepted", "deferred", "cancelled"]));
-    assert_eq!(shown["api_key"], "app");
-    let again = post.ask("boss", Method::POST, &format!("/api/v1/messages/{id}/cancel"), Value::Null).await;
-    assert_eq!(again.json(), json!({ "cancelled": false }));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn submissions_pass_the_same_limits_and_a_refusal_speaks_as_a_mail_server() {
-    let post = Post::open(keys());
-    post.add_account().await;
-    let many: Vec<String> = (0..51).map(|number| format!("b{number}@there.example")).collect();
-    let many: Vec<&str> = many.iter().map(String::as_str).collect();
-    let refused = post.submit("app", &[], message(&many)).await;
-    assert_eq!((refused.status, &refused.json()["denied_by"]), (429, &json!("size")), "{refused:?}");
-    assert_eq!((&refused.json()["retry_after"], refused.header("retry-after")), (&Value::Null, None));
-    assert!(refused.detail().contains("send it in parts"), "{refused:?}");
-    for _ in 0..2 {
-        assert_eq!(post.submit("app", &[], message(&["b@there.example"])).await.status, 202);
-    }
-    let refused = post.submit("app", &[], message(&["b@there.example"])).await;
-    assert_eq!(refused.status, 429, "{refused:?}");
-    let body = refused.json();
-    assert_eq!(
-        (&body["error"], &body["denied_by"], &body["denied_key"]),
-        (&json!("rate limit exceeded"), &json!("sender"), &json!("ada@acme.example"))
-    );
-    assert_eq!((&body["retry_after"], refused.header("retry-after")), (&json!(3600), Some("3600")));
-    let mut other = message(&["b@there.example"]);
-    other["from"] = json!("eve@acme.example");
-    assert_eq!(post.submit("app", &[], other.clone()).await.status, 202);
-    let refused = post.submit("app", &[], other).await;
-    assert_eq!(
-        (&refused.json()["denied_by"], &refused.json()["denied_key"]),
-        (&json!("api_key"), &json!("app"))
-    );
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn hostile_submissions_are_refused_and_cost_nothing() {
-    let post = Post::open(keys());
-    post.add_account().await;
-    let with = |member: &str, value: Value| {
-        let mut body = message(&["b@there.example"]);
-        body[member] = value;
-        body
-    };
-    let wrong = [
-        (with("subject", json!("a\r\nBcc: x@y.example")), "line break"),
-        (with("headers", json!({ "X-A": "b\r\n\r\nbody" })), "line break"),
-        (with("headers", json!({ "X A": "b" })), "not the name"),
-        (with("headers", json!({ "Bcc": "b@x.example" })), "may not set"),
-        (with("headers", json!({ "Content-Type": "text/html" })), "may not set"),
-        (with("from", json!("nobody")), "`from`"),
-        (with("from", json!("")), "`from`"),
-        (with("from", json!("a\n <ada@acme.example>")), "line break"),
-        (with("to", json!(["b@there.example\r\nRCPT TO:<c@d.example>"])), "`to`"),
-        (with("to", json!([])), "no recipients"),
-        (with("cc", json!("x")), "`cc`"),
-        (with("attachments", json!([{ "filename": "a", "content": "***" }])), "base64"),
-        (with("attachments", json!([{ "filename": "a\nb", "content": "" }])), "line break"),
-        (
-            with("attachments", json!([{ "filename": "a", "content_type": "x\r\ny", "content": "" }])),
-            "media type",
-        ),
-        (with("priority", json!("urgent")), "`priority`"),
-        (with("colour", json!(1)), "colour"),
-        (with("account", json!("a".repeat(65))), "`account`"),
-        (with("account", json!("a/b")), "`account`"),
-        (with("account", json!("")), "`account`"),
-        (with("from", json!("=?utf-8?Q?Boss?= <ada@acme.example>")), "encoded word"),
-        (with("to", json!("=?utf-8?B?Qm9zcw==?= <b@there.example>")), "encoded word"),
-        (with("attachments", json!([{ "filename": "=?utf-8?Q?a.exe?=", "content": "" }])), "encoded word"),
-        (with("headers", json!({ "Date": "yesterday" })), "`Date`"),
-        (with("headers", json!({ "date": "Wed, 18 Nov 2026 19:04:05 +0100 ".repeat(200) })), "`Date`"),
-        (
-            with("headers", json!({ "Message-ID": format!("<{}@acme.example>", "x".repeat(5_000)) })),
-            "`Message-ID`",
-        ),
-        (with("headers", json!({ "References": "x".repeat(5_000) })), "`References`"),
-        (with("headers", json!({ "Reply-To": "=?utf-8?Q?Boss?= <ada@acme.example>" })), "encoded word"),
-        (with("headers", json!({ "Reply-To": "nobody" })), "addresses"),
-    ];
-    for (body, why) in wrong {
         let refused = post.submit("app", &[], body.clone()).await;
         assert_eq!(refused.status, 400, "{body}: {refused:?}");
         assert!(refused.detail().contains(why), "{body}: {}", refused.detail());
@@ -626,7 +423,20 @@ async fn header_values_that_mail_programs_read_differently_are_refused() {
         body[member] = value;
         body
     };
-    let wrong = [];
+    let wrong = [
+        (with("from", json!("=?utf-8?Q?Boss?= <ada@acme.example>")), "encoded word"),
+        (with("to", json!("=?utf-8?B?Qm9zcw==?= <b@there.example>")), "encoded word"),
+        (with("attachments", json!([{ "filename": "=?utf-8?Q?a.exe?=", "content": "" }])), "encoded word"),
+        (with("headers", json!({ "Date": "yesterday" })), "`Date`"),
+        (with("headers", json!({ "date": "Wed, 18 Nov 2026 19:04:05 +0100 ".repeat(200) })), "`Date`"),
+        (
+            with("headers", json!({ "Message-ID": format!("<{}@acme.example>", "x".repeat(5_000)) })),
+            "`Message-ID`",
+        ),
+        (with("headers", json!({ "References": "x".repeat(5_000) })), "`References`"),
+        (with("headers", json!({ "Reply-To": "=?utf-8?Q?Boss?= <ada@acme.example>" })), "encoded word"),
+        (with("headers", json!({ "Reply-To": "nobody" })), "addresses"),
+    ];
     for (body, why) in wrong {
         let refused = post.submit("app", &[], body.clone()).await;
         assert_eq!(refused.status, 400, "{body}: {refused:?}");
