@@ -1,14 +1,19 @@
 //! Whether the shared store is called at all: a state machine without clock, lock or randomness. Time and
 //! randomness are arguments.
 //!
-//! Closed, every attempt asks the store. The breaker opens after three failures with no success between
-//! them, or at once when the store cannot be reached. Open, only probes ask, one at a time. It closes
-//! after several probes in a row have succeeded: [`Breaker::PROBES`] of them after a clean outage. If it
-//! opens again within [`Breaker::FLAP_WITHIN`] of closing, the store flaps, and the next run of
-//! successful probes must last longer: [`Breaker::HOLD_OFF`], then twice that, up to
-//! [`Breaker::MOST_HOLD_OFF`]. So two closings are never closer together than `FLAP_WITHIN`, and in any time t it
-//! opens and closes at most 3 + t / 5 s times. A smaller bound would delay an opening, and callers would wait for
-//! time-outs, or delay the first closing.
+//! Closed, every attempt asks the store. The breaker opens after three time-outs one after the other with no success
+//! between them, or at once when the store cannot be reached. A time-out counts only if its call began after the
+//! latest news of the store: calls that wait side by side see the same silence, and count once. So a hiccup shorter
+//! than three time-outs never opens the breaker, however many callers it meets.
+//!
+//! Open, only probes ask, one at a time. The breaker closes when [`Breaker::PROBES`] in a row have succeeded. If it
+//! opened within [`Breaker::FLAP_WITHIN`] of closing, the store flaps: then it does not close earlier than
+//! [`Breaker::FLAP_WITHIN`] after it last closed, nor within [`Breaker::LEAST_OPEN`] of opening. The first distance
+//! doubles for each time in a row that the store failed within [`Breaker::STEADY_AFTER`] of being used, up to
+//! [`Breaker::MOST_APART`]. A long outage takes up that time by itself, so the recovery from it is not held off. Two
+//! closings are never closer together than `FLAP_WITHIN`, so in any time t the breaker opens and closes at most
+//! 3 + t / 5 s times. A smaller bound would delay an opening, and callers would wait for time-outs, or delay the
+//! first closing.
 
 use tollgate_core::{Reason, Span, Timestamp};
 
@@ -17,40 +22,40 @@ use tollgate_core::{Reason, Span, Timestamp};
 pub struct Breaker {
     state: State,
     /// How often it has opened or closed. Results of calls begun before a change are ignored after it.
-    turn: u64,
-    /// How often in a row it opened again soon after it had closed.
-    flaps: u32,
+    turns: u64,
+    /// How often it has learned something of the store: a counted failure, the success after one, or a turn.
+    news: u64,
+    /// The news of its latest turn.
+    turned_at: u64,
+    /// How often in a row the store failed as soon as it was used.
+    relapses: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
     /// `since` is `None` as long as it has never opened.
-    Closed {
-        failures: u32,
-        since: Option<Timestamp>,
-    },
+    Closed { failures: u32, since: Option<Timestamp> },
     Open {
         since: Timestamp,
         reason: Reason,
         probe: Probe,
-        run: Option<Run>,
+        /// How many probes in a row have succeeded.
+        run: u32,
+        /// It does not close earlier.
+        closes_from: Timestamp,
     },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Probe {
     Due(Timestamp),
-    InFlight,
+    InFlight {
+        /// Whether the breaker closes if it succeeds.
+        last: bool,
+    },
 }
 
-/// Consecutive successful probes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Run {
-    probes: u32,
-    since: Timestamp,
-}
-
-/// Permission to call the store, valid until the breaker opens or closes.
+/// Permission to call the store, valid until the breaker opens or closes. It is the news when the call began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pass(pub(crate) u64);
 
@@ -64,7 +69,7 @@ pub enum Turned {
 }
 
 impl Breaker {
-    /// How many failures in a row open it.
+    /// How many time-outs one after the other open it.
     pub const FAILURES: u32 = 3;
     /// The longest time between two probes while they fail; the shortest is half of it.
     pub const PROBE_WITHIN: Span = Span::from_secs(1);
@@ -72,26 +77,34 @@ impl Breaker {
     pub const PROBES: u32 = 3;
     /// The time between two probes after one has succeeded.
     pub const CONFIRM_IN: Span = Span::from_millis(100);
-    /// How soon after closing an opening counts as flapping.
+    /// How soon after closing an opening counts as flapping, and the least time between two closings.
     pub const FLAP_WITHIN: Span = Span::from_secs(10);
-    /// How long probes must go on succeeding after the first flap; twice that after each further one.
-    pub const HOLD_OFF: Span = Self::FLAP_WITHIN;
-    /// The longest that probes must go on succeeding.
-    pub const MOST_HOLD_OFF: Span = Span::from_secs(60);
+    /// How long it stays open at least if the store flaps.
+    pub const LEAST_OPEN: Span = Span::from_secs(5);
+    /// A store that fails earlier than this after closing failed because it was used.
+    pub const STEADY_AFTER: Span = Span::from_secs(1);
+    /// The longest time that must pass between two closings.
+    pub const MOST_APART: Span = Span::from_secs(60);
 
     /// A breaker that lets every attempt call the store.
     pub fn closed() -> Self {
-        Self { state: State::Closed { failures: 0, since: None }, turn: 0, flaps: 0 }
+        let state = State::Closed { failures: 0, since: None };
+        Self { state, turns: 0, news: 0, turned_at: 0, relapses: 0 }
     }
 
     /// Permission to call the store; `None` while the breaker is open.
     pub fn pass(&self) -> Option<Pass> {
-        matches!(self.state, State::Closed { .. }).then_some(Pass(self.turn))
+        matches!(self.state, State::Closed { .. }).then_some(Pass(self.news))
     }
 
     /// How often it has opened or closed.
     pub fn turns(&self) -> u64 {
-        self.turn
+        self.turns
+    }
+
+    /// What a pass given now says, and one that was given before differs in if the breaker learned something since.
+    pub(crate) fn news(&self) -> u64 {
+        self.news
     }
 
     /// Whether a success would change the breaker's state.
@@ -107,89 +120,99 @@ impl Breaker {
         }
     }
 
-    /// How long probes must go on succeeding before it closes.
-    fn hold_off(&self) -> Span {
-        let doublings = self.flaps.saturating_sub(1).min(16);
-        let grown = Self::HOLD_OFF.as_micros() << doublings;
-        match self.flaps {
-            0 => Span::ZERO,
-            _ => Span::from_micros(grown.min(Self::MOST_HOLD_OFF.as_micros())),
-        }
-    }
-
     /// The store answered a caller that had a pass.
     pub fn succeeded(&mut self, pass: Pass) {
-        if let (State::Closed { failures, .. }, true) = (&mut self.state, pass.0 == self.turn) {
+        if let State::Closed { failures: failures @ 1.., .. } = &mut self.state
+            && pass.0 >= self.turned_at
+        {
             *failures = 0;
+            self.news += 1;
         }
     }
 
     /// The store failed a caller that had a pass. `chance` is a random number.
     pub fn failed(&mut self, pass: Pass, reason: Reason, now: Timestamp, chance: u64) -> Option<Turned> {
         let State::Closed { failures, since } = &mut self.state else { return None };
-        if pass.0 != self.turn {
+        let unreachable = reason == Reason::Unreachable;
+        // Unless the connection is gone, a call that began before the latest news has none.
+        if pass.0 < self.turned_at || (pass.0 < self.news && !unreachable) {
             return None;
         }
         *failures += 1;
-        if *failures < Self::FAILURES && reason != Reason::Unreachable {
+        self.news += 1;
+        if *failures < Self::FAILURES && !unreachable {
             return None;
         }
-        let flaps = since.is_some_and(|closed| now.since(closed) < Self::FLAP_WITHIN);
-        self.flaps = if flaps { self.flaps.saturating_add(1) } else { 0 };
-        self.state = State::Open { since: now, reason, probe: Probe::Due(next(now, chance)), run: None };
-        self.turn += 1;
+        let closed = *since;
+        let closes_from = self.closes_from(closed, now);
+        let probe = Probe::Due(next(now, chance));
+        self.turn_to(State::Open { since: now, reason, probe, run: 0, closes_from });
         Some(Turned::Opened(reason))
+    }
+
+    /// When it may close again at the earliest, if it opens now.
+    fn closes_from(&mut self, closed: Option<Timestamp>, now: Timestamp) -> Timestamp {
+        let Some(closed) = closed.filter(|closed| now.since(*closed) < Self::FLAP_WITHIN) else {
+            self.relapses = 0;
+            return now;
+        };
+        let relapsed = now.since(closed) < Self::STEADY_AFTER;
+        self.relapses = if relapsed { self.relapses.saturating_add(1) } else { 0 };
+        let apart = Self::FLAP_WITHIN.as_micros() << self.relapses.saturating_sub(1).min(16);
+        let apart = Span::from_micros(apart.min(Self::MOST_APART.as_micros()));
+        (closed + apart).max(now + Self::LEAST_OPEN)
+    }
+
+    fn turn_to(&mut self, state: State) {
+        self.state = state;
+        self.turns += 1;
+        self.news += 1;
+        self.turned_at = self.news;
     }
 
     /// Begins a probe, if one is due and none is in flight. The caller reports how it ended.
     pub fn begin_probe(&mut self, now: Timestamp) -> bool {
         match &mut self.state {
-            State::Open { probe, .. } if *probe <= Probe::Due(now) => {
-                *probe = Probe::InFlight;
+            State::Open { probe, run, closes_from, .. } if probe.is_due(now) => {
+                *probe = Probe::InFlight { last: *run + 1 >= Self::PROBES && now >= *closes_from };
                 true
             }
             _ => false,
         }
     }
 
-    /// Whether it closes if a probe succeeds now.
-    pub fn would_close(&self, now: Timestamp) -> bool {
-        match &self.state {
-            State::Open { run, .. } => {
-                let run = run.unwrap_or(Run { probes: 0, since: now });
-                run.probes + 1 >= Self::PROBES && now.since(run.since) >= self.hold_off()
-            }
-            State::Closed { .. } => false,
-        }
+    /// Whether it closes if the probe in flight succeeds.
+    pub fn would_close(&self) -> bool {
+        matches!(self.state, State::Open { probe: Probe::InFlight { last: true }, .. })
     }
 
     /// The probe in flight succeeded. `chance` is a random number.
     pub fn probe_succeeded(&mut self, now: Timestamp, chance: u64) -> Option<Turned> {
-        let (closes, hold_off) = (self.would_close(now), self.hold_off());
-        let State::Open { since, probe, run, .. } = &mut self.state else { return None };
-        if *probe != Probe::InFlight {
-            return None;
-        }
-        if closes {
+        let State::Open { since, probe, run, closes_from, .. } = &mut self.state else { return None };
+        let Probe::InFlight { last } = *probe else { return None };
+        if last {
             let lasted = now.since(*since);
-            self.state = State::Closed { failures: 0, since: Some(now) };
-            self.turn += 1;
+            self.turn_to(State::Closed { failures: 0, since: Some(now) });
             return Some(Turned::Closed(lasted));
         }
-        let run = run.get_or_insert(Run { probes: 0, since: now });
-        run.probes = run.probes.saturating_add(1).min(Self::PROBES);
-        // Probes of a flapping store keep the ordinary interval. After a clean outage they come sooner.
-        let due = if hold_off == Span::ZERO { now + Self::CONFIRM_IN } else { next(now, chance) };
-        *probe = Probe::Due(due);
+        *run = run.saturating_add(1).min(Self::PROBES);
+        // The last probes follow each other sooner. Until it may close, they keep the ordinary interval.
+        *probe = Probe::Due(if now >= *closes_from { now + Self::CONFIRM_IN } else { next(now, chance) });
         None
     }
 
     /// The probe in flight failed or was abandoned. `chance` is a random number.
     pub fn probe_failed(&mut self, now: Timestamp, chance: u64) {
-        if let State::Open { probe: probe @ Probe::InFlight, run, .. } = &mut self.state {
+        if let State::Open { probe: probe @ Probe::InFlight { .. }, run, .. } = &mut self.state {
             *probe = Probe::Due(next(now, chance));
-            *run = None;
+            *run = 0;
         }
+    }
+}
+
+impl Probe {
+    fn is_due(&self, now: Timestamp) -> bool {
+        matches!(self, Self::Due(at) if *at <= now)
     }
 }
 
@@ -197,17 +220,6 @@ impl Breaker {
 fn next(now: Timestamp, chance: u64) -> Timestamp {
     let half = Breaker::PROBE_WITHIN.as_micros() / 2;
     now + Span::from_micros(half + chance % (half + 1))
-}
-
-/// A probe in flight comes after every moment: it is never due.
-impl PartialOrd for Probe {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        let key = |probe: &Self| match probe {
-            Self::Due(at) => (0, *at),
-            Self::InFlight => (1, Timestamp::ZERO),
-        };
-        key(self).partial_cmp(&key(other))
-    }
 }
 
 #[cfg(test)]

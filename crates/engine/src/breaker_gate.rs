@@ -12,7 +12,7 @@ use crate::breaker::{Breaker, Pass, Turned};
 /// A breaker that many threads use at once.
 pub(crate) struct BreakerGate {
     breaker: Mutex<Breaker>,
-    /// The breaker's state, readable without the lock: its generation, whether a success would change its
+    /// The breaker's state, readable without the lock: its news, whether a success would change its
     /// state, whether it is open.
     face: AtomicU64,
     /// How many decisions were made without the store: in total, and when the breaker opened.
@@ -122,7 +122,7 @@ impl BreakerGate {
         let turned = change(&mut breaker);
         let open = u64::from(breaker.outage().is_some()) * OPEN;
         let strained = u64::from(breaker.strained()) * STRAINED;
-        self.face.store(breaker.turns() << 2 | strained | open, Ordering::Release);
+        self.face.store(breaker.news() << 2 | strained | open, Ordering::Release);
         turned
     }
 }
@@ -130,7 +130,7 @@ impl BreakerGate {
 impl Probing<'_> {
     /// Whether the breaker closes if this probe succeeds.
     pub(crate) fn is_last(&self) -> bool {
-        self.gate.breaker.lock().would_close(self.gate.now())
+        self.gate.breaker.lock().would_close()
     }
 
     /// Records why the probe failed. What the server said is logged the first time: most outages begin with a

@@ -329,12 +329,14 @@ impl Counters {
         self.shared.as_ref().is_none_or(|shared| shared.gate.pass().is_some())
     }
 
-    /// Logs a fault that does not open the circuit breaker: the store is full, or the data of one key is
-    /// damaged.
+    /// Logs a fault that does not open the circuit breaker: the store is full, the data of one key is damaged, or
+    /// the keys cannot be reached while others can.
     fn log_partial_fault(&self, error: &StoreError, reason: Reason, shared: &SharedStore) {
-        if matches!(error, StoreError::Full { .. } | StoreError::Damaged { .. })
-            && let Some(held_back) = self.log.admit(shared.gate.now())
-        {
+        let is_partial = matches!(
+            error,
+            StoreError::Full { .. } | StoreError::Damaged { .. } | StoreError::PartUnavailable { .. }
+        );
+        if is_partial && let Some(held_back) = self.log.admit(shared.gate.now()) {
             let reason = reason.name();
             tracing::warn!(component = "store", reason, %error, held_back, "a decision was made without the store");
         }

@@ -23,6 +23,8 @@ use crate::wire::Failure;
 const SLOTS: usize = 16_384;
 /// How often one command may be redirected.
 const MAX_REDIRECTS: usize = 8;
+/// Why a call failed whose keys are on two nodes at once.
+const KEYS_MOVE: &str = "the keys are being moved to another node of the Cluster (TRYAGAIN)";
 /// How long to wait before a retry while keys are being migrated.
 const MOVING: Duration = Duration::from_millis(3);
 
@@ -118,10 +120,12 @@ impl Cluster {
     ) -> Result<Reply, Failure> {
         let slot = usize::from(slot_of(key));
         let (mut target, mut way) = (self.owner(slot).await?, Way::Direct);
+        let mut moving = false;
         for _ in 0..MAX_REDIRECTS {
             let reply = self.run_at(&target, way, invocation, deadline).await?;
             let Reply::Error(error) = &reply else { return Ok(reply) };
             let Some(redirect) = self.redirect(error) else { return Ok(reply) };
+            moving = matches!(redirect, Redirect::Moving);
             match redirect {
                 Redirect::Moved(address) => {
                     (target, way) = (self.node(&address), Way::Direct);
@@ -129,12 +133,13 @@ impl Cluster {
                     self.refresh_soon();
                 }
                 Redirect::Asked(address) => (target, way) = (self.node(&address), Way::Asking),
-                Redirect::Moving => self.pause(deadline).await?,
+                Redirect::Moving if Instant::now() + MOVING >= deadline => break,
+                Redirect::Moving => self.pause().await,
             }
             target.wait_until_up(deadline).await;
         }
-        // The cluster as a whole works, so this is a time-out, not an outage.
-        Err(Failure::TimedOut)
+        // The other slots work, so this is no outage of the store.
+        if moving { Err(Failure::Part(KEYS_MOVE.into())) } else { Err(Failure::TimedOut) }
     }
 
     /// Runs a command or script on one node. If the node fails while others work, only its keys cannot be reached.
@@ -145,6 +150,7 @@ impl Cluster {
         invocation: Invocation<'_>,
         deadline: Instant,
     ) -> Result<Reply, Failure> {
+        let seen = target.standing.seen();
         let answer = if target.standing.is_suspended() {
             Err(Failure::NotSent("it failed a moment ago; it is used again when it answers probes".into()))
         } else {
@@ -156,7 +162,7 @@ impl Cluster {
                 Ok(reply)
             }
             Err(failure) => {
-                target.standing.failed();
+                target.standing.failed(seen);
                 self.refresh_soon();
                 Err(self.part_of(target, failure))
             }
@@ -204,16 +210,12 @@ impl Cluster {
         }
     }
 
-    async fn pause(&self, deadline: Instant) -> Result<(), Failure> {
-        if Instant::now() + MOVING >= deadline {
-            return Err(Failure::TimedOut);
-        }
+    async fn pause(&self) {
         let timer = {
             let _context = self.runtime.enter();
             tokio::time::sleep(MOVING)
         };
         timer.await;
-        Ok(())
     }
 
     async fn owner(self: &Arc<Self>, slot: usize) -> Result<Arc<Pool>, Failure> {

@@ -8,9 +8,9 @@ mod program;
 
 use std::time::Duration;
 
-use nodes::{HASTY, comes_back, home, store_lines, wait_until_it_is};
+use nodes::{HASTY, attempt, comes_back, home, origin, store_lines, wait_until_it_is};
 use outage::{RULES, Seen, started, survives};
-use program::{Home, Server, now, wait_until};
+use program::{Home, Server, now, pause, wait_until};
 use tollgate_testbed::{Proxy, Server as Redis};
 
 /// A Redis, a proxy before it, and a node behind that.
@@ -33,6 +33,38 @@ fn a_store_behind_a_black_hole_is_done_without() {
 fn a_store_that_stands_still_is_done_without() {
     let (redis, _proxy, _home, server) = node();
     survives(&server, "paused", || redis.pause(), || redis.resume());
+}
+
+#[test]
+fn a_store_that_stands_still_for_less_than_three_time_outs_stays_in_use_whatever_the_traffic() {
+    let redis = Redis::redis().start();
+    let home = home(&redis.url(), "command_timeout: 400ms, connect_timeout: 1s", &RULES);
+    let server = started(&home);
+    let (start, callers, stops) = (now(), 12, 4);
+    let local = std::thread::scope(|scope| {
+        let call = || {
+            let (mut connection, mut local) = (server.connect(), 0);
+            while start.elapsed() < Duration::from_secs(6) {
+                let reply = connection.ask("POST", "/api/v1/check", &[], Some(&attempt("half", "ada")));
+                local += usize::from(origin(&reply).0 == "local");
+                pause(Duration::from_millis(2));
+            }
+            local
+        };
+        let calls: Vec<_> = (0..callers).map(|_| scope.spawn(call)).collect();
+        for _ in 0..stops {
+            pause(Duration::from_millis(700));
+            redis.pause();
+            pause(Duration::from_millis(550));
+            redis.resume();
+        }
+        calls.into_iter().map(|call| call.join().unwrap()).sum::<usize>()
+    });
+    println!("{local} local decisions");
+    assert!(local > 0, "the stops did nothing");
+    // Each caller waits for one time-out in each stop, and then for the answer.
+    assert!(local <= callers * stops, "{local} decisions without the store");
+    assert_eq!(store_lines(&server.log()), [], "the store was never left");
 }
 
 #[test]

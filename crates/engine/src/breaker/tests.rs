@@ -30,10 +30,14 @@ fn event() -> impl Strategy<Value = Event> {
 #[derive(Default)]
 struct Known {
     now: u64,
-    asked: Vec<Pass>,
-    probing: bool,
-    /// Failures since the last success or turn, of passes given since that turn.
+    /// The passes given, and the news and the turns at that time.
+    asked: Vec<(Pass, u32, u32)>,
+    /// Whether a probe is in flight, and whether it closes the breaker if it succeeds.
+    probing: Option<bool>,
+    /// Failures since the last success or turn, of calls that began after the failure before.
     failures: u32,
+    /// How often a failure counted, a success reset the failures, or the breaker turned.
+    news: u32,
     opened: u32,
     /// When it opened after a clean time or closed, or opened again because the store flaps.
     changes: Vec<(u64, Change)>,
@@ -41,11 +45,14 @@ struct Known {
     closed: Vec<u64>,
     /// Since when it has been closed, if it is.
     closed_since: Option<u64>,
-    flaps: u32,
+    /// How often in a row it opened again within a second of closing.
+    relapses: u32,
+    /// It does not close earlier.
+    closes_from: u64,
     /// When the last probe ended, or it opened.
     last_probe: u64,
-    /// How many probes succeeded with no failure between them, and when the first did.
-    run: Option<(u32, u64)>,
+    /// How many probes succeeded with no failure between them.
+    run: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,31 +63,34 @@ enum Change {
 }
 
 impl Known {
-    fn hold_off(&self) -> u64 {
-        match self.flaps {
-            0 => 0,
-            flaps => (10_000_000_u64 << (flaps - 1).min(10)).min(60_000_000),
-        }
+    fn turns(&self) -> u32 {
+        self.opened + self.closed.len() as u32
     }
 
     /// The breaker opened: computes what it must know about flaps from now on.
     fn open(&mut self) {
-        let soon = self.closed_since.is_some_and(|since| self.now - since < 10_000_000);
-        self.flaps = if soon { self.flaps + 1 } else { 0 };
-        (self.opened, self.last_probe, self.run) = (self.opened + 1, self.now, None);
-        self.closed_since = None;
-        self.changes.push((self.now, if soon { Change::OpenedAgain } else { Change::Opened }));
+        let served = self.closed_since.map(|since| self.now - since).filter(|served| *served < 10_000_000);
+        self.relapses = if served.is_some_and(|served| served < 1_000_000) { self.relapses + 1 } else { 0 };
+        let apart = (10_000_000_u64 << self.relapses.saturating_sub(1).min(10)).min(60_000_000);
+        self.closes_from = match served {
+            Some(served) => (self.now - served + apart).max(self.now + 5_000_000),
+            None => self.now,
+        };
+        (self.opened, self.last_probe, self.run) = (self.opened + 1, self.now, 0);
+        (self.closed_since, self.failures, self.news) = (None, 0, self.news + 1);
+        self.changes.push((self.now, if served.is_some() { Change::OpenedAgain } else { Change::Opened }));
     }
 
     /// The shortest and the longest time until the next probe.
     fn spacing(&self) -> (u64, u64) {
-        if self.run.is_some() && self.flaps == 0 { (100_000, 100_000) } else { (500_000, 1_000_000) }
+        let soon = self.run > 0 && self.last_probe >= self.closes_from;
+        if soon { (100_000, 100_000) } else { (500_000, 1_000_000) }
     }
 }
 
 proptest! {
     #[test]
-    fn it_opens_on_three_failures_in_a_row_and_closes_after_sustained_health(
+    fn it_opens_on_three_failures_one_after_the_other_and_closes_after_sustained_health(
         events in prop::collection::vec(event(), 1..400), chance: u64,
     ) {
         let mut breaker = Breaker::closed();
@@ -91,18 +101,26 @@ proptest! {
             prop_assert_eq!(breaker.pass().is_none(), open);
             match event {
                 Event::Wait(micros) => known.now += micros,
-                Event::Ask => known.asked.extend(breaker.pass()),
+                Event::Ask => {
+                    let (news, turns) = (known.news, known.turns());
+                    known.asked.extend(breaker.pass().map(|pass| (pass, news, turns)));
+                }
                 Event::Answer { which, success, reason } if !known.asked.is_empty() => {
-                    let pass = known.asked.swap_remove(which % known.asked.len());
-                    let current = breaker.pass() == Some(pass);
+                    let (pass, news, turns) = known.asked.swap_remove(which % known.asked.len());
+                    let current = !open && turns == known.turns();
                     if success {
                         breaker.succeeded(pass);
-                        known.failures = if current { 0 } else { known.failures };
+                        if current && known.failures > 0 {
+                            (known.failures, known.news) = (0, known.news + 1);
+                        }
                         prop_assert_eq!(breaker.outage().is_some(), open, "only probes close it");
                     } else {
                         let turned = breaker.failed(pass, reason, at, chance);
-                        known.failures += u32::from(current);
-                        let due = current && (known.failures >= 3 || reason == Reason::Unreachable);
+                        let unreachable = reason == Reason::Unreachable;
+                        let counts = current && (news == known.news || unreachable);
+                        known.failures += u32::from(counts);
+                        known.news += u32::from(counts);
+                        let due = counts && (known.failures >= 3 || unreachable);
                         prop_assert_eq!(turned, due.then_some(Turned::Opened(reason)));
                         if due {
                             known.open();
@@ -112,29 +130,31 @@ proptest! {
                 Event::Answer { .. } => {}
                 Event::Probe => {
                     let begun = breaker.begin_probe(at);
-                    prop_assert!(!begun || (open && !known.probing), "one at a time, and only when open");
-                    if open && !known.probing {
+                    prop_assert!(!begun || (open && known.probing.is_none()), "one at a time, only when open");
+                    if open && known.probing.is_none() {
                         let (waited, (least, most)) = (known.now - known.last_probe, known.spacing());
                         prop_assert!(!begun || waited >= least, "after {waited} us");
                         prop_assert!(begun || waited < most, "not after {waited} us");
                     }
-                    known.probing |= begun;
+                    if begun {
+                        known.probing = Some(known.run >= 2 && known.now >= known.closes_from);
+                    }
+                    prop_assert_eq!(breaker.would_close(), known.probing == Some(true));
                 }
-                Event::ProbeEnds { success } if known.probing => {
-                    (known.probing, known.last_probe) = (false, known.now);
+                Event::ProbeEnds { success } if known.probing.is_some() => {
+                    let last = known.probing.take() == Some(true);
+                    known.last_probe = known.now;
                     if !success {
-                        known.run = None;
+                        known.run = 0;
                         breaker.probe_failed(at, chance);
                         prop_assert!(breaker.outage().is_some());
                         continue;
                     }
-                    let (probes, since) = known.run.map_or((1, known.now), |(probes, at)| (probes + 1, at));
-                    known.run = Some((probes, since));
-                    let healthy = probes >= 3 && known.now - since >= known.hold_off();
+                    known.run += 1;
                     let turned = breaker.probe_succeeded(at, chance);
-                    prop_assert_eq!(matches!(turned, Some(Turned::Closed(_))), healthy);
-                    if healthy {
-                        (known.failures, known.closed_since) = (0, Some(known.now));
+                    prop_assert_eq!(matches!(turned, Some(Turned::Closed(_))), last);
+                    if last {
+                        (known.news, known.closed_since) = (known.news + 1, Some(known.now));
                         known.closed.push(known.now);
                         known.changes.push((known.now, Change::Closed));
                     }
@@ -219,17 +239,64 @@ fn fail(breaker: &mut Breaker, now: u64) {
 }
 
 #[test]
-fn a_clean_outage_ends_soon_and_the_hold_off_grows_only_while_it_flaps() {
+fn only_a_store_that_fails_as_soon_as_it_is_used_is_held_off_longer_each_time() {
     let (mut breaker, mut now) = (Breaker::closed(), 1_000_000);
-    let mut took = Vec::new();
-    for pause in [0, 1, 1, 1, 1, 1, 10] {
-        now += pause * 1_000_000;
+    let mut apart = Vec::new();
+    // It serves half a second, five times; then three seconds, a half one twice, and ten.
+    for served in [0, 500, 500, 500, 500, 500, 3_000, 500, 500, 10_000] {
+        let last = now;
+        now += served * 1_000;
         fail(&mut breaker, now);
-        let closed = recover(&mut breaker, now);
-        took.push((closed - now) / 1_000_000);
-        now = closed;
+        now = recover(&mut breaker, now);
+        apart.push((now - last) / 1_000_000);
     }
-    assert_eq!(took, [1, 10, 20, 40, 60, 60, 1], "in seconds");
+    assert_eq!(apart, [1, 10, 20, 40, 60, 60, 10, 10, 20, 11], "seconds between two closings");
+}
+
+#[test]
+fn a_recovery_from_a_long_outage_is_not_held_off_though_the_store_had_failed_soon() {
+    let mut breaker = Breaker::closed();
+    fail(&mut breaker, 1_000_000);
+    let failed = recover(&mut breaker, 1_000_000) + 3_000_000;
+    fail(&mut breaker, failed);
+    let mut now = failed;
+    while now < failed + 12_000_000 {
+        now += 250_000;
+        if breaker.begin_probe(Timestamp::from_micros(now)) {
+            breaker.probe_failed(Timestamp::from_micros(now), 0);
+        }
+    }
+    assert!(recover(&mut breaker, now) - now <= 1_500_000, "three probes, and no more");
+}
+
+#[test]
+fn calls_that_wait_side_by_side_count_once_however_many_they_are() {
+    let mut breaker = Breaker::closed();
+    let now = Timestamp::from_micros(1);
+    for round in 1..Breaker::FAILURES {
+        let side_by_side: Vec<Pass> = (0..1_000).filter_map(|_| breaker.pass()).collect();
+        for pass in side_by_side {
+            assert_eq!(breaker.failed(pass, Reason::Timeout, now, 0), None, "round {round}");
+        }
+    }
+    let (early, late) = (breaker.pass().unwrap(), breaker.pass().unwrap());
+    breaker.succeeded(early);
+    assert_eq!(breaker.failed(late, Reason::Timeout, now, 0), None, "an answer came since it began");
+    assert!(!breaker.strained());
+    for round in 1..=Breaker::FAILURES {
+        let pass = breaker.pass().unwrap();
+        let turned = breaker.failed(pass, Reason::Timeout, now, 0);
+        assert_eq!(turned.is_some(), round == Breaker::FAILURES);
+    }
+}
+
+#[test]
+fn a_lost_connection_opens_it_at_once_even_if_the_call_began_before_a_time_out() {
+    let mut breaker = Breaker::closed();
+    let now = Timestamp::from_micros(1);
+    let (first, second) = (breaker.pass().unwrap(), breaker.pass().unwrap());
+    assert_eq!(breaker.failed(first, Reason::Timeout, now, 0), None);
+    assert!(breaker.failed(second, Reason::Unreachable, now, 0).is_some());
 }
 
 #[test]

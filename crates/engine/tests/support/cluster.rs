@@ -37,7 +37,12 @@ pub(crate) enum Mode {
     WritesNoRecords,
     /// Neither passes it on nor replies, until the mode changes.
     Hangs,
+    /// The same, but a call ends with [`TIMEOUT`].
+    Stopped,
 }
+
+/// How long a call waits for a store that is stopped.
+pub(crate) const TIMEOUT: Span = Span::from_millis(50);
 
 /// The store that all nodes share.
 pub(crate) struct Centre {
@@ -138,6 +143,19 @@ impl Link {
                 }
                 Poll::Ready(self.fault())
             }))),
+            Mode::Stopped => {
+                let gives_up = self.centre.clock.now() + TIMEOUT;
+                Meeting::Later(Box::pin(std::future::poll_fn(move |context| {
+                    if self.mode() != Mode::Stopped {
+                        return Poll::Ready(self.fault());
+                    }
+                    if self.centre.clock.now() >= gives_up {
+                        return Poll::Ready(Meeting::Fail(StoreError::TimedOut));
+                    }
+                    self.wakers.lock().push(context.waker().clone());
+                    Poll::Pending
+                })))
+            }
         }
     }
 
