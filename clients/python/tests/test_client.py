@@ -12,6 +12,7 @@ import pytest
 
 from conftest import CONFIG, PATIENCE, OneAnswer, Proxy, Server
 from tollgate import (
+    ApiError,
     BadRequest,
     Client,
     ConnectionFailed,
@@ -190,6 +191,13 @@ def test_the_time_that_the_server_states_is_waited_for(answering: Callable[..., 
     with pytest.raises(Exception, match="503"):
         Client(busy.url).check("api", ip="192.0.2.7")
     assert len(busy.requests) == 4
+
+
+@pytest.mark.parametrize("body", [b"[" * 200_000, b'{"a":' * 100_000, b"<html>", b"\xff", b"[]"])
+def test_an_answer_of_another_server_is_an_error_of_ours(answering: Callable[..., OneAnswer], body: bytes) -> None:
+    head = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
+    with pytest.raises(ApiError, match="not that of tollgate"):
+        Client(answering(head + body).url).check("api", ip="192.0.2.7")
 
 
 def test_an_outage_is_not_a_denial(answering: Callable[..., OneAnswer]) -> None:

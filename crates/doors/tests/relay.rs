@@ -350,6 +350,22 @@ async fn submissions_pass_the_same_limits_and_a_refusal_speaks_as_a_mail_server(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn escapes_in_any_member_are_read_as_what_they_stand_for() {
+    let post = Post::open(keys());
+    let json = [("x-api-token", "app"), ("content-type", "application/json")];
+    let mut body = message(&["b@there.example"]);
+    body["headers"] = json!({ "X-Campaign": "spring", "Bcc": "x@y.example" });
+    let hidden = body.to_string().replace("\"Bcc\"", r#""\u0042cc""#);
+    let refused = post.door.send(Method::POST, "/api/v1/messages", &json, hidden.into_bytes()).await;
+    assert!(refused.status == 400 && refused.detail().contains("may not set"), "{refused:?}");
+    body["headers"] = json!({ "X-Campaign": "spring" });
+    let text = body.to_string().replace("\"X-Campaign\"", r#""\u0058-Campaign""#);
+    assert!(text.contains(r"\u0058"), "{text}");
+    let sent = post.door.send(Method::POST, "/api/v1/messages", &json, text.into_bytes()).await;
+    assert_eq!(sent.status, 202, "{sent:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn hostile_submissions_are_refused_and_cost_nothing() {
     let post = Post::open(keys());
     post.add_account().await;

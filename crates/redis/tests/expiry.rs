@@ -117,6 +117,43 @@ fn a_later_charge_extends_an_expiry_only_where_it_counts_longer() {
 }
 
 #[test]
+fn a_key_that_lost_its_expiry_gets_it_back_from_the_attempts_that_follow() {
+    let (server, node) = (shared(), Node::patient(&shared().url(), "lost"));
+    let kinds = ["9000/hour", "9000/min, 9000/hour", "9000/2h sliding", "9000/hour sliding by 6m"];
+    let plans = kinds.map(|limits| plan(limits, limits));
+    let key = |limits: &str| format!("lost:{{{}:k}}", limits.replace(' ', "%20"));
+    let take = |asks: &[usize]| {
+        let ask = asks.iter().fold(None, |ask: Option<Ask<'_>>, number| {
+            Some(match ask {
+                None => Ask::one(&plans[*number], "k"),
+                Some(ask) => ask.and(&plans[*number], "k"),
+            })
+        });
+        assert!(node.take(&ask.unwrap()).unwrap().allowed);
+    };
+    // Each alone, and several in one attempt: the short script and the general one.
+    for asks in [&[0][..], &[1], &[2], &[3], &[0, 1], &[0, 2, 3]] {
+        take(asks);
+        let expiries = asks.iter().map(|number| goes_at(server, &key(kinds[*number])).unwrap());
+        let expiries: Vec<Timestamp> = expiries.collect();
+        for number in asks {
+            assert_eq!(server.command(&["PERSIST", &key(kinds[*number])]).number(), 1);
+        }
+        // An attempt at several keys looks at one of them.
+        for _ in 0..200 {
+            take(asks);
+        }
+        for (number, expiry) in asks.iter().zip(expiries) {
+            let (limits, again) = (kinds[*number], goes_at(server, &key(kinds[*number])));
+            assert!(again.is_some_and(|again| again >= expiry), "{limits} of {asks:?}: {again:?}");
+        }
+    }
+    let total = plan("total", "9000 in total");
+    (0..3).for_each(|_| assert!(node.take(&Ask::one(&total, "k")).unwrap().allowed));
+    assert_eq!(goes_at(server, "lost:{total:k}"), None, "it never ends");
+}
+
+#[test]
 fn refusals_looks_and_bounds_of_one_attempt_leave_no_key() {
     let (server, node) = (shared(), Node::patient(&shared().url(), "nothing"));
     for limits in [

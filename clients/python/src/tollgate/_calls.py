@@ -251,7 +251,8 @@ def _json(response: Response) -> Dict[str, Any]:
 def _object(response: Response) -> Dict[str, Any]:
     try:
         body = json.loads(response.body)
-    except ValueError:
+    except (ValueError, RecursionError):
+        # No JSON, or nested more deeply than any answer of tollgate.
         body = None
     if isinstance(body, dict):
         return body

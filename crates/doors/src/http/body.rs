@@ -21,7 +21,7 @@ pub(crate) use numbers::{Priority, RetryAfter};
 pub(crate) const MOST_FIELDS: usize = 32;
 
 /// Text from a body, copied only if it has escapes or is a number.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Text<'b>(Cow<'b, str>);
 
 /// A whole number of at least 0.

@@ -11,6 +11,8 @@ if quick and not stale then
     reply[i + 2] = numbers
     taken, bit = taken + bit, bit + bit
   end
+  -- One key is enough for each attempt: in time all have their turn.
+  expire_if_endless(now % n + 1)
   reply[2] = 1 + 4 * taken
   return reply
 end

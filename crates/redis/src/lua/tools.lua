@@ -96,6 +96,15 @@ local function idle_of(i)
   return idle
 end
 
+-- Gives the key of charge `i` back the expiry that it lost, after PERSIST or a restore without it. A user who may not
+-- run this command loses nothing else by it.
+local function expire_if_endless(i)
+  local idle = idle_of(i)
+  if idle > now and idle < math.huge then
+    redis.pcall('PEXPIRE', KEYS[i], math.ceil((idle - now) / 1000) + slack, 'NX')
+  end
+end
+
 -- Writes charge `i` down as its row has it, and answers its numbers. What has aged out by now is not
 -- worth keeping, but for `least` microseconds.
 local function write(i, least)
@@ -105,6 +114,7 @@ local function write(i, least)
   if not moved[i] then
     -- It lives exactly as long as before.
     done = change('SETRANGE', KEYS[i], p[at + 3], numbers)
+    expire_if_endless(i)
   else
     idle = math.max(idle_of(i), now + least)
     if idle == math.huge then

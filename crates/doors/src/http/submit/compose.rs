@@ -65,7 +65,7 @@ pub(super) struct SubmitBody<'b> {
     html: Option<Text<'b>>,
     /// Further header fields, by name, as in `{"Reply-To": "support@example.com"}`.
     #[serde(borrow, default)]
-    headers: BTreeMap<&'b str, Text<'b>>,
+    headers: BTreeMap<Text<'b>, Text<'b>>,
     #[serde(borrow, default)]
     attachments: Option<AtMost<MOST_ATTACHMENTS, Attachment<'b>>>,
     /// `high`, `normal` (the default) or `low`: which of the tenant's messages go first.
@@ -131,7 +131,7 @@ impl SubmitBody<'_> {
         let mut has_id = false;
         let mut has_date = false;
         for (name, value) in &self.headers {
-            let (name, value) = (field_name(name)?, one_line("headers", value.as_str())?);
+            let (name, value) = (field_name(name.as_str())?, one_line("headers", value.as_str())?);
             has_id |= name == "Message-ID";
             has_date |= name == "Date";
             let value = match name {
