@@ -335,6 +335,15 @@ async fn a_tenant_sees_no_other_keys_of_its_own_decisions() {
     assert!(!seen.text.contains("ceo@globex"), "{seen:?}");
     let entry = &seen.json()["decisions"][0];
     assert_eq!(entry["keys"], json!([{ "rule": "account", "key": "acme,main" }]));
+    // It cannot find out the other key by asking for it.
+    for (token, key, found) in [
+        ("read-of-acme", "ceo@globex.example", 0),
+        ("read-of-acme", "acme,main", 1),
+        ("read-of-none", "ceo@globex.example", 1),
+    ] {
+        let seen = post.ask(token, "GET", &format!("/api/v1/decisions?key={key}"), "").await.json();
+        assert_eq!(seen["decisions"].as_array().unwrap().len(), found, "{key} as {token}");
+    }
     let path = format!("/api/v1/decisions/{}", entry["token"].as_str().unwrap());
     let one = post.ask("read-of-acme", "GET", &path, "").await;
     assert!(one.status == 200 && !one.text.contains("ceo@globex"), "{one:?}");

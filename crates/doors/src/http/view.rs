@@ -128,13 +128,14 @@ impl Wanted {
         Ok(Self { policy, rule, key, id: said("id")?, verdict, observed: said("observed")? })
     }
 
-    fn has(&self, entry: &Entry) -> bool {
+    /// Whether to show an entry that the caller sees as one about these keys.
+    fn has(&self, entry: &Entry, is_about: impl Fn(&str) -> bool) -> bool {
         let same = |wanted: &Option<String>, found: Option<&str>| {
             wanted.as_deref().is_none_or(|wanted| found == Some(wanted))
         };
         same(&self.policy, Some(&entry.policy))
             && same(&self.rule, entry.rule.as_deref())
-            && self.key.as_deref().is_none_or(|key| entry.is_about(key))
+            && self.key.as_deref().is_none_or(is_about)
             && same(&self.id, entry.correlation.as_deref())
             && same(&self.verdict, Some(shown::verdict(entry.verdict)))
             && self.observed.as_deref().is_none_or(|rule| entry.observed.iter().any(|own| **own == *rule))
@@ -161,12 +162,15 @@ const VERDICTS: [&str; 4] = ["allow", "wait", "defer", "deny"];
 async fn decisions(app: Arc<App>, ask: Ask) -> Answered {
     let (wanted, most) = (Wanted::of(&ask)?, limit(&ask, 100)?);
     let (pinned, own) = (app.engine.pin(), ask.tenant());
-    // An attempt has one tenant, so one key with it is enough.
-    let is_own = |entry: &Entry| {
-        let has = |own| entry.keys.iter().any(|(rule, key)| carries(&pinned.policies, rule, key, own));
-        own.is_none_or(has)
+    let shows = |entry: &Entry| {
+        let Some(own) = own else { return wanted.has(entry, |key| entry.is_about(key)) };
+        let is_own = |rule: &str, key: &str| carries(&pinned.policies, rule, key, own);
+        // An attempt has one tenant, so one key with it is enough. Nobody finds out the other keys by asking for them.
+        entry.keys.iter().any(|(rule, key)| is_own(rule, key))
+            && wanted
+                .has(entry, |asked| entry.keys.iter().any(|(rule, key)| key == asked && is_own(rule, key)))
     };
-    let mut entries = app.engine.observer.journal.latest_of(most, |entry| wanted.has(entry) && is_own(entry));
+    let mut entries = app.engine.observer.journal.latest_of(most, shows);
     if let Some(own) = own {
         entries.iter_mut().for_each(|entry| cut_to(entry, &pinned.policies, own));
     }
