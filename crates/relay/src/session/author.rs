@@ -33,10 +33,10 @@ fn is_common_form(value: &str, address: &str) -> bool {
 }
 
 /// The domains of all addresses that a name contains, in their normal form. Readers show the name more often than the
-/// address.
+/// address, and some characters look like `@`.
 fn domains_in(name: &str) -> impl Iterator<Item = String> {
     let is_part = |c: char| c.is_alphanumeric() || matches!(c, '.' | '-' | '_');
-    name.split('@').skip(1).map(move |rest| {
+    name.split(['@', '\u{ff20}', '\u{fe6b}']).skip(1).map(move |rest| {
         let end = rest.find(|c| !is_part(c)).unwrap_or(rest.len());
         normal_domain(&rest[..end]).unwrap_or_default()
     })
@@ -114,6 +114,18 @@ mod tests {
             " <\"b@other.example> \"@acme.example>",
             " (comment a@acme.example",
             " b@other.example\r\n <a@acme.example>",
+            " b\u{ff20}other.example <a@acme.example>",
+            " b\u{fe6b}other.example <a@acme.example>",
+            " Ada (b@other.example) <a@acme.example>",
+            " Ada (=?utf-8?q?b=40other.example?=) <a@acme.example>",
+            " a@acme.example (b@other.example)",
+            " b@other.example;<a@acme.example>",
+            " <b@other.example <a@acme.example>",
+            " <<b@other.example>> <a@acme.example>",
+            " =?utf-8?q?b=40ot?= =?utf-8?q?her.example?= <a@acme.example>",
+            " b@=?utf-8?q?other.example?= <a@acme.example>",
+            " \"=?utf-8?q?b=40other.example?=\" <a@acme.example>",
+            " =?x-unknown?q?b=40other.example?= <a@acme.example>",
         ] {
             assert!(!is_accepted(value), "{value}");
         }

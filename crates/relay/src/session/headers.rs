@@ -8,11 +8,15 @@ use memchr::memmem;
 
 use super::author;
 
+/// The fields that say who wrote or sent a message. A message has the first two at most once; whoever sends it on adds the
+/// others.
+const AUTHORS: [&str; 4] = ["from", "sender", "resent-from", "resent-sender"];
+
 /// Rewrites the header of one message, which comes in pieces.
 #[derive(Debug)]
 pub struct HeaderRewriter {
     additions: Additions,
-    /// The domains that the addresses in `From` and `Sender` may have; any if there are none.
+    /// The domains that the addresses in `From`, `Sender` and their `Resent-` forms may have; any if there are none.
     authors: Arc<[String]>,
     /// The header so far; empty once it was written.
     block: Vec<u8>,
@@ -44,7 +48,7 @@ pub enum HeaderFault {
     Loop,
     /// It has more than one `From` or more than one `Sender`: readers would show different ones.
     SeveralAuthors,
-    /// `From` or `Sender` has an address that the client may not use, or one that cannot be read.
+    /// `From`, `Sender` or a `Resent-` form has an address that the client may not use, or one that cannot be read.
     ForeignAuthor,
 }
 
@@ -62,7 +66,7 @@ impl HeaderRewriter {
         Self { additions, authors, block, line: 0, written: false, eight_bit: false, message_id: None }
     }
 
-    /// The same, if `From` and `Sender` have only addresses of these domains.
+    /// The same, if these fields have only addresses of these domains.
     #[must_use]
     pub fn written_by(self, domains: Arc<[String]>) -> Self {
         Self { authors: domains, ..self }
@@ -121,11 +125,13 @@ impl HeaderRewriter {
             let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
             hops += usize::from(is("received"));
             dated |= is("date");
-            for (count, known) in authors.iter_mut().zip(["from", "sender"]) {
+            for (count, known) in authors.iter_mut().zip(AUTHORS) {
                 *count += usize::from(is(known));
             }
-            let is_author = is("from") || is("sender");
-            if is_author && !self.authors.is_empty() && !author::is_of(field, &self.authors) {
+            if AUTHORS.iter().any(|author| is(author))
+                && !self.authors.is_empty()
+                && !author::is_of(field, &self.authors)
+            {
                 return Err(HeaderFault::ForeignAuthor);
             }
             if is("message-id") {
