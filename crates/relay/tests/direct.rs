@@ -26,6 +26,7 @@ const OURS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 77);
 fn names() -> HashMap<&'static str, Known> {
     let mx = |mx: &[(u16, &'static str)]| Known { mx: mx.to_vec(), ..Known::default() };
     let host = |a: Ipv4Addr| Known { a: vec![a], ..Known::default() };
+    let inside = |aaaa: Ipv6Addr| Known { aaaa: vec![aaaa], ..Known::default() };
     HashMap::from([
         ("two.example", mx(&[(20, "mx2.example"), (10, "mx1.example")])),
         ("mx1.example", host(DEAD)),
@@ -37,6 +38,15 @@ fn names() -> HashMap<&'static str, Known> {
         ("broken.example", Known { fails: true, ..Known::default() }),
         ("six.example", mx(&[(10, "mx6.example")])),
         ("mx6.example", Known { aaaa: vec![Ipv6Addr::LOCALHOST], ..Known::default() }),
+        ("alias.example", Known { cname: Some("bare.example"), ..Known::default() }),
+        ("behind.example", mx(&[(10, "alias.example")])),
+        // Addresses that lead to IPv4 addresses: mapped, translated by SIIT and NAT64, and by 6to4.
+        ("mapped.example", inside(Ipv6Addr::new(0, 0, 0, 0, 0, 0xffff, 0x7f00, 1))),
+        ("siit.example", inside(Ipv6Addr::new(0, 0, 0, 0, 0xffff, 0, 0x7f00, 1))),
+        ("nat64.example", inside(Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0xa9fe, 0xa9fe))),
+        ("local-nat64.example", inside(Ipv6Addr::new(0x64, 0xff9b, 1, 0, 0, 0, 0x808, 0x808))),
+        ("6to4.example", inside(Ipv6Addr::new(0x2002, 0x0a00, 1, 0, 0, 0, 0, 1))),
+        ("teredo.example", inside(Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0x80ff, 0xfffe))),
         // Answers that no DNS server should give.
         ("zero.example", host(Ipv4Addr::UNSPECIFIED)),
         ("all.example", host(Ipv4Addr::BROADCAST)),
@@ -126,15 +136,33 @@ async fn invalid_addresses_in_dns_are_not_used() {
 #[tokio::test]
 async fn special_addresses_are_used_only_if_the_operator_allows_them() {
     let none = allowing(25, &[]).await;
-    for domain in
-        ["bare.example", "six.example", "two.example", "[127.0.0.1]", "[10.0.0.1]", "[IPv6:fe80::1]"]
-    {
+    for domain in [
+        "bare.example",
+        "six.example",
+        "two.example",
+        "alias.example",
+        "behind.example",
+        "mapped.example",
+        "siit.example",
+        "nat64.example",
+        "local-nat64.example",
+        "6to4.example",
+        "teredo.example",
+        "[127.0.0.1]",
+        "[10.0.0.1]",
+        "[IPv6:fe80::1]",
+        "[IPv6:::1]",
+        "[IPv6:::ffff:127.0.0.1]",
+        "[IPv6:64:ff9b::7f00:1]",
+    ] {
         let route = none.route(domain).await;
         assert!(matches!(route, Route::Never { status: "5.4.4", .. }), "{domain}: {route:?}");
     }
     assert_eq!(addresses(&none, "[8.8.8.8]").await, [IpAddr::from([8, 8, 8, 8])]);
     let one = allowing(25, &["127.0.0.1", "10.0.0.0/8"]).await;
     assert_eq!(addresses(&one, "two.example").await, [HERE], "the other host is not allowed");
+    assert_eq!(addresses(&one, "behind.example").await, [HERE], "an alias of it");
+    assert_eq!(addresses(&one, "mapped.example").await.len(), 1, "IPv4 in another form");
     assert_eq!(addresses(&one, "[IPv6:::ffff:10.0.0.1]").await.len(), 1);
     assert_eq!(addresses(&one, "[192.168.0.1]").await, [] as [IpAddr; 0]);
 }

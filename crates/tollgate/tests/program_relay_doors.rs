@@ -120,6 +120,7 @@ fn direct_mail_goes_to_the_hosts_that_dns_names_and_a_null_mx_returns_it() {
         ("here.test", here),
         // A stranger's domain that leads into this machine.
         ("inside.test", Known { a: vec![Ipv4Addr::new(127, 0, 0, 2)], ..Known::default() }),
+        ("alias.test", Known { cname: Some("inside.test"), ..Known::default() }),
     ]);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let name_server = runtime.block_on(dns::start(names));
@@ -138,7 +139,8 @@ fn direct_mail_goes_to_the_hosts_that_dns_names_and_a_null_mx_returns_it() {
     let report =
         sink.messages().into_iter().find(|sunk| sunk.recipients[0].contains("app@here.test")).unwrap();
     assert!(report.text.contains("Status: 5.1.10\n"), "{}", report.text);
-    for (already, inside) in [(2, "b@inside.test"), (3, "b@[127.0.0.2]"), (4, "b@[169.254.169.254]")] {
+    let inside = ["b@inside.test", "b@alias.test", "b@[127.0.0.2]", "b@[169.254.169.254]"];
+    for (already, inside) in (2..).zip(inside) {
         submit(server.relays[0], "inside", &[inside]);
         wait_until("the report arrives", || sink.count() > already);
         let report = sink.messages().into_iter().find(|sunk| sunk.text.contains(inside)).unwrap();

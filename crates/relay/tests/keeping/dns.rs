@@ -11,11 +11,14 @@ pub(crate) struct Known {
     pub(crate) mx: Vec<(u16, &'static str)>,
     pub(crate) a: Vec<Ipv4Addr>,
     pub(crate) aaaa: Vec<Ipv6Addr>,
+    /// The name that it stands for.
+    pub(crate) cname: Option<&'static str>,
     /// Whether every question about it fails.
     pub(crate) fails: bool,
 }
 
 const A: u16 = 1;
+const CNAME: u16 = 5;
 const MX: u16 = 15;
 const AAAA: u16 = 28;
 
@@ -41,12 +44,15 @@ fn answer(query: &[u8], names: &HashMap<&'static str, Known>) -> Option<Vec<u8>>
         labels.push(String::from_utf8_lossy(query.get(at + 1..at + 1 + length)?).to_lowercase());
         at += 1 + length;
     }
-    let kind = u16::from_be_bytes(query.get(at + 1..at + 3)?.try_into().ok()?);
+    let asked = u16::from_be_bytes(query.get(at + 1..at + 3)?.try_into().ok()?);
     let question = query.get(12..at + 5)?;
     let known = names.get(labels.join(".").as_str());
-    let mut records: Vec<Vec<u8>> = Vec::new();
-    if let Some(known) = known {
-        match kind {
+    let (mut kind, mut records) = (asked, Vec::<Vec<u8>>::new());
+    if let Some(alias) = known.and_then(|known| known.cname) {
+        kind = CNAME;
+        records.push(labels_of(alias));
+    } else if let Some(known) = known {
+        match asked {
             A => records.extend(known.a.iter().map(|address| address.octets().to_vec())),
             AAAA => records.extend(known.aaaa.iter().map(|address| address.octets().to_vec())),
             MX => records.extend(known.mx.iter().map(|(preference, name)| mx(*preference, name))),
@@ -72,7 +78,12 @@ fn answer(query: &[u8], names: &HashMap<&'static str, Known>) -> Option<Vec<u8>>
 }
 
 fn mx(preference: u16, name: &str) -> Vec<u8> {
-    let mut out = preference.to_be_bytes().to_vec();
+    [&preference.to_be_bytes()[..], &labels_of(name)].concat()
+}
+
+/// A name as records have it.
+fn labels_of(name: &str) -> Vec<u8> {
+    let mut out = Vec::new();
     for label in name.split('.').filter(|label| !label.is_empty()) {
         out.push(u8::try_from(label.len()).unwrap());
         out.extend_from_slice(label.as_bytes());
