@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use smallvec::SmallVec;
 use tollgate_core::{Attempt, Decision, Mistake, Origin, Policy, When};
 use tollgate_engine::admit::Holds;
-use tollgate_engine::{Admission, Engine, Fault, NotAdmitted, Terms};
+use tollgate_engine::{Admission, Engine, Fault, NotAdmitted, NullSender, Terms};
 
 use crate::action::Action;
 use crate::request::Request;
@@ -69,7 +69,7 @@ pub(crate) async fn ask(shared: &Shared, policy: &str, request: &Request<'_>) ->
         Ok(Admission { seen: Some(Refused { refusal, id }), .. }) => {
             said(refusal, if correlation.is_empty() { &id } else { &correlation })
         }
-        // No rule is about such a message, as about bounces where all rules count senders.
+        // No rule is about such a message, as about bounces from other servers where all rules count senders.
         Err(NotAdmitted::Fault(Fault::Mistake(Mistake::NoRuleApplies { .. }))) => Action::Dunno,
         // The client chose the value. A message that no rule can count must not pass them all.
         Err(NotAdmitted::Fault(Fault::Mistake(mistake @ Mistake::BadValue { .. }))) => {
@@ -102,9 +102,9 @@ fn fields<'n, 'r>(request: &Request<'r>, names: impl IntoIterator<Item = &'n str
     let mut known = Fields::new();
     for name in names {
         if known.iter().all(|(own, _)| *own != name)
-            && let Some(value) = value(request, name)
+            && let Some(text) = counted_null_sender(request, name)
+                .or_else(|| value(request, name).map(String::from_utf8_lossy))
         {
-            let text = String::from_utf8_lossy(value);
             known.push((name, if matches!(name, "sender" | "recipient") { quoted(text) } else { text }));
         }
     }
@@ -115,7 +115,22 @@ fn borrowed<'f>(fields: &'f Fields<'_, '_>) -> SmallVec<[(&'f str, &'f str); 8]>
     fields.iter().map(|(name, value)| (*name, &**value)).collect()
 }
 
-/// The value of a field; `None` if the request does not have it. The null sender has neither address nor domain.
+/// The value by which the null sender of a user counts: nobody else's mail may use it to escape rules by sender. Without a
+/// login it is what servers send their reports with, and any other sender is as easy to invent.
+fn counted_null_sender(request: &Request<'_>, field: &str) -> Option<Cow<'static, str>> {
+    if !request.sender.is_empty() || request.sasl_username.is_empty() {
+        return None;
+    }
+    let null = || NullSender::of_user(&String::from_utf8_lossy(request.sasl_username));
+    match field {
+        "sender" => Some(null().address().into()),
+        "domain" | "sender_domain" => Some(null().domain.into()),
+        _ => None,
+    }
+}
+
+/// The value of a field; `None` if the request does not have it. The null sender has neither address nor domain, except
+/// that of a user.
 fn value<'r>(request: &Request<'r>, field: &str) -> Option<&'r [u8]> {
     let known = |value: &'r [u8]| Some(value).filter(|value| !value.is_empty());
     let number = |value: &'r [u8]| Some(if value.is_empty() { &b"0"[..] } else { value });

@@ -134,10 +134,28 @@ async fn the_sixth_message_of_a_sender_is_deferred_with_the_rule_and_the_seconds
                     try again in 3000 s (1f.6a.5.0)\n\n";
     assert_eq!(ask(&mut client, &rcpt("A@HERE.test", 5)).await, deferred);
     assert_eq!(ask(&mut client, &rcpt("other@here.test", 6)).await, DUNNO);
-    // The null sender has no counter.
-    assert_eq!(ask(&mut client, &rcpt("", 7)).await, DUNNO);
     site.clock.advance(Span::from_secs(3_000));
     assert_eq!(ask(&mut client, &rcpt("a@here.test", 8)).await, DUNNO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_null_sender_of_a_user_is_counted_and_reports_of_other_servers_are_not() {
+    for (field, key) in
+        [("sender", "null-sender@app.user.null-sender.invalid"), ("domain", "app.user.null-sender.invalid")]
+    {
+        let site = site(vec![rule(field, &[field], "2/hour")]).await;
+        let of_user =
+            |user: &str, message| rcpt("", message).replace("\n\n", &format!("\nsasl_username={user}\n\n"));
+        for message in 0..2 {
+            assert_eq!(site.ask(&of_user("app", message)).await, DUNNO);
+        }
+        let denied = site.ask(&of_user("app", 2)).await;
+        assert!(denied.contains(&format!("Rate limit exceeded: {field} {key}, 2/hour")), "{denied}");
+        assert_eq!(site.ask(&of_user("other", 3)).await, DUNNO);
+        for message in 4..9 {
+            assert_eq!(site.ask(&rcpt("", message)).await, DUNNO);
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -226,6 +226,7 @@ fn from_and_sender_are_bound_to_the_senders_of_the_client() {
         "From: Ada <a@X.test>",
         "FROM : Ada\r\n <a@x.test>",
         "From: a@x.test\r\nSender: list@x.test\r\nReply-To: b@elsewhere.test",
+        "From: a@x.test\r\nResent-From: a@x.test\r\nResent-From: b@x.test",
         "To: b@y.test",
     ] {
         assert!(matches!(send(header), Ok(Accepted::Now(_))), "{header}");
@@ -237,6 +238,8 @@ fn from_and_sender_are_bound_to_the_senders_of_the_client() {
         "From: a@x.test, ceo@evil.test",
         "From: \"ceo@evil.test\" <a@x.test>",
         "From: a@x.test\r\nSender: ceo@evil.test",
+        "From: a@x.test\r\nResent-From: ceo@evil.test",
+        "From: a@x.test\r\nResent-Sender: ceo@evil.test",
         "From: undisclosed",
     ] {
         assert_eq!(reason(send(header)), fault(HeaderFault::ForeignAuthor), "{header}");
@@ -246,7 +249,7 @@ fn from_and_sender_are_bound_to_the_senders_of_the_client() {
     for header in twice {
         assert_eq!(reason(send(header)), fault(HeaderFault::SeveralAuthors), "{header}");
     }
-    assert_eq!(stand.left("accept", &[("api_key", "ci")]), [995], "what is refused costs nothing");
+    assert_eq!(stand.left("accept", &[("api_key", "ci")]), [994], "what is refused costs nothing");
 
     // The operator can leave it to the envelope; two fields are wrong for every client.
     let terms = AcceptTerms { check_from: false, ..(*stand.doors.terms()).clone() };
@@ -283,6 +286,16 @@ fn the_null_sender_is_counted_by_user_key_or_address() {
         let RefusalReason::Limited(limited) = reason(send(user, key, client)) else { panic!("{counted}") };
         assert_eq!((&*limited.rule, limited.key.as_deref()), ("domain", Some(counted)));
     }
+    // An IPv6 host has a whole /64.
+    let from = |client: &str| {
+        let identity = Identity { user: None, api_key: None, tenant: "acme".into(), senders: Arc::default() };
+        let client = client.parse().unwrap();
+        submit(&stand, Submission { identity, client, sender: None, ..submission(&["b@y.test"]) }, TEXT)
+    };
+    assert!(from("2001:db8::1").is_ok() && from("2001:db8::2").is_ok());
+    let RefusalReason::Limited(limited) = reason(from("2001:db8::3")) else { panic!("not limited") };
+    assert_eq!(limited.key.as_deref(), Some("[ipv6:2001:db8::]"));
+    assert!(from("2001:db8:0:1::1").is_ok());
     // A name that no domain can contain.
     assert!(send(Some(&long), None, one).is_ok() && send(Some(&long), None, one).is_ok());
     assert!(send(Some(&long), None, one).is_err());

@@ -81,13 +81,18 @@ fn all_levels_are_charged_together_and_the_first_exceeded_is_named() {
 }
 
 #[test]
-fn the_null_sender_skips_sender_rules() {
+fn the_null_sender_has_its_own_count_at_each_level() {
     let stand = Stand::new(levels(), |_| {});
     let mut client = stand.greeted();
-    for _ in 0..5 {
+    for _ in 0..3 {
         assert!(client.message("", &["b@y.test"]).starts_with("250"));
     }
-    assert_eq!(stand.left("accept", &FIELDS), [95, 50, 3, 15]);
+    let refused = client.message("", &["b@y.test"]);
+    assert!(
+        refused.starts_with("451 4.7.1 Rate limit exceeded: sender null-sender@[127.0.0.1]"),
+        "{refused}"
+    );
+    assert_eq!(stand.left("accept", &FIELDS), [97, 50, 3, 17], "no other sender has paid");
     assert_eq!(stand.intake.kept()[0].0.sender, None);
 }
 

@@ -4,15 +4,13 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use data_encoding::HEXLOWER;
-use ring::digest;
 use tollgate_core::{Attempt, Decision, Limit, Mistake, Origin, Policy, Ticket, When};
 use tollgate_engine::admit::{Holds, Unsettled};
-use tollgate_engine::{Admission, Admissions, Engine, Fault, NotAdmitted, Taken, Terms};
+use tollgate_engine::{Admission, Admissions, Engine, Fault, NotAdmitted, NullSender, Taken, Terms};
 
 use super::{Limited, RefusalReason, Submission};
 use crate::session::Identity;
-use crate::session::address::{Address, normal_domain};
+use crate::session::address::Address;
 
 /// The longest key that a client is shown.
 const MOST_KEY: usize = 100;
@@ -154,27 +152,14 @@ impl<'m> Known<'m> {
     }
 }
 
-/// The address that the null sender is counted by: one for each user, key or client address. Without it, `<>` would
-/// escape all rules by sender and domain.
+/// The address that the null sender is counted by.
 fn null_sender(identity: &Identity, client: IpAddr) -> Address {
-    let domain = match (identity.user.as_deref(), identity.api_key.as_deref(), client) {
-        (Some(user), _, _) => domain_for(user, "user"),
-        (None, Some(key), _) => domain_for(key, "key"),
-        (None, None, IpAddr::V4(client)) => format!("[{client}]"),
-        (None, None, IpAddr::V6(client)) => format!("[ipv6:{client}]"),
+    let null = match (identity.user.as_deref(), identity.api_key.as_deref()) {
+        (Some(user), _) => NullSender::of_user(user),
+        (None, Some(key)) => NullSender::of_key(key),
+        (None, None) => NullSender::of_client(client),
     };
-    Address { text: format!("null-sender@{domain}"), domain }
-}
-
-/// A domain that nobody owns, with this name in it, or with the name's hash if no domain can contain it.
-fn domain_for(name: &str, kind: &str) -> String {
-    let written = |name: &str| format!("{name}.{kind}.null-sender.invalid");
-    let domain = written(&name.replace('@', ".at."));
-    if normal_domain(&domain).as_deref() == Some(&domain) {
-        return domain;
-    }
-    let hash = digest::digest(&digest::SHA256, name.as_bytes());
-    written(&HEXLOWER.encode(&hash.as_ref()[..16]))
+    Address { text: null.address(), domain: null.domain }
 }
 
 /// Why a decision refuses an attempt.
