@@ -195,6 +195,31 @@ fn bodies_of_one_key_that_stand_still_leave_room_to_other_keys() {
     assert!((48..64).contains(&refusals), "{refusals}");
 }
 
+#[test]
+fn a_short_message_has_room_while_long_bodies_of_its_key_have_none() {
+    let relay = "relay: { hostname: relay.test, queue: { dir: ./queue, min_free: 0 }, listen: [{ smtp: '127.0.0.1:0' }] }
+keys: [{ name: app, role: check, tenant: acme, token_env: APP_TOKEN }]
+";
+    let home = Home::with(&[OPEN, relay].concat()).variable("APP_TOKEN", TOKEN);
+    let server = home.start();
+    let peers: Vec<Connection> = (0..24).map(|_| all_but_one_as(&server, TOKEN, MEBIBYTE)).collect();
+    wait_until("8 bodies too many", || peers.iter().filter(|peer| is_answered(peer)).count() >= 8);
+    let send = |length: usize| {
+        let mut peer = server.connect();
+        let header = "From: a@acme.example\r\nTo: b@there.example\r\n\r\n";
+        let text = format!("{header}{}", "x".repeat(length - header.len()));
+        let head = format!(
+            "POST /api/v1/messages HTTP/1.1\r\nhost: localhost\r\nx-api-token: {TOKEN}\r\n\
+             content-type: message/rfc822\r\ncontent-length: {length}\r\n\r\n"
+        );
+        peer.send(head.as_bytes());
+        peer.send(text.as_bytes());
+        peer.reply().unwrap().status
+    };
+    assert_eq!(send(16 << 10), 202);
+    assert_eq!(send((16 << 10) + 1), 503, "a longer message shares the room of its key");
+}
+
 /// Waits until the server has grown by less than `most` bytes. Each of its threads frees its own memory when it
 /// does something else, so it is given something to do.
 fn wait_for_memory(server: &Server, before: u64, most: u64) {

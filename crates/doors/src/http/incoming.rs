@@ -33,7 +33,7 @@ pub const MOST_BODY_BYTES_IN_TOTAL: usize = 64 << 20;
 const MOST_BODY_BYTES_PER_KEY: usize = MOST_BODY_BYTES_IN_TOTAL / 4;
 
 /// The longest body that is short.
-const SHORT_BODY_BYTES: usize = 16 << 10;
+pub(crate) const SHORT_BODY_BYTES: usize = 16 << 10;
 
 /// The most bytes of short bodies that one connection may have beside what all connections share. A client that sends
 /// one request after the other has at most one short body, so it always has room. A longer one, or many at once over

@@ -26,7 +26,7 @@ use super::App;
 use super::auth::{Caller, Role};
 use super::body::{self, Text};
 use super::endpoint::{Answered, Ask, Endpoint, Operation, to_its_end};
-use super::incoming::{self, MOST_BODY_BYTES_PER_CONNECTION, Peer};
+use super::incoming::{self, MOST_BODY_BYTES_PER_CONNECTION, Peer, SHORT_BODY_BYTES};
 use super::path;
 use super::problem::Problem;
 use super::shown::json;
@@ -35,7 +35,8 @@ use envelope::Envelope;
 
 const PATH: &str = "/api/v1/messages";
 const RFC822: &str = "message/rfc822";
-/// A submission as JSON is in memory as it came, decoded, and composed, so this many times.
+/// A submission as JSON is in memory as it came, decoded, and composed, so this many times. A short message as
+/// `message/rfc822` is so at most.
 const COPIES: usize = 4;
 /// The longest submission as JSON. Longer messages come as `message/rfc822`.
 const MOST_JSON: usize = MOST_BODY_BYTES_PER_CONNECTION / COPIES;
@@ -146,7 +147,11 @@ async fn submit_text(
     identity: Identity,
     idempotency: Option<Idempotency>,
 ) -> Answered {
-    ask.take_room(STREAMING)?;
+    match incoming::declared_length(&ask.headers).map(usize::try_from) {
+        // A short message has room, whatever the other messages and bodies take.
+        Some(Ok(length)) if length <= SHORT_BODY_BYTES => ask.take_copies(length, COPIES)?,
+        _ => ask.take_room(STREAMING)?,
+    }
     let mut hasher = Sha256::new();
     hasher.update(digest(&ask, &identity, b""));
     let (head, envelope) = envelope::read_head(&ask, &mut body).await?;
