@@ -27,6 +27,15 @@ const VIEWS: [string, string][] = [
   ["changes", "Changes"],
 ];
 
+/** Views of a key that belongs to a tenant. The others show the whole server. */
+const OF_TENANT = ["key", "decision", "mail"];
+
+const viewsOf = (session: Session) =>
+  VIEWS.filter(([name]) => (name !== "mail" || session.relay) && (session.tenant === null || OF_TENANT.includes(name)));
+
+/** The view to begin with. */
+const home = (session: Session) => (session.tenant === null ? "now" : "key");
+
 interface Place {
   view: string;
   /** The second part of the fragment, decoded. */
@@ -66,7 +75,7 @@ function Page() {
     return () => window.removeEventListener("hashchange", moved);
   }, []);
   useEffect(() => {
-    if (session) live.start();
+    if (session?.tenant === null) live.start();
     return () => live.stop();
   }, [session]);
 
@@ -77,18 +86,20 @@ function Page() {
     setSession(null);
     setSaid("You are signed out.");
   };
+  const views = viewsOf(session).map(([name]) => name);
+  const view = views.includes(at.view) ? at.view : home(session);
   return (
     <SessionContext.Provider value={session}>
-      <Bar session={session} view={at.view} signOut={signOut} />
+      <Bar session={session} view={view} signOut={signOut} />
       <Banner />
       <main id="view" tabIndex={-1}>
-        {at.view === "now" && <Now />}
-        {at.view === "key" && <KeyView key={at.about} about={at.about} />}
-        {at.view === "decision" && <DecisionView key={at.about} about={at.about} />}
-        {at.view === "rules" && <Rules />}
-        {at.view === "guards" && <Guards />}
-        {at.view === "mail" && <Mail about={at.about} />}
-        {at.view === "changes" && <Changes />}
+        {view === "now" && <Now />}
+        {view === "key" && <KeyView key={at.about} about={at.about} />}
+        {view === "decision" && <DecisionView key={at.about} about={at.about} />}
+        {view === "rules" && <Rules />}
+        {view === "guards" && <Guards />}
+        {view === "mail" && <Mail about={at.about} />}
+        {view === "changes" && <Changes />}
       </main>
     </SessionContext.Provider>
   );
@@ -97,7 +108,7 @@ function Page() {
 function Bar({ session, view, signOut }: { session: Session; view: string; signOut: () => void }) {
   const { status, link: connected } = useLive();
   const search = useRef<HTMLInputElement>(null);
-  const views = VIEWS.filter(([name]) => name !== "mail" || session.relay);
+  const views = viewsOf(session);
   useEffect(() => {
     const key = (event: KeyboardEvent) => {
       const typing = event.target instanceof Element && event.target.closest("input, select, textarea, dialog");
@@ -128,7 +139,7 @@ function Bar({ session, view, signOut }: { session: Session; view: string; signO
       <a class="skip" href="#view" onClick={(event) => { event.preventDefault(); document.getElementById("view")?.focus(); }}>
         Skip to the view
       </a>
-      <a class="name" href={link("now")}>tollgate</a>
+      <a class="name" href={link(home(session))}>tollgate</a>
       <nav aria-label="Views">
         {views.map(([name, title], index) => (
           <a key={name} href={link(name)} aria-current={view === name ? "page" : undefined} title={`key ${index + 1}`}>
@@ -139,9 +150,11 @@ function Bar({ session, view, signOut }: { session: Session; view: string; signO
       <form role="search" onSubmit={find}>
         <input ref={search} type="search" placeholder="user, address, key   /" aria-label="Look up a key" maxLength={4096} />
       </form>
-      <span class={`state ${state}`} title="The state of this node">
-        {words[state]}
-      </span>
+      {session.tenant === null && (
+        <span class={`state ${state}`} title="The state of this node">
+          {words[state]}
+        </span>
+      )}
       {session.key !== null && (
         <span class="who">
           <Text>{session.key}</Text> <span class="dim">{session.role}</span>{" "}

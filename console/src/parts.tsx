@@ -12,6 +12,16 @@ export const SessionContext = createContext<Session | null>(null);
 
 export const isAdmin = () => useContext(SessionContext)?.role === "admin";
 
+/** The tenant that the key belongs to. Such a key sees only what carries the tenant, and changes no limits and lists. */
+export const useTenant = () => useContext(SessionContext)?.tenant ?? null;
+
+/** Why the key may not change limits and lists; undefined if it may. */
+export const useRefusal = () => {
+  const [admin, tenant] = [isAdmin(), useTenant()];
+  if (!admin) return NEEDS_ADMIN;
+  return tenant === null ? undefined : "This needs a key without a tenant.";
+};
+
 /** The address of a view. */
 export const link = (view: string, ...parts: string[]) => `#/${[view, ...parts.map(encodeURIComponent)].join("/")}`;
 
@@ -145,7 +155,7 @@ export const Decisions = ({ rows, none }: { rows: Decision[]; none: string }) =>
 );
 
 export const Listings = ({ rows, none, onRemove }: { rows: Ban[]; none: string; onRemove: (ban: Ban) => void }) => {
-  const admin = isAdmin();
+  const refusal = useRefusal();
   return (
     <Table
       none={none}
@@ -164,7 +174,7 @@ export const Listings = ({ rows, none, onRemove }: { rows: Ban[]; none: string; 
             row.author === "configuration" ? (
               <span class="dim">in the file</span>
             ) : (
-              <button type="button" disabled={!admin} title={admin ? undefined : NEEDS_ADMIN} onClick={() => onRemove(row)}>
+              <button type="button" disabled={refusal !== undefined} title={refusal} onClick={() => onRemove(row)}>
                 {row.kind === "block" ? "Unblock" : "Remove"}
               </button>
             ),

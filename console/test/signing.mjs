@@ -55,6 +55,34 @@ export async function a_reader_sees_everything_and_changes_nothing(browser, asse
   await server.kill("SIGKILL");
 }
 
+export async function a_key_with_a_tenant_gets_the_views_that_it_reaches(browser, assert) {
+  const tenant = "tenant-token-0123456789";
+  const key = (await import("node:crypto")).createHash("sha256").update(tenant).digest("hex");
+  const config = `${KEYS}  - { name: acme, role: admin, tenant: acme, token_sha256: ${key} }
+store: memory
+rules: { account: { by: [tenant, account], limits: 3/min } }
+policies: { api: [account] }
+`;
+  const server = await Server.start(config);
+  await server.check("api", { tenant: "acme", account: "main" }, 5);
+  const page = await openPage(browser, server.url);
+  await signIn(page, tenant);
+  await page.getByText("acme", { exact: true }).first().waitFor();
+  assert.deepEqual(await page.locator("nav a").allInnerTexts(), ["Key", "Decision"]);
+  await go(page, "key/acme,main");
+  const reset = page.getByRole("button", { name: "Reset" });
+  await reset.waitFor();
+  assert.deepEqual([await reset.isDisabled(), await reset.getAttribute("title")], [true, "This needs a key without a tenant."]);
+  assert.equal(await page.getByText("Blocklist and allowlist").count(), 0);
+  await page.getByText("denied").or(page.getByText("deny")).first().waitFor();
+  // A link to another view leads to the first one, and nothing claims that the server is gone.
+  await go(page, "changes");
+  await page.getByRole("heading", { name: "Key" }).waitFor();
+  assert.equal(await page.getByText("No connection").count(), 0);
+  assert.deepEqual(page.faults, []);
+  await server.kill("SIGKILL");
+}
+
 export async function a_session_ends_with_its_key_and_the_page_says_so(browser, assert) {
   const server = await Server.start(CONFIG);
   const page = await openPage(browser, server.url);

@@ -2,7 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { type Ban, type Decision, type KeyRule, type KeyShown, call, get, path, query } from "../api";
-import { Decisions, Dialog, Gauge, KeyLink, Lasts, Listings, NEEDS_ADMIN, Notice, Text, isAdmin, link, useCall } from "../parts";
+import { Decisions, Dialog, Gauge, KeyLink, Lasts, Listings, Notice, Text, link, useCall, useRefusal, useTenant } from "../parts";
 import { span } from "../words";
 
 type Open = { kind: "reset" | "override" | "remove"; rule: KeyRule } | { kind: "block"; fields: Record<string, string> } | { kind: "unblock"; ban: Ban };
@@ -13,9 +13,10 @@ export function KeyView({ about }: { about: string }) {
   const [open, setOpen] = useState<Open | null>(null);
   const [done, setDone] = useState("");
   const counts = useCall<KeyShown>(about ? `keys/${path(about)}` : null, 5000);
-  const bans = useCall<{ bans: Ban[] }>(about ? query("bans", isAddress(about) ? { address: about, limit: 20 } : { contains: about, limit: 20 }) : null, 5000);
+  const tenant = useTenant();
+  const bans = useCall<{ bans: Ban[] }>(about && tenant === null ? query("bans", isAddress(about) ? { address: about, limit: 20 } : { contains: about, limit: 20 }) : null, 5000);
   const decisions = useDecisions(about, counts.data);
-  const admin = isAdmin();
+  const refusal = useRefusal();
   const refresh = (text: string) => {
     setDone(text);
     void counts.load();
@@ -59,16 +60,20 @@ export function KeyView({ about }: { about: string }) {
         </details>
       )}
       {counts.data && counts.data.left_out > 0 && <p class="dim">{counts.data.left_out} more rules are left out.</p>}
-      <div class="title">
-        <h2>Blocklist and allowlist</h2>
-        {isAddress(about) && (
-          <button type="button" disabled={!admin} title={admin ? undefined : NEEDS_ADMIN} onClick={() => setOpen({ kind: "block", fields: {} })}>
-            Block this address
-          </button>
-        )}
-      </div>
-      {bans.error && <Notice tone="bad">{bans.error}</Notice>}
-      <Listings rows={bans.data?.bans ?? []} none="No entry of the blocklist or the allowlist matches." onRemove={(ban) => setOpen({ kind: "unblock", ban })} />
+      {tenant === null && (
+        <>
+          <div class="title">
+            <h2>Blocklist and allowlist</h2>
+            {isAddress(about) && (
+              <button type="button" disabled={refusal !== undefined} title={refusal} onClick={() => setOpen({ kind: "block", fields: {} })}>
+                Block this address
+              </button>
+            )}
+          </div>
+          {bans.error && <Notice tone="bad">{bans.error}</Notice>}
+          <Listings rows={bans.data?.bans ?? []} none="No entry of the blocklist or the allowlist matches." onRemove={(ban) => setOpen({ kind: "unblock", ban })} />
+        </>
+      )}
       <h2>Latest decisions</h2>
       <Decisions rows={decisions} none="None in the journal. The journal keeps up to 1000 recent decisions of this node; under high load it records only a part." />
       {open && <Action open={open} about={about} close={() => setOpen(null)} done={refresh} />}
@@ -102,8 +107,8 @@ function Ask() {
 }
 
 function RuleCard({ rule, open }: { rule: KeyRule; open: (open: Open) => void }) {
-  const admin = isAdmin();
-  const title = admin ? undefined : NEEDS_ADMIN;
+  const title = useRefusal();
+  const admin = title === undefined;
   return (
     <section class="card" aria-label={`rule ${rule.rule}`}>
       <div class="title">
