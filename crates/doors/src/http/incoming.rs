@@ -305,7 +305,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_long_body_must_keep_coming_and_a_short_one_has_the_time_of_its_request() {
         let mut progress = Progress::default();
-        let slow = async |secs| Ok::<_, Problem>(sleep(Duration::from_secs(secs)).await);
+        let slow = async |secs| {
+            sleep(Duration::from_secs(secs)).await;
+            Ok::<_, Problem>(())
+        };
         assert!(progress.bound(SHORT_BODY_BYTES, slow(29)).await.is_ok());
         let long = SHORT_BODY_BYTES + 1;
         assert!(progress.bound(long, slow(9)).await.is_ok());
