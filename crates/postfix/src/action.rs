@@ -6,7 +6,7 @@ const MOST_TEXT: usize = 350;
 /// The action that Postfix takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Nothing: the restrictions behind the check decide.
+    /// No action: the restrictions after the check decide.
     Dunno,
     /// Answer with 4xx, unless a later restriction rejects the message for good.
     Defer {
@@ -29,7 +29,6 @@ impl Action {
         Self::Defer { status, text: text.into() }
     }
 
-    /// Appends the reply to a request.
     pub fn write(&self, out: &mut Vec<u8>) {
         let (word, status, text) = match self {
             Self::Dunno => return out.extend_from_slice(b"action=DUNNO\n\n"),
@@ -37,7 +36,7 @@ impl Action {
             Self::Reject { status, text } => ("REJECT", status, text),
         };
         out.extend_from_slice(format!("action={word} {status} ").as_bytes());
-        // Text that could end the line, or that SMTP does not allow, stays out.
+        // Replaces characters that could end the line or that SMTP does not allow.
         let printable = |c: char| if c == ' ' || c.is_ascii_graphic() { c as u8 } else { b'?' };
         out.extend(text.chars().take(MOST_TEXT).map(printable));
         out.extend_from_slice(b"\n\n");

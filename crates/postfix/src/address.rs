@@ -1,4 +1,4 @@
-//! Where the door listens: an address and a port, or a Unix socket.
+//! The address at which the door listens: an IP address and a port, or a Unix socket.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// The longest path of a Unix socket, in bytes.
 const MOST_PATH: usize = 107;
 
-/// Where the door listens.
+/// The address at which the door listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PolicyAddress {
     /// An address and a port.

@@ -1,4 +1,4 @@
-//! Where requests meet the engine: a request becomes an attempt, and the decision an action.
+//! Turns a request into an attempt, asks the engine, and turns the decision into an action.
 
 use std::borrow::Cow;
 
@@ -30,7 +30,7 @@ pub const FIELDS: [&str; 13] = [
 
 /// The longest key that a client is shown, in characters.
 const MOST_KEY: usize = 100;
-/// What Postfix sends instead of a name or an address that it does not know.
+/// Postfix sends this instead of a name or an address that it does not know.
 const UNKNOWN: &[u8] = b"unknown";
 
 type Fields<'n, 'r> = SmallVec<[(&'n str, Cow<'r, str>); 8]>;
@@ -42,7 +42,7 @@ pub(crate) async fn ask(shared: &Shared, policy: &str, request: &Request<'_>) ->
     let admitting = {
         let pinned = shared.admissions.pin();
         if wanted.is_some() {
-            // Entries for fields that the policy does not use apply as well.
+            // Entries of the lists may match fields that the policy does not use.
             let known = fields(request, FIELDS);
             if let Some(blocked) = pinned.blocks(&borrowed(&known)) {
                 let listing = blocked.note(&correlation);
@@ -71,7 +71,7 @@ pub(crate) async fn ask(shared: &Shared, policy: &str, request: &Request<'_>) ->
         }
         // No rule is about such a message, as about bounces from other servers where all rules count senders.
         Err(NotAdmitted::Fault(Fault::Mistake(Mistake::NoRuleApplies { .. }))) => Action::Dunno,
-        // The client chose the value. A message that no rule can count must not pass them all.
+        // The client chose the value. So a message that no rule can count must not pass.
         Err(NotAdmitted::Fault(Fault::Mistake(mistake @ Mistake::BadValue { .. }))) => {
             Action::defer("4.7.1", format!("Cannot be counted: {mistake}{}", Id(&correlation)))
         }
@@ -92,12 +92,12 @@ fn correlation<'r>(request: &Request<'r>) -> Cow<'r, str> {
     String::from_utf8_lossy(id)
 }
 
-/// Whether the engine derives a field from another one.
+/// Whether the engine derives this field from another one.
 fn is_derived(policy: &Policy, field: &str) -> bool {
     policy.derived().any(|(derived, _)| derived == field)
 }
 
-/// Those of these fields that a request has, each once.
+/// The fields among `names` that the request has, each once.
 fn fields<'n, 'r>(request: &Request<'r>, names: impl IntoIterator<Item = &'n str>) -> Fields<'n, 'r> {
     let mut known = Fields::new();
     for name in names {
@@ -143,7 +143,7 @@ fn value<'r>(request: &Request<'r>, field: &str) -> Option<&'r [u8]> {
         "domain" | "sender_domain" => domain(request.sender),
         "recipient" => known(request.recipient),
         "recipient_domain" => domain(request.recipient),
-        // Such a request is about one recipient; how many the message has is known later.
+        // The request is about one recipient; Postfix learns the message's number of recipients only later.
         "recipients" if request.protocol_state == b"RCPT" => Some(b"1"),
         "recipients" => number(request.recipient_count),
         "size" | "bytes" => number(request.size),
@@ -167,7 +167,7 @@ fn domain(address: &[u8]) -> Option<&[u8]> {
     Some(&address[at + 1..]).filter(|domain| !domain.is_empty())
 }
 
-/// A refusal, and the engine's own id of it.
+/// A refusal, and the id that the engine gave it.
 struct Refused {
     refusal: Refusal,
     id: String,
@@ -219,7 +219,7 @@ fn refusal(engine: &Engine, decision: &Decision<'_>) -> Refused {
     Refused { refusal, id }
 }
 
-/// The action for a refusal. A rate is temporary, whatever rule it is: never 5xx.
+/// The action for a refusal. An exceeded rate is temporary, so the action never answers with 5xx.
 fn said(refusal: Refusal, id: &str) -> Action {
     let id = Id(id);
     match refusal {

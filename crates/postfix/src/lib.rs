@@ -1,8 +1,8 @@
 //! The Postfix policy service: `check_policy_service` requests in, one action for each of them out.
 //!
-//! [`Requests`] is the protocol, without I/O. [`PolicyServer`] listens, bounds everything that a client can grow, and
-//! asks the engine by its one entry point. Absent on purpose: deciding, and the action `OK`, which would make Postfix
-//! skip the restrictions behind the check.
+//! [`Requests`] parses the protocol, without I/O. [`PolicyServer`] listens, bounds everything that a client can
+//! grow, and asks the engine through its one entry point. Absent on purpose: deciding, and the action `OK`,
+//! which would make Postfix skip the restrictions after the check.
 
 mod action;
 mod address;

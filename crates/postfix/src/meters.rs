@@ -1,4 +1,4 @@
-//! What the door counts. Labels are words of the protocol, never senders or recipients.
+//! The metrics of the door. Labels are words of the protocol, never senders or recipients.
 
 use std::fmt::Error;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 
 use crate::action::Action;
 
-/// Everything that the door counts. Clones count into the same counters.
+/// The counters of the door. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct PolicyMeters(Arc<Counts>);
 
@@ -28,7 +28,6 @@ struct Counts {
 }
 
 impl PolicyMeters {
-    /// Counts an answered request.
     pub(crate) fn answered(&self, action: &Action) {
         let counter = match action {
             Action::Dunno => &self.0.dunno,
@@ -38,28 +37,27 @@ impl PolicyMeters {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a request that cannot be read.
+    /// Counts a request that the door cannot parse.
     pub(crate) fn malformed(&self) {
         self.0.malformed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a request that was allowed before and came again.
+    /// Counts a request that was allowed before and that Postfix sent again.
     pub(crate) fn repeated(&self) {
         self.0.repeated.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a connection beyond the most.
+    /// Counts a connection that was closed because too many were open.
     pub(crate) fn turned_away(&self) {
         self.0.turned_away.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The number of open connections.
     pub(crate) fn open(&self) -> &AtomicUsize {
         &self.0.open
     }
 }
 
-/// Shows the metrics `tollgate_postfix_*`.
+/// Exports the metrics `tollgate_postfix_*`.
 impl Collector for PolicyMeters {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let counts = &*self.0;

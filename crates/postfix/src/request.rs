@@ -46,7 +46,7 @@ pub enum Malformed {
     NotAnAttribute,
     /// A NUL byte.
     Nul,
-    /// An attribute that must be a whole number, and is not.
+    /// An attribute that must be a whole number but is not.
     NotANumber {
         /// The attribute.
         attribute: &'static str,
@@ -56,7 +56,7 @@ pub enum Malformed {
 }
 
 impl<'b> Request<'b> {
-    /// Parses the lines of a request, each with its end, without the empty line behind them.
+    /// Parses the lines of a request. Each has its line end; the empty line after the last one is left out.
     pub fn parse(mut lines: &'b [u8]) -> Result<Self, Malformed> {
         if lines.len() > MOST_REQUEST {
             return Err(Malformed::TooLong);
@@ -79,7 +79,7 @@ impl<'b> Request<'b> {
             let at = memchr(b'=', line).filter(|at| *at > 0).ok_or(Malformed::NotAnAttribute)?;
             let (name, value) = (&line[..at], &line[at + 1..]);
             let slot = if name == b"request" { Some(&mut kind) } else { request.slot(name) };
-            // Of a repeated attribute the first value counts.
+            // If an attribute is repeated, its first value counts.
             if let Some(slot) = slot.filter(|slot| slot.is_empty()) {
                 *slot = value;
             }
@@ -126,7 +126,7 @@ impl<'b> Request<'b> {
     }
 }
 
-/// A whole number that can be counted exactly.
+/// Parses a whole number that is small enough to be counted exactly.
 pub(crate) fn number(digits: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(digits).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
     text?.parse().ok().filter(|number| *number <= MAX_EXACT)

@@ -9,31 +9,33 @@ use crate::request::{MOST_REQUEST, Malformed, Request};
 /// The end of the last line, and the empty line behind it.
 static END: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\n\n"));
 
-/// How much room a read has at least.
+/// A read always has room for at least this many bytes.
 const ROOM: usize = 4 * 1024;
-/// How much memory an idle connection keeps.
+/// The buffer of an idle connection shrinks to this size.
 const KEPT: usize = 16 * 1024;
 
-/// What a connection received and has not answered yet. It has at most one incomplete request.
+/// The received bytes of a connection that are not answered yet. At most one request in them is incomplete.
 #[derive(Debug, Default)]
 pub struct Requests {
     buffer: Vec<u8>,
-    /// Where the next request begins.
+    /// The position of the next request.
     start: usize,
-    /// How many bytes from there on have no end of a request.
+    /// The number of bytes after `start` that were searched and contain no end of a request.
     scanned: usize,
 }
 
 impl Requests {
-    /// Where received bytes are appended, with room for more.
+    /// The buffer to append received bytes to, with room for more.
     pub fn buffer(&mut self) -> &mut Vec<u8> {
         self.buffer.reserve(ROOM);
         &mut self.buffer
     }
 
-    /// The next complete request. After an error nothing behind it can be trusted: the connection has to be closed.
+    /// Returns the next complete request. After an error the caller must close the connection, because nothing
+    /// after it can be trusted.
     ///
-    /// The caller calls this until it is `None` before it adds bytes, so that requests do not pile up.
+    /// The caller repeats this until it returns `None`, and only then adds bytes, so that requests do not pile
+    /// up.
     #[expect(clippy::should_implement_trait, reason = "an iterator could not lend its items")]
     pub fn next(&mut self) -> Option<Result<Request<'_>, Malformed>> {
         let unread = &self.buffer[self.start..];

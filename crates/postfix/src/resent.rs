@@ -1,9 +1,9 @@
-//! Which requests were allowed a short while ago. Postfix sends a request again if it got no answer, and that must not
-//! count a second time.
+//! Remembers the requests that were allowed lately. Postfix sends a request again if it got no answer, and the
+//! repetition must not count a second time.
 //!
-//! The engine has no such memory: an attempt's ticket is new each time, and only holds know an id. A denied request
-//! took nothing, so that only allowed ones are remembered, as hashes, in two generations of bounded size and age.
-//! Postfix gives up on a request before it sends it again, so that the first one is decided by then.
+//! The engine cannot recognise a repetition: each attempt has a new ticket, and only holds know an id. A denied
+//! request took nothing, so only allowed ones are remembered: as hashes, in two generations of bounded size and
+//! age. Postfix gives up on a request before it sends it again, so the first one is already decided.
 
 use std::hash::{BuildHasher, Hash, RandomState};
 
@@ -11,14 +11,14 @@ use hashbrown::HashSet;
 use parking_lot::Mutex;
 use tollgate_core::{Span, Timestamp};
 
-/// How long a request is remembered at least, unless there are too many. Postfix repeats one within two minutes.
+/// A request is remembered for at least this long, unless there are too many. Postfix repeats one within two
+/// minutes.
 const AGE: Span = Span::from_secs(300);
 /// After this, also the previous generation is too old.
 const TWICE_AGE: Span = Span::from_secs(600);
-/// How many requests a generation holds.
+/// The most requests of one generation.
 const MOST: usize = 250_000;
 
-/// Remembers allowed requests.
 pub(crate) struct Resent {
     hashing: RandomState,
     generations: Mutex<Generations>,
@@ -42,14 +42,13 @@ impl Resent {
         self.hashing.hash_one(request)
     }
 
-    /// Whether a request was allowed a short while ago.
+    /// Whether a request was allowed lately.
     pub(crate) fn contains(&self, hash: u64, now: Timestamp) -> bool {
         let mut generations = self.generations.lock();
         generations.age(now);
         generations.current.contains(&hash) || generations.previous.contains(&hash)
     }
 
-    /// Remembers an allowed request.
     pub(crate) fn remember(&self, hash: u64, now: Timestamp) {
         let mut generations = self.generations.lock();
         generations.age(now);
@@ -63,7 +62,7 @@ impl Resent {
 impl Generations {
     /// Begins a new generation if the current one is old enough.
     fn age(&mut self, now: Timestamp) {
-        // After the clock went back, a generation from the future is as old as now.
+        // If the clock went back, a generation from the future counts as begun now.
         self.began = self.began.min(now);
         let age = now.since(self.began);
         if age < AGE {
@@ -76,7 +75,7 @@ impl Generations {
         }
     }
 
-    /// The current generation becomes the previous one, and the previous one is forgotten.
+    /// Makes the current generation the previous one, and forgets the old previous one.
     fn begin(&mut self, now: Timestamp) {
         std::mem::swap(&mut self.current, &mut self.previous);
         self.current.clear();

@@ -22,11 +22,11 @@ use crate::request::{Request, number};
 use crate::resent::Resent;
 use crate::socket_file::{self, SocketFile};
 
-/// How long to wait if no connection can be accepted: most likely there are no file descriptors left, and some may be
-/// free in a moment.
+/// The pause after a connection could not be accepted. Most likely the process has no file descriptor left, and
+/// one may be free in a moment.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Which policy decides which requests.
+/// The policies of requests, and the bound on connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicySettings {
     /// The policy of requests that the other settings do not name.
@@ -39,7 +39,7 @@ pub struct PolicySettings {
     pub max_connections: usize,
 }
 
-/// What the server needs.
+/// The parts that the server is made of.
 pub struct PolicyParts {
     /// Admits attempts.
     pub admissions: Admissions,
@@ -47,13 +47,13 @@ pub struct PolicyParts {
     pub clock: Arc<dyn Clock>,
 }
 
-/// Answers policy requests. Clones are the same server.
+/// Answers policy requests. Clones share one server.
 #[derive(Clone)]
 pub struct PolicyServer {
     shared: Arc<Shared>,
 }
 
-/// What all connections share.
+/// The state that all connections share.
 pub(crate) struct Shared {
     pub(crate) admissions: Admissions,
     pub(crate) clock: Arc<dyn Clock>,
@@ -61,7 +61,7 @@ pub(crate) struct Shared {
     settings: ArcSwap<PolicySettings>,
     resent: Resent,
     meters: PolicyMeters,
-    /// Whether the server ends: no request begins any more.
+    /// Set when the server ends. Connections then begin no further request.
     ending: watch::Sender<bool>,
     closed: Notify,
 }
@@ -71,13 +71,13 @@ enum Listener {
     Tcp(TcpListener),
     Unix {
         listener: UnixListener,
-        /// Removed with the listener.
+        /// Dropped with the listener, which removes the file.
         _file: SocketFile,
     },
 }
 
 impl PolicySettings {
-    /// The policy that decides a request: by its context, then by its port.
+    /// The policy that decides a request: chosen by its context, or else by its port.
     fn policy_of(&self, request: &Request<'_>) -> &Arc<str> {
         let context = std::str::from_utf8(request.policy_context).ok();
         let port = || number(request.server_port).and_then(|port| u16::try_from(port).ok());
@@ -87,7 +87,7 @@ impl PolicySettings {
 }
 
 impl PolicyServer {
-    /// A server that listens nowhere yet.
+    /// Makes a server that does not listen yet.
     pub fn new(settings: PolicySettings, parts: PolicyParts) -> Self {
         let shared = Shared {
             admissions: parts.admissions,
@@ -102,17 +102,17 @@ impl PolicyServer {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Uses other settings from the next request on, also on open connections.
+    /// Applies new settings from the next request on, also on open connections.
     pub fn reload(&self, settings: PolicySettings) {
         self.shared.settings.store(Arc::new(settings));
     }
 
-    /// What it counts.
     pub fn meters(&self) -> &PolicyMeters {
         &self.shared.meters
     }
 
-    /// Listens, and answers in the background. Returns the address with the port that the system chose.
+    /// Listens, and serves connections in the background. Returns the address with the port that the system
+    /// chose.
     pub async fn listen(&self, address: &PolicyAddress) -> io::Result<PolicyAddress> {
         let (listener, bound) = match address {
             PolicyAddress::Tcp(address) => {
@@ -129,7 +129,8 @@ impl PolicyServer {
         Ok(bound)
     }
 
-    /// Answers in the background. The crate that awaits an async function compiles its body, so this is not in `listen`.
+    /// Serves the listener's connections in a task. Kept apart from `listen`, because each crate that awaits an
+    /// async function compiles its body.
     fn answer_from(&self, listener: Listener) {
         let server = self.clone();
         tokio::spawn(async move { server.accept(listener).await });
@@ -156,7 +157,7 @@ impl PolicyServer {
         match listener {
             Listener::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
-                // Answers are small, and Postfix waits for them.
+                // Answers are small, and Postfix waits for them, so they are sent without delay.
                 let _ = stream.set_nodelay(true);
                 self.start(stream, Some(peer.ip().to_canonical()));
             }
@@ -165,7 +166,8 @@ impl PolicyServer {
         Ok(())
     }
 
-    /// Serves one connection in a task of its own. `peer` is its address; `None` for a Unix socket. One beyond the most is closed: Postfix tries again after a second.
+    /// Serves one connection in a task of its own. `peer` is its address; `None` for a Unix socket. If too many
+    /// connections are open, this one is closed: Postfix tries again after a second.
     pub fn start<S>(&self, stream: S, peer: Option<IpAddr>)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -190,8 +192,8 @@ impl PolicyServer {
         });
     }
 
-    /// Stops listening, answers the requests that have begun, and returns when all connections are closed, or after
-    /// this long.
+    /// Stops listening, answers the requests that have begun, and returns when all connections are closed, or
+    /// after this time.
     pub async fn end(&self, patience: Duration) {
         self.shared.ending.send_replace(true);
         let all_closed = async {
@@ -210,7 +212,7 @@ impl PolicyServer {
 /// Counts a connection for as long as it is open.
 struct Open {
     shared: Arc<Shared>,
-    /// How many are open, with this one.
+    /// The number of open connections, including this one.
     number: usize,
 }
 

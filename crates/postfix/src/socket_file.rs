@@ -1,5 +1,5 @@
-//! The file of a Unix socket: made when the door begins to listen, and removed when it ends. Another program's file is
-//! never removed.
+//! The file of a Unix socket. The door creates it when it begins to listen and removes it when it ends. It
+//! never removes the file of another program.
 
 use std::fs;
 use std::io;
@@ -12,10 +12,10 @@ use tokio::time::timeout;
 
 /// Every user may connect. The directory decides who can reach the socket.
 const MODE: u32 = 0o666;
-/// How long a program that listens has to take a connection.
+/// The time within which a program that still listens must accept a connection.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A socket's file. Dropping it removes the file, unless another one is in its place.
+/// A socket's file. Dropping it removes the file, unless another file has replaced it.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
@@ -23,7 +23,7 @@ pub(crate) struct SocketFile {
     identity: (u64, u64),
 }
 
-/// Listens at a path. A socket at which no program listens any more is replaced.
+/// Listens at a path. Replaces a socket on which no program listens any more.
 pub(crate) async fn listen(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     make_room(path).await?;
     let listener = UnixListener::bind(path)?;
@@ -70,7 +70,7 @@ mod tests {
     async fn a_socket_that_a_crash_left_behind_is_replaced() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("policy");
-        // Closing a listener leaves its file, as a crash does.
+        // Closing a listener leaves its file, as a crash would.
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         let (listener, file) = listen(&path).await.unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, MODE);

@@ -1,4 +1,4 @@
-//! One connection: requests in, actions out, in their order.
+//! Serves one connection: reads requests, and answers them in their order.
 
 use std::net::IpAddr;
 use std::pin::pin;
@@ -13,24 +13,25 @@ use crate::asking;
 use crate::request::{Malformed, Request};
 use crate::requests::Requests;
 
-/// How often a connection is looked at. A timer for each request would cost more than the request.
+/// The interval of the time-out checks. A timer for each request would cost more than the request.
 const TICK: Duration = Duration::from_secs(5);
-/// How many ticks a request has to come: 25 to 30 seconds.
+/// A request must be complete after this many ticks: 25 to 30 seconds.
 const REQUEST_TICKS: u32 = 6;
-/// How many ticks a connection may be idle: ten minutes. Postfix closes it after five.
+/// A connection may be idle for this many ticks: ten minutes. Postfix closes it after five.
 const IDLE_TICKS: u32 = 120;
-/// How long Postfix has to read answers.
+/// The time within which Postfix must read answers.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long, and how many bytes, a connection is read that will be closed. Closing it earlier could discard the answer.
+/// Before it closes a connection, the server reads for this long and up to this many bytes. Closing it earlier
+/// could discard the answer.
 const LINGER_TIME: Duration = Duration::from_secs(2);
 const LINGER_BYTES: u64 = 1 << 20;
-/// How many bytes of answers are sent together.
+/// Answers are sent together until there are this many bytes.
 const MOST_UNSENT: usize = 16 * 1024;
 
-/// Why a connection is closed.
 struct Over;
 
-/// Serves a connection until the client closes it, it makes a mistake or is too slow, or the server ends.
+/// Serves a connection until the client closes it, sends a malformed request or is too slow, or until the
+/// server ends.
 pub(super) async fn serve<S>(shared: &Shared, mut stream: S, peer: Option<IpAddr>)
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -44,7 +45,7 @@ where
     ticks.reset();
     let (mut passed, mut is_ending) = (0, false);
     loop {
-        // What has come is read before anything else, so that its request is answered.
+        // Received bytes come first, so that a complete request is still answered.
         tokio::select! {
             biased;
             read = stream.read_buf(requests.buffer()) => match read {
@@ -79,7 +80,7 @@ where
     }
 }
 
-/// Answers all requests that are complete. Returns how many there were.
+/// Answers all complete requests. Returns their number.
 async fn answer_all<S: AsyncRead + AsyncWrite + Unpin>(
     shared: &Shared,
     peer: Option<IpAddr>,
@@ -117,7 +118,7 @@ async fn send<S: AsyncWrite + Unpin>(stream: &mut S, out: &mut Vec<u8>) -> Resul
     if let Ok(Ok(())) = sent { Ok(()) } else { Err(Over) }
 }
 
-/// Reads and discards what the client still sends, until it has seen the end of the answers.
+/// Reads and discards further bytes until the client closes, so that it receives all answers.
 async fn linger<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S) {
     let _ = timeout(LINGER_TIME, async {
         stream.shutdown().await?;
@@ -126,7 +127,7 @@ async fn linger<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S) {
     .await;
 }
 
-/// Decides a request, unless it was allowed before and came again.
+/// Decides a request, unless it was allowed before and Postfix sent it again.
 async fn answer(shared: &Shared, peer: Option<IpAddr>, request: &Request<'_>) -> Action {
     let settings = shared.settings.load_full();
     let policy = settings.policy_of(request);
@@ -150,7 +151,7 @@ async fn answer(shared: &Shared, peer: Option<IpAddr>, request: &Request<'_>) ->
     action
 }
 
-/// The action for bytes that are no request. It defers: nothing passes a limit, and nothing is lost.
+/// The action for a malformed request. It defers: the message passes no limit, and is not lost.
 fn refuse(shared: &Shared, peer: Option<IpAddr>, malformed: Malformed) -> Action {
     shared.meters.malformed();
     if let Some(held_back) = shared.complaints.admit(shared.clock.now()) {
