@@ -10,7 +10,7 @@ use tollgate_web::Aliases;
 
 use crate::layout::Wish;
 
-/// How the policy of an attempt is chosen.
+/// The way in which the policy of an attempt is chosen.
 #[derive(Debug)]
 pub enum Choosing {
     /// All attempts pass this policy.
@@ -19,7 +19,6 @@ pub enum Choosing {
     Routes(Box<RouteChoice>),
 }
 
-/// The routes of a gateway.
 #[derive(Debug)]
 pub struct RouteChoice {
     table: Table,
@@ -91,7 +90,7 @@ impl RouteChoice {
 }
 
 impl Choosing {
-    /// The policy of an attempt.
+    /// Chooses the policy of an attempt.
     #[inline]
     pub(crate) fn choose(&self, values: SlotValues<'_>) -> Choice<'_> {
         match self {
@@ -112,7 +111,7 @@ impl Choosing {
     }
 }
 
-/// The headers that a log has.
+/// The request headers that a line of the log contains.
 struct LoggedHeaders<'r> {
     headers: &'r [(HeaderName, usize)],
     values: SlotValues<'r>,
@@ -134,7 +133,7 @@ pub struct Wishes {
 }
 
 impl Wishes {
-    /// Adds a field. Returns its place.
+    /// Adds a field. Returns its index in the list.
     pub fn add(&mut self, field: &str, needed_by: Option<String>) -> usize {
         if let Some(place) = self.place(field) {
             let wish = &mut self.list[place];
@@ -145,7 +144,7 @@ impl Wishes {
         self.list.len() - 1
     }
 
-    /// The place of a field.
+    /// The index of a field in the list.
     pub fn place(&self, field: &str) -> Option<usize> {
         self.list.iter().position(|wish| *wish.field == *field)
     }
@@ -168,7 +167,7 @@ impl Wishes {
                 let counted = rule.count.iter().map(|field| &**field);
                 for field in rule.by.iter().map(|field| &*field.name).chain(counted) {
                     let by = || format!("rule `{}` of policy `{}`", rule.name, policy.name);
-                    // The gateway's routes have names.
+                    // Every route of the gateway has a name, so `route` is always known.
                     let known = routed && field == "route";
                     let needed = strictness == Strictness::AllFields && !known;
                     let field = derived(field).unwrap_or(field);

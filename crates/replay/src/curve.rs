@@ -8,7 +8,7 @@ use crate::choose::{Choosing, Wishes};
 use crate::lane::{Lane, Moment};
 use crate::tally::{ClientSlots, Tally, Way};
 
-/// The lanes of a curve beside the main one, in one pass.
+/// The lanes of a curve: one for each multiple except 1, which is the main lane. All see each attempt once.
 pub struct Curve {
     /// The rule.
     pub rule: Arc<str>,
@@ -28,7 +28,7 @@ pub struct Factor {
 pub struct Point {
     /// The multiple of the rule's numbers.
     pub factor: f64,
-    /// The limits there, as they are written.
+    /// The limits with this multiple, as text.
     pub limits: String,
     /// Requests that the rule denies.
     pub denied: u64,
@@ -36,7 +36,7 @@ pub struct Point {
     pub deferred: u64,
     /// Requests that it would deny, but only observes.
     pub observed: u64,
-    /// Clients that it affects at least once, in one of these ways.
+    /// The number of clients that the rule denies, defers or observes at least once.
     pub clients: u64,
 }
 
@@ -64,7 +64,7 @@ pub enum NoCurve {
     Store(StoreError),
 }
 
-/// The multiples of a curve beside one.
+/// The multiples of a curve, except 1.
 const FACTORS: [Factor; 3] =
     [Factor { part: 1, whole: 2 }, Factor { part: 2, whole: 1 }, Factor { part: 4, whole: 1 }];
 
@@ -96,14 +96,14 @@ impl Curve {
         }
     }
 
-    /// Decides what still waits.
+    /// Decides the attempts that still wait.
     pub fn finish(&mut self) {
         for (_, _, lane, tally) in &mut self.points {
             lane.finish(&mut |report| tally.hear(report));
         }
     }
 
-    /// The points, beside the main lane's tally.
+    /// The points of the curve. `main` gives the point of multiple 1.
     pub fn points(&self, main: &Tally) -> Vec<Point> {
         let one = Factor { part: 1, whole: 1 };
         let others = self.points.iter().map(|(factor, limits, _, tally)| (*factor, limits.clone(), tally));
@@ -125,19 +125,18 @@ impl Curve {
         points
     }
 
-    /// When one of the lanes last evicted a key that counted something.
+    /// The last time at which a lane evicted a key that counted something.
     pub fn last_eviction(&self) -> Option<Timestamp> {
         self.points.iter().filter_map(|(_, _, lane, _)| lane.last_eviction()).max()
     }
 }
 
 impl Point {
-    /// Requests that the rule affects, in whichever way.
+    /// The number of requests that the rule affects, in any way.
     pub fn affected(&self) -> u64 {
         self.denied + self.deferred + self.observed
     }
 
-    /// Requests that it affects in one way.
     pub fn count(&self, way: Way) -> u64 {
         match way {
             Way::Denied => self.denied,
@@ -169,7 +168,8 @@ impl Factor {
     }
 }
 
-/// The same policies with the limits of one rule multiplied. Limits of single keys stay.
+/// Returns the same policies with the limits of one rule multiplied. Limits that overrides set for single keys
+/// stay.
 pub fn scale(policies: &Policies, rule: &str, factor: Factor) -> Result<Policies, NoCurve> {
     let unknown = || NoCurve::UnknownRule { rule: rule.to_owned() };
     let found = policies.rule(rule).ok_or_else(unknown)?;
@@ -184,7 +184,7 @@ pub fn scale(policies: &Policies, rule: &str, factor: Factor) -> Result<Policies
     Ok(policies.with_rule(changed))
 }
 
-/// A printed limit begins with its number; a bucket has a burst as well.
+/// Multiplies the number of a limit, and the burst of a bucket, in its text, which begins with the number.
 fn scale_limit(limit: &Limit, factor: Factor) -> Option<Limit> {
     let text = limit.to_string();
     let rest = text.strip_prefix(&limit.number().to_string())?;

@@ -12,7 +12,8 @@ pub struct Distinct {
 enum SeenValues {
     /// The values themselves, while they are few.
     Few(HashSet<u64>),
-    /// HyperLogLog: for each of the first bits of a hash, the longest run of zeros after them.
+    /// HyperLogLog: for each register, chosen by the first bits of a hash, the longest run of zeros in the
+    /// other bits.
     Many(Box<[u8]>),
 }
 
@@ -27,7 +28,7 @@ impl Default for Distinct {
 }
 
 impl Distinct {
-    /// Notes a value.
+    /// Counts a value.
     #[inline]
     pub fn note(&mut self, hash: u64) {
         let hash = mixed(hash);
@@ -47,7 +48,7 @@ impl Distinct {
         matches!(self.seen, SeenValues::Few(_))
     }
 
-    /// How many distinct values there are.
+    /// The number of distinct values.
     pub fn count(&self) -> u64 {
         let registers = match &self.seen {
             SeenValues::Few(values) => return values.len() as u64,

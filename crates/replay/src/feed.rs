@@ -1,7 +1,8 @@
-//! Reads logs side by side, and hands over their lines in order of time.
+//! Reads several logs together, and hands over their lines in order of time.
 //!
-//! The log that is furthest behind is read next. So several logs of the same time are merged, and rotated logs follow
-//! one another, in whatever order they are named. A file is open only while its lines are read.
+//! It always reads the log whose lines are furthest behind. So logs of the same time are merged, and rotated
+//! logs follow one another, in whatever order the caller names them. A file is open only while its lines are
+//! read.
 
 mod extracting;
 mod input;
@@ -18,26 +19,26 @@ use crate::log::format::{NoFormat, Taken};
 use crate::order::{Entry, Order, Room, Shift};
 use source::{Source, SourceState};
 
-/// How logs are read.
+/// The settings for reading logs.
 #[derive(Clone, Debug)]
 pub struct Reading {
     /// The name of their format, or a pattern; `None` to recognise it.
     pub format: Option<String>,
-    /// `--map`.
+    /// The mappings of `--map`.
     pub mappings: Vec<Mapping>,
-    /// When times were taken, if the columns' names do not tell.
+    /// Whether times are those of the start or the end of requests, if the columns' names do not tell.
     pub taken: Option<Taken>,
-    /// The zone of times without one.
+    /// The time zone of times without one.
     pub zone: Option<jiff::tz::TimeZone>,
-    /// How far lines may be out of order.
+    /// The most by which lines may be out of order.
     pub reorder: Span,
-    /// The present, by which times in the future are recognised.
+    /// The current time, by which times in the future are recognised.
     pub now: Timestamp,
-    /// What happens to requests that were refused when they were logged.
+    /// Whether requests that were refused when they were logged are replayed.
     pub refused: Refused,
 }
 
-/// What happens to lines with the status 429 or 503.
+/// Whether lines with the status 429 or 503 are replayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// They are replayed like all others.
@@ -51,18 +52,18 @@ pub struct Feed {
     sources: Vec<Source>,
     order: Order,
     reading: Reading,
-    /// What was read so far.
+    /// The counts of lines so far.
     pub account: Account,
 }
 
-/// What was read.
+/// The counts of the lines that were read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Account {
-    /// Lines, without empty ones.
+    /// The number of lines, without empty ones.
     pub lines: u64,
     /// Lines that cannot be replayed.
     pub unreadable: u64,
-    /// Lines that say something of a message, without being an attempt.
+    /// Lines about a message that are not attempts.
     pub other: u64,
     /// Lines of requests that were refused when they were logged, and are skipped.
     pub skipped: u64,
@@ -72,9 +73,9 @@ pub struct Account {
     pub samples: Vec<UnreadableLine>,
     /// The formats of the logs.
     pub formats: Vec<&'static str>,
-    /// Whether some times are whole seconds.
+    /// Whether some times have only whole seconds.
     pub whole_seconds: bool,
-    /// Whether durations are known.
+    /// Whether the logs have durations.
     pub durations: bool,
 }
 
@@ -117,20 +118,20 @@ pub enum FeedError {
     },
     /// Too many logs have lines of the same time. The operator's fault.
     TooMany {
-        /// How many may be open at once.
+        /// The most logs that may be open at once.
         most: usize,
     },
 }
 
-/// How many lines may wait for earlier ones, and how many bytes they may take.
+/// The most lines, and bytes of lines, that may wait for earlier ones.
 const ROOM: Room = Room { lines: 1_000_000, bytes: 256 << 20 };
-/// How many unreadable lines are shown.
+/// The number of unreadable lines to show.
 const SHOWN: usize = 5;
-/// How many logs may be open at once. A process may usually open 1,024 files.
+/// The most logs that are open at once. A process may usually open 1,024 files.
 const MOST_OPEN: usize = 500;
 
 impl Feed {
-    /// Recognises the formats of logs, whose lines become attempts with these fields.
+    /// Opens logs and recognises their formats. Lines become attempts with these fields.
     pub fn open(
         logs: Vec<(String, impl Into<Input>)>,
         reading: &Reading,
@@ -160,13 +161,13 @@ impl Feed {
         Ok(Self { sources, order, reading: reading.clone(), account })
     }
 
-    /// Reads everything, and hands over each line.
+    /// Reads all logs, and hands over each line.
     pub fn run(&mut self, each: &mut dyn FnMut(&Entry<'_>)) -> Result<(), FeedError> {
         while self.step(each)? {}
         self.check_columns()
     }
 
-    /// Reads some lines. Returns whether there may be more.
+    /// Reads one block of lines. Returns whether there may be more.
     fn step(&mut self, each: &mut dyn FnMut(&Entry<'_>)) -> Result<bool, FeedError> {
         let open = self.sources.iter().filter(|source| source.is_open()).count();
         let unread = self.sources.iter_mut().filter(|source| !source.is_ended());

@@ -1,8 +1,9 @@
-//! One configuration under replay: a real engine, a store in memory, and a clock that jumps from attempt to attempt.
+//! One configuration under replay: an engine, a store in memory, and a clock that jumps from attempt to
+//! attempt.
 //!
-//! Before each attempt everything that is due by then is done at its own time: requests end and release what they
-//! hold, attempts that wait get their turns, and the engine's periodic work runs, four times a second as in a server.
-//! Nothing sleeps.
+//! Before each attempt the lane does everything that is due by then, each at its own time: requests end and
+//! release their holds, waiting attempts get their turns, and the engine's periodic work runs, four times a
+//! second as in a server. Nothing sleeps.
 
 mod records;
 mod seeing;
@@ -28,7 +29,6 @@ use crate::waiting::WaitRoom;
 use records::ReplayRecords;
 use seeing::{BLOCKLIST, Seen, see};
 
-/// One configuration under replay.
 pub struct Lane {
     clock: Arc<ManualClock>,
     store: Arc<MemoryStore>,
@@ -40,18 +40,18 @@ pub struct Lane {
     fields: Vec<FieldSlots>,
     slots: Vec<Arc<str>>,
     tend_at: Option<Timestamp>,
-    /// How often the periodic work has found nothing to do.
+    /// The number of rounds of periodic work since an attempt was last denied or deferred.
     idle: u32,
     ends: BinaryHeap<Reverse<End>>,
     waiting: WaitRoom<Seen>,
-    /// With how many keys the store is swept next.
+    /// The number of keys at which the store is swept next.
     sweep_from: usize,
 }
 
 type Fields<'f> = SmallVec<[(&'f str, &'f str); 8]>;
 type FieldSlots = Vec<(Arc<str>, Slotted)>;
 
-/// Where the value of a field is.
+/// The source of a field's value: a slot of the line, or the chosen route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Slotted {
     Slot(usize),
@@ -65,23 +65,21 @@ struct Arrival<'a> {
     route: Option<&'a str>,
 }
 
-/// One attempt, as all lanes see it.
+/// One attempt, in the form that all lanes share.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment<'m> {
-    /// Its number.
     pub number: u64,
-    /// Its line.
     pub entry: &'m Entry<'m>,
     /// The values of its fields, by slot.
     pub values: SlotValues<'m>,
 }
 
-/// What became of an attempt.
+/// The result of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// Allowed, after this wait.
+    /// Allowed after this wait; zero if it did not wait.
     Allowed(Span),
-    /// Told to come back later.
+    /// The rule tells the client to come back later.
     Deferred(Box<Named>),
     /// Denied.
     Denied(Box<Named>),
@@ -89,7 +87,7 @@ pub enum Fate {
     Unlimited,
     /// It has no route.
     Unrouted,
-    /// The server would refuse it as a mistake.
+    /// The server would refuse the attempt as a mistake of the caller.
     Invalid(Box<str>),
 }
 
@@ -102,15 +100,15 @@ pub struct Named {
     pub key: Box<str>,
 }
 
-/// What a lane reports.
+/// An event that a lane reports.
 pub enum Report<'r> {
-    /// What became of an attempt.
+    /// The result of an attempt.
     Fate(&'r Moment<'r>, &'r Fate),
     /// A rule that only observes would have denied an attempt.
     Observed(&'r Moment<'r>, &'r Named),
 }
 
-/// Hears the reports of a lane.
+/// The callback that receives the reports of a lane.
 pub type Hear<'h> = &'h mut dyn FnMut(Report<'_>);
 
 /// The end of a request that holds something, or whose status decides what counts.
@@ -121,17 +119,18 @@ struct End {
     taken: Taken,
 }
 
-/// How often a server does its periodic work.
+/// The interval of a server's periodic work.
 const EVERY: Span = Span::from_millis(250);
-/// How many rounds the engine needs at most to count the denials that it has noted.
+/// The engine needs at most this many rounds to process the denials that it has recorded.
 const ROUNDS: u32 = 40;
-/// How many keys a store has at least before it is swept. With fewer, adding swept keys again costs more than is gained.
+/// The store is swept only if it has at least this many keys. With fewer, adding swept keys again costs more
+/// than it saves.
 const FEWEST_SWEPT: usize = 250_000;
-/// How many requests may be in flight at once; beyond, one ends when it begins.
+/// The most requests in flight; beyond that, a request ends when it begins.
 const MOST_ENDS: usize = Leases::MOST;
 
 impl Lane {
-    /// Replays these policies, with room for `max_keys` keys.
+    /// Makes a lane for these policies, with room for `max_keys` keys.
     pub fn new(
         policies: Policies,
         max_keys: usize,
@@ -167,7 +166,7 @@ impl Lane {
         Ok(lane)
     }
 
-    /// Finds the slots of each policy's fields, and of the fields that the lists need.
+    /// Assigns slots to the fields of each policy and of the lists.
     fn place_fields(&mut self) {
         let wanted = self.admissions.engine.lists.wanted();
         let listed = wanted.as_deref().map_or(&[][..], |wanted| wanted);
@@ -221,7 +220,7 @@ impl Lane {
         }
     }
 
-    /// Reports what became of an attempt, now that it is decided.
+    /// Reports the result of a decided attempt.
     #[inline]
     fn conclude(
         &mut self,
@@ -245,7 +244,7 @@ impl Lane {
         hear(Report::Fate(moment, &fate));
     }
 
-    /// The fate of a request without a policy: the blocklist holds for it too.
+    /// The result for a request whose route has no policy. The blocklist still applies.
     fn pass_unlimited(&self, moment: &Moment<'_>) -> Fate {
         let Some(wanted) = self.admissions.engine.lists.wanted() else { return Fate::Unlimited };
         let place = |field: &Arc<str>| self.slots.iter().position(|slot| slot == field);
@@ -260,7 +259,7 @@ impl Lane {
         }
     }
 
-    /// The fields of an attempt by a policy.
+    /// The fields that a policy needs of an attempt.
     #[inline]
     fn fields_of<'f>(&'f self, policy: usize, route: Option<&'f str>, moment: &Moment<'f>) -> Fields<'f> {
         let mut fields = Fields::new();
@@ -274,13 +273,13 @@ impl Lane {
         fields
     }
 
-    /// The route that the log itself names, if it does.
+    /// The route that the line of the log contains, if any.
     fn logged_route<'m>(&self, moment: &Moment<'m>) -> Option<&'m str> {
         let place = self.slots.iter().position(|slot| &**slot == "route")?;
         moment.values[place]
     }
 
-    /// The fate of a decided attempt. What it took is kept until its request ends.
+    /// The result of a decided attempt. Its holds and charges are kept until the request ends.
     #[inline]
     fn settle(&mut self, seen: Seen, taken: Taken, moment: &Moment<'_>, waited: Span) -> Fate {
         match (seen.verdict, seen.named) {
@@ -300,7 +299,7 @@ impl Lane {
         }
     }
 
-    /// Keeps what a request took until it ends.
+    /// Keeps the holds and charges of a request until it ends.
     #[inline]
     fn hold(&mut self, mut taken: Taken, moment: &Moment<'_>, waited: Span) {
         if taken.is_settled() {
@@ -353,15 +352,16 @@ impl Lane {
         self.tend_at = Some(tend_at);
     }
 
-    /// The time to the next periodic work. While nothing happens, none is needed until just before the next attempt.
+    /// The time until the next periodic work. If nothing happens, none is needed until just before the next
+    /// attempt.
     fn until_next(&self, now: Timestamp, to: Timestamp) -> Span {
         let gap = to.since(now).as_micros() / EVERY.as_micros();
         let quiet = self.idle > ROUNDS && self.ends.is_empty() && self.waiting.is_empty();
         Span::from_micros(EVERY.as_micros() * if quiet { gap.max(1) } else { 1 })
     }
 
-    /// Removes idle keys before the store is full: a small table is faster, and need not evict keys that count. When
-    /// the keys have doubled, another search is worth its cost.
+    /// Removes idle keys before the store is full: a small table is faster, and need not evict keys that count.
+    /// The next search is due when the number of keys has doubled, so that it is worth its cost.
     fn sweep_idle(&mut self) {
         if self.store.len() >= self.sweep_from {
             self.store.sweep();
@@ -369,7 +369,7 @@ impl Lane {
         }
     }
 
-    /// A ban may need a field that no rule of the policy uses.
+    /// Adds the fields of the lists, because a ban may need a field that no rule of the policy uses.
     fn place_listed_fields(&mut self) {
         if self.idle == 0 && self.policies.rules().iter().any(|rule| rule.ban.is_some()) {
             self.place_fields();
@@ -382,14 +382,14 @@ impl Lane {
         }
     }
 
-    /// Decides everything that still waits.
+    /// Decides the attempts that still wait.
     pub fn finish(&mut self, hear: Hear<'_>) {
         while let Some(due) = self.next_turn(self.clock.now()) {
             self.catch_up(due, hear);
         }
     }
 
-    /// When the store last evicted a key that counted something, because there was no room for another.
+    /// The last time at which the store evicted a key that counted something, to make room for another.
     pub fn last_eviction(&self) -> Option<Timestamp> {
         self.store.last_eviction()
     }

@@ -1,7 +1,7 @@
-//! Which columns of a log are the time, the client and the fields of policies.
+//! Chooses the columns of a log that are the time, the client and the fields of policies.
 //!
-//! A field is found by `--map`, or else in the usual columns of its name. A field that no column holds is an error that
-//! names the `--map` to add.
+//! `--map` may name the column of a field. Otherwise the field is looked for in its usual columns. If no column
+//! has it, that is an error that names the `--map` to add.
 
 mod usual;
 
@@ -20,7 +20,7 @@ use tollgate_web::{Aliases, Identity, path};
 use crate::log::format::{DURATION_PARTS, DURATIONS, Format, Taken, address_of};
 use crate::log::{Columns, Unreadable};
 
-/// The longest duration that is believed.
+/// A longer duration is cut to this.
 const LONGEST: Span = Span::from_secs(86_400);
 
 /// `--map FIELD=COLUMN`.
@@ -37,29 +37,30 @@ pub struct Mapping {
 pub struct Wish {
     /// Its name.
     pub field: Arc<str>,
-    /// What needs it, for the error; `None` if it may be missing.
+    /// The rule or the route that needs the field, or `--by`, for the error; `None` if the field may be missing.
     pub needed_by: Option<String>,
-    /// The part of a request that the configuration gives this name to: `header.x-tenant`.
+    /// The part of a request to which the configuration gave this field's name: `header.x-tenant`.
     pub source: Option<String>,
 }
 
-/// Where everything is in a line.
+/// The positions of the time, the duration and the fields in a line.
 #[derive(Debug)]
 pub struct Layout {
     /// The columns that the splitter reads.
     pub columns: Vec<Box<str>>,
     pub(crate) time: usize,
     pub(crate) taken: Taken,
-    /// The columns that add up to the duration, with the microseconds of their units.
+    /// The columns whose sum is the duration, with the microseconds of one unit.
     duration: SmallVec<[(usize, f64); 1]>,
     pub(crate) status: Option<usize>,
     pub(crate) agent: Option<usize>,
     pub(crate) slots: Vec<Slot>,
-    /// Columns of JSON that `--map` names and the sample lacks, with the error if no later line has them.
+    /// JSON columns that `--map` names and the sample lacks, with the error to report if no later line has
+    /// them.
     pub(crate) unsampled: Vec<(usize, BadLayout)>,
 }
 
-/// Where the value of one field is.
+/// The source of the value of one field.
 #[derive(Debug)]
 pub(crate) struct Slot {
     origin: SlotOrigin,
@@ -69,18 +70,18 @@ pub(crate) struct Slot {
 enum SlotOrigin {
     Column(usize, Form),
     Constant(Box<str>),
-    /// No column holds it, and no attempt needs it.
+    /// No column has it, and no attempt needs it.
     Nowhere,
 }
 
-/// How a value is made from a column.
+/// The conversion of a column to a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Form {
     /// As it is.
     Text,
     /// An address, perhaps with a port.
     Address,
-    /// The last address of a list, which the proxy itself added.
+    /// The last address of a list. The proxy added that one itself.
     LastAddress,
     /// The host of a URL or an authority.
     Host,
@@ -94,9 +95,9 @@ enum Form {
     HostOfRequest,
     /// A parameter of the query in a request target.
     Query(Arc<str>),
-    /// The same in a request line.
+    /// A parameter of the query in a request line.
     QueryOfRequest(Arc<str>),
-    /// What follows the `@`.
+    /// The part after the `@`.
     Domain,
 }
 
@@ -107,7 +108,7 @@ pub enum BadLayout {
     Missing {
         /// The field.
         field: String,
-        /// What needs it.
+        /// The rule or the route that needs the field, or `--by`.
         needed_by: String,
         /// The format of the log.
         format: &'static str,
@@ -171,7 +172,7 @@ impl Layout {
     ) -> Result<Self, BadLayout> {
         let known: Vec<&str> = format.columns().collect();
         let mut search = Search { format, known, mappings, columns: Vec::new(), unsampled: Vec::new() };
-        // The places of a pattern's columns and of a mail log's are fixed.
+        // The positions of the columns of a pattern and of a mail log are fixed.
         if !matches!(format, Format::Json { .. }) {
             search.columns = search.known.iter().map(|name| (*name).into()).collect();
         }
@@ -190,13 +191,13 @@ impl Layout {
         !self.duration.is_empty()
     }
 
-    /// How long a request took.
+    /// The duration of a request; zero if it is not known.
     #[inline]
     pub(crate) fn duration_of(&self, columns: Columns<'_>) -> Span {
         let part = |(place, unit): &(usize, f64)| {
             let number = columns.value(*place).and_then(|value| std::str::from_utf8(value).ok());
             let number = number.and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0);
-            // A cast of a negative number, of infinity or of no number is within bounds.
+            // The cast limits negative numbers, infinity and NaN to valid numbers.
             ((number * unit).round() as u64).min(LONGEST.as_micros())
         };
         Span::from_micros(self.duration.iter().map(part).sum()).min(LONGEST)
@@ -204,7 +205,7 @@ impl Layout {
 }
 
 impl Slot {
-    /// Writes the value in a line, if it has one. Returns whether it has.
+    /// Appends the value of a line to the text. Returns whether the line has one.
     #[inline]
     pub(crate) fn write(&self, columns: Columns<'_>, out: &mut String) -> Result<bool, Unreadable> {
         let (place, form) = match &self.origin {
@@ -281,7 +282,7 @@ fn write_query(name: &Arc<str>, target: &str, out: &mut String) {
         body: None,
     };
     let (names, aliases) = ([Arc::clone(name)], Aliases::default());
-    // A parameter that is ambiguous has no value: the gateway refuses such a request.
+    // A parameter that is ambiguous has no value, because the gateway refuses such a request.
     if let Ok(asked) = facts.ask_alone(&names, &aliases)
         && let Some((_, value)) = asked.pairs().first()
     {
@@ -295,7 +296,7 @@ fn target_of(request: &str) -> &str {
     rest.rsplit_once(' ').map_or(rest, |(target, _)| target)
 }
 
-/// The authority of a URL, if it is one, and the rest from its path on.
+/// Splits a URL into its authority and the rest from its path on. Another text has no authority.
 fn parts_of(target: &str) -> (Option<&str>, &str) {
     let url = ["https://", "http://"].iter().find_map(|scheme| target.strip_prefix(scheme));
     let Some(url) = url else { return (None, target) };
@@ -304,7 +305,7 @@ fn parts_of(target: &str) -> (Option<&str>, &str) {
     (Some(authority), if rest.starts_with('/') { rest } else { "/" })
 }
 
-/// Finds columns, and remembers those that are used.
+/// Finds columns, and collects those that are used.
 struct Search<'s> {
     format: &'s Format,
     known: Vec<&'s str>,
@@ -325,7 +326,8 @@ impl Search<'_> {
         self.mappings.iter().rev().find(|mapping| *mapping.field == *field).map(|mapping| &*mapping.column)
     }
 
-    /// The place of a column that `--map` names. Members of JSON may be missing from the sample and come later.
+    /// The position of a column that `--map` names. A JSON column may be missing from the sample and come
+    /// later.
     fn named(&mut self, column: &str) -> Result<usize, BadLayout> {
         let name = column.strip_prefix('$').unwrap_or(column);
         if self.known.contains(&name) {
@@ -381,7 +383,7 @@ impl Search<'_> {
         Ok([(self.named(column)?, unit)].into_iter().collect())
     }
 
-    /// The place of a field that every format has in its own way, if it has it.
+    /// The position of a field's usual column, if the log has one.
     fn usual(&mut self, field: &str) -> Result<Option<usize>, BadLayout> {
         if let Some(column) = self.mapped(field).map(ToOwned::to_owned) {
             return self.named(&column).map(Some);

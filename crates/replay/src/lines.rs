@@ -10,10 +10,10 @@ use crate::log::MOST_LINE;
 pub struct Lines<R> {
     reader: R,
     buffer: Vec<u8>,
-    /// The part of the buffer that is not handed out yet.
+    /// The part of the buffer that was not handed out yet.
     from: usize,
     to: usize,
-    /// How many lines have ended, empty ones included.
+    /// The number of lines that have ended, including empty ones.
     number: u64,
     /// Whether the rest of a line that is too long is being skipped.
     skipping: bool,
@@ -23,7 +23,7 @@ pub struct Lines<R> {
 /// Takes the lines of a block, each with its number in the log. Empty lines have numbers, but are not handed out.
 pub type TakeLine<'t> = &'t mut dyn FnMut(u64, Piece<'_>);
 
-/// What a block of a log contains.
+/// A line of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece<'b> {
     /// A line without its end.
@@ -32,16 +32,16 @@ pub enum Piece<'b> {
     TooLong(&'b [u8]),
 }
 
-/// How much is read at once.
+/// The number of bytes to read at once.
 const BLOCK: usize = 256 << 10;
 
 impl<R: Read> Lines<R> {
-    /// The lines of what a reader yields.
+    /// Reads lines from a reader.
     pub fn new(reader: R) -> Self {
         Self { reader, buffer: vec![0; BLOCK], from: 0, to: 0, number: 0, skipping: false, ended: false }
     }
 
-    /// The next bytes, to recognise the format by. They are handed out as lines later.
+    /// Reads the next bytes without taking them, to recognise the format.
     pub fn sample(&mut self) -> io::Result<&[u8]> {
         while self.to - self.from < BLOCK && !self.ended {
             self.fill()?;
@@ -82,7 +82,7 @@ impl<R: Read> Lines<R> {
         Ok(true)
     }
 
-    /// Moves what is left to the front and reads more behind it.
+    /// Moves the unread bytes to the front of the buffer, and reads more behind them.
     fn fill(&mut self) -> io::Result<()> {
         self.buffer.copy_within(self.from..self.to, 0);
         (self.from, self.to) = (0, self.to - self.from);
@@ -115,7 +115,7 @@ fn hand_out(number: u64, line: &[u8], each: TakeLine<'_>) {
 mod tests {
     use super::*;
 
-    /// Yields one byte at a time.
+    /// A reader that yields one byte at a time.
     struct Slowly<'b>(&'b [u8]);
 
     impl Read for Slowly<'_> {

@@ -1,7 +1,7 @@
-//! Lines of logs become values: pure functions of bytes, for any bytes.
+//! Converts lines of logs to values: pure functions that accept any bytes.
 //!
-//! A format splits a line into columns. Which columns are the time, the client's address and the fields of a policy is
-//! [`crate::layout`]'s to say.
+//! A format splits a line into columns. [`crate::layout`] decides which columns are the time, the client's
+//! address and the fields of a policy.
 
 pub mod format;
 pub mod json;
@@ -28,7 +28,7 @@ enum SplitForm {
     Postfix(Box<Joined>),
 }
 
-/// The values of one line, by the places of their columns.
+/// The values of one line, by the positions of their columns.
 #[derive(Clone, Debug, Default)]
 pub struct Row {
     text: Vec<u8>,
@@ -38,18 +38,18 @@ pub struct Row {
 /// The columns of one line.
 #[derive(Clone, Copy)]
 pub enum Columns<'l> {
-    /// Pieces of the line itself.
+    /// Parts of the line itself.
     Line(&'l [u8], &'l Spans),
-    /// Pieces of a text that was made from it.
+    /// Parts of a text that was made from the line, for JSON and mail logs.
     Row(&'l Row),
 }
 
 /// Why a line cannot be replayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Unreadable {
-    /// It does not have the format.
+    /// The line does not match the format.
     Format,
-    /// It has no time, or none that can be read.
+    /// The line has no time that can be parsed.
     Time,
     /// Its time is more than a day in the future.
     Future,
@@ -65,7 +65,7 @@ pub enum Unreadable {
 pub const MOST_LINE: usize = 1 << 20;
 
 impl Splitter {
-    /// Splits lines of this format. Of JSON, only these columns are read.
+    /// Makes a splitter for lines of this format. Of JSON, it reads only these columns.
     pub fn new(format: &Format, columns: &[Box<str>]) -> Self {
         let form = match format {
             Format::Pattern { pattern, .. } => SplitForm::Pattern(pattern.clone()),
@@ -75,7 +75,7 @@ impl Splitter {
         Self { form, row: Row::default(), spans: Spans::new() }
     }
 
-    /// Splits a line. `None` if it is part of a message, and no attempt by itself.
+    /// Splits a line. `None` if the line is a part of a message and not an attempt of its own.
     #[inline]
     pub fn split<'l>(&'l mut self, line: &'l [u8]) -> Result<Option<Columns<'l>>, Unreadable> {
         match &mut self.form {
@@ -124,7 +124,7 @@ impl Row {
         self.values.resize(columns, None);
     }
 
-    /// Sets a value. Of several values for one column the last counts.
+    /// Sets a value. If a column has several values, the last one counts.
     fn put(&mut self, place: usize, value: &[u8]) {
         let from = self.text.len() as u32;
         self.text.extend_from_slice(value);

@@ -1,49 +1,50 @@
-//! Puts lines in order of time, within a bound, and spreads them over their seconds.
+//! Puts lines in order of time, within a bound, and spreads lines with whole seconds over their second.
 //!
-//! Lines are collected by the second of their time. A second is complete once every log is a bound beyond it. Then the
-//! lines of that second whose times are whole seconds are spread over it evenly, in the order in which they were read.
-//! Where a time was taken at the end of a request, its duration is subtracted, and the lines are ordered once more.
+//! Lines are collected by the second of their time. A second is complete once every log is beyond it by the
+//! bound. Then those of its lines that have only whole seconds are spread over it evenly, in the order in which
+//! they were read. If a log has the time at which a request ended, the duration is subtracted, and the lines
+//! are ordered once more.
 //!
-//! A line that comes later than the bound allows is replayed at the earliest moment that is still open. The room for
-//! lines that wait is bounded too; beyond it the earliest second is closed early.
+//! A line that comes later than the bound allows is replayed at the earliest moment that is still open. Room
+//! for waiting lines is bounded too; if it is full, the earliest second is closed early.
 
 use std::collections::BTreeMap;
 
 use tollgate_core::{Span, Timestamp};
 
 const SECOND: u64 = 1_000_000;
-/// How many empty buckets are kept for later lines, and how large a kept one may be.
+/// The number of empty buckets that are kept for reuse, and the largest size of one.
 const MOST_SPARE: usize = 16;
 const MOST_SPARE_BYTES: usize = 4 << 20;
 
-/// Lines that wait for earlier ones.
+/// Lines that wait for earlier lines.
 pub struct Order {
     /// By the time in the log.
     logged: Seconds,
     /// By the time at which the request began; `None` if that is the same.
     begun: Option<Seconds>,
-    /// How far lines may be out of order, in seconds.
+    /// The most by which lines may be out of order, in seconds.
     bound: u64,
     room: Room,
-    /// How many lines came too late.
+    /// The number of lines that came too late.
     pub late: u64,
 }
 
-/// What lines that wait may take together.
+/// The size of waiting lines, or the bound on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Room {
-    /// How many lines.
+    /// The number of lines.
     pub lines: usize,
-    /// How many bytes in memory.
+    /// The number of bytes in memory.
     pub bytes: usize,
 }
 
 /// One line, ready to be decided.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'b> {
-    /// When its request began.
+    /// The time at which its request began.
     pub at: Timestamp,
-    /// How long it took.
+    /// The duration of its request.
     pub duration: Span,
     /// The status of the response; 0 if that is unknown.
     pub status: u16,
@@ -53,7 +54,7 @@ pub struct Entry<'b> {
     lengths: &'b [u16],
 }
 
-/// What is known of a line beside the values of its fields.
+/// The data of a line other than the values of its fields.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Head {
     /// In microseconds.
@@ -70,10 +71,10 @@ pub(crate) struct Head {
 #[derive(Default)]
 struct Seconds {
     open: BTreeMap<u64, Bucket>,
-    /// The bucket that was used last, which is not among the others.
+    /// The bucket that was used last. It is not in the map.
     current: Option<(u64, Bucket)>,
     spare: Vec<Bucket>,
-    /// Everything before this second is closed.
+    /// All seconds before this one are closed.
     closed: u64,
     held: Room,
 }
@@ -81,14 +82,14 @@ struct Seconds {
 /// The lines of one second.
 #[derive(Default)]
 struct Bucket {
-    /// The head of each line, and where its values begin in the text.
+    /// The head of each line, and the position of its values in `text`.
     lines: Vec<(Head, usize)>,
     text: String,
     /// The length of each value of each line; [`ABSENT`] if the line lacks it.
     lengths: Vec<u16>,
 }
 
-/// Instead of the length of a value that a line lacks.
+/// Stands for the length of a value that a line does not have.
 pub(crate) const ABSENT: u16 = u16::MAX;
 
 /// The texts and lengths of one line's values.
@@ -99,8 +100,8 @@ pub(crate) struct Values {
 }
 
 impl Order {
-    /// Orders lines that are out of order by at most this much, as far as there is room. `shifted` if the times were
-    /// taken at the end of requests whose durations are known.
+    /// Orders lines that are out of order by at most `bound`, as far as `room` allows. With
+    /// `Shift::ByDuration`, durations are subtracted from the times.
     pub fn new(bound: Span, room: Room, shifted: Shift) -> Self {
         let begun = (shifted == Shift::ByDuration).then(Seconds::default);
         let bound = bound.as_micros().div_ceil(SECOND);
@@ -122,7 +123,7 @@ impl Order {
         self.begun.is_some()
     }
 
-    /// What the lines that wait take.
+    /// The size of the waiting lines.
     pub fn held(&self) -> Room {
         let begun = self.begun.as_ref().map_or(Room::default(), |begun| begun.held);
         let Room { lines, bytes } = self.logged.held;
@@ -134,7 +135,7 @@ impl Order {
         held.lines > self.room.lines || held.bytes > self.room.bytes
     }
 
-    /// Hands over every line that no other can precede any more, given that all logs have come to `reached`, in
+    /// Hands over every line that no later line can precede, given that all logs have reached `reached`, in
     /// microseconds.
     pub(crate) fn release(&mut self, reached: u64, each: &mut dyn FnMut(&Entry<'_>)) {
         self.close((reached / SECOND).saturating_sub(self.bound), each);
@@ -190,7 +191,7 @@ impl Order {
     }
 }
 
-/// Whether times are shifted by durations.
+/// Whether durations are subtracted from times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shift {
     /// A time is the moment at which a request began.
@@ -226,7 +227,7 @@ impl Seconds {
         self.open.keys().next().copied().into_iter().chain(current).min()
     }
 
-    /// Takes out every second before `until`, in order.
+    /// Hands over and removes every second before `until`, in order.
     fn close(&mut self, until: u64, each: &mut dyn FnMut(&mut Bucket)) {
         if until <= self.closed {
             return;
@@ -252,7 +253,7 @@ impl Seconds {
 }
 
 impl Bucket {
-    /// Spreads the lines whose times are whole seconds evenly over their second. All lines end in order.
+    /// Spreads the lines with whole seconds evenly over their second, and sorts all lines.
     fn spread(&mut self) {
         let whole = self.lines.iter().filter(|(head, _)| head.whole).count() as u64;
         let spread = self.lines.iter_mut().filter(|(head, _)| head.whole);
@@ -296,7 +297,7 @@ impl Bucket {
         }
     }
 
-    /// What its lines take in memory.
+    /// The size of its lines in memory.
     fn bytes(&self) -> usize {
         size_of_val(&*self.lines) + self.text.len() + size_of_val(&*self.lengths)
     }
@@ -373,7 +374,7 @@ mod tests {
         let mut order = Order::new(Span::from_secs(5), WIDE, Shift::None);
         let lines = [(3, "b"), (9, "d"), (1, "a"), (5, "c")];
         let lines = lines.map(|(second, name)| line(second * SECOND, false, 0, name));
-        // 9 closes everything before 4, so 1 comes too late and is replayed at 4.
+        // The line at 9 closes everything before 4, so the line at 1 comes too late and is replayed at 4.
         let seen = ordered(&mut order, &lines);
         assert_eq!(
             pairs(&seen),
@@ -406,7 +407,7 @@ mod tests {
     #[test]
     fn lines_without_room_are_handed_over_in_order_of_their_beginnings() {
         let mut order = Order::new(Span::from_secs(1_000), Room { lines: 3, ..WIDE }, Shift::ByDuration);
-        // All end in one second, the later the earlier they began.
+        // All requests end in one second: the later one ends, the earlier it began.
         let lines: Vec<_> = (0..8_u64)
             .map(|number| line(10 * SECOND + number * 1_000, false, number * 50_000, &number.to_string()))
             .collect();

@@ -1,4 +1,5 @@
-//! A whole replay: one configuration, perhaps with its curve, and perhaps another one to compare it with.
+//! A whole replay: of one configuration, optionally with a curve, and optionally compared with another
+//! configuration.
 
 use std::sync::Arc;
 
@@ -17,15 +18,13 @@ use crate::top::{Occurrence, Top, TopKey};
 /// One configuration to replay.
 #[derive(Clone)]
 pub struct Setup {
-    /// Its policies.
     pub policies: Policies,
     /// The most keys in memory.
     pub max_keys: usize,
-    /// How the policy of an attempt is chosen.
+    /// The way in which the policy of an attempt is chosen.
     pub choosing: Arc<Choosing>,
 }
 
-/// A replay that is being run.
 pub struct Replay {
     main: Lane,
     tally: Tally,
@@ -34,19 +33,19 @@ pub struct Replay {
     number: u64,
 }
 
-/// What a replay found.
+/// The result of a replay.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What was read.
+    /// The counts of lines.
     pub account: Account,
-    /// What became of the attempts.
+    /// The counts of decisions.
     pub tally: Tally,
     /// The curve of a rule.
     pub curve: Option<(Arc<str>, Vec<Point>)>,
     /// The difference from another configuration.
     pub difference: Option<Difference>,
-    /// When a key that counted something was last evicted, because there was no room for another. Denials may be too
-    /// low then.
+    /// The last time at which a key that counted something was evicted to make room for another. After that,
+    /// the number of denials may be too low.
     pub last_eviction: Option<Timestamp>,
 }
 
@@ -65,11 +64,11 @@ pub struct Difference {
     pub allowed_keys: Top,
 }
 
-/// The other configuration.
+/// The other configuration, and the difference so far.
 struct Against {
     lane: Lane,
     difference: Difference,
-    /// Attempts that only one of both has decided yet, since they wait in the other.
+    /// Attempts that only one of the two configurations has decided, because they wait in the other.
     open: HashMap<u64, Option<Named>>,
 }
 
@@ -84,14 +83,14 @@ impl Replay {
         Ok(Self { main, tally, curve: None, against: None, number: 0 })
     }
 
-    /// The same replay with the curve of a rule of these policies.
+    /// Adds the curve of a rule of these policies to the replay.
     pub fn with_curve(mut self, setup: &Setup, rule: &str, wishes: &Wishes) -> Result<Self, NoCurve> {
         let Setup { policies, max_keys, choosing } = setup;
         self.curve = Some(Curve::new(policies, rule, *max_keys, choosing, wishes, client_slots(wishes))?);
         Ok(self)
     }
 
-    /// The same replay, compared with another configuration.
+    /// Compares the replay with another configuration.
     pub fn against(mut self, other: Setup, wishes: &Wishes) -> Result<Self, StoreError> {
         let lane = Lane::new(other.policies, other.max_keys, other.choosing, wishes)?;
         let difference = Difference {
@@ -105,7 +104,7 @@ impl Replay {
         Ok(self)
     }
 
-    /// Replays logs. `each` hears what became of every attempt, in addition.
+    /// Replays logs. `each` also receives every report of the main configuration.
     pub fn run(mut self, feed: &mut Feed, each: &mut dyn FnMut(&Report<'_>)) -> Result<Outcome, FeedError> {
         feed.run(&mut |entry| self.attempt(entry, each))?;
         self.finish(each);
@@ -161,7 +160,7 @@ impl Replay {
     }
 }
 
-/// Which configuration decided.
+/// The configuration that decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     This,
@@ -184,7 +183,7 @@ impl Against {
     }
 }
 
-/// Compares the fates of an attempt, once both are known.
+/// Compares the two results of an attempt, once both are known.
 fn note(
     difference: &mut Difference,
     open: &mut HashMap<u64, Option<Named>>,
@@ -222,17 +221,16 @@ fn note(
     }
 }
 
-/// A rule and a key in one text. Names of rules contain no line feed.
+/// Joins a rule and a key to one text. Names of rules contain no line feed.
 fn joined(named: &Named) -> String {
     format!("{}\n{}", named.rule, named.key)
 }
 
-/// The rule and the key of an entry of a difference.
+/// Splits an entry of a difference into its rule and key.
 pub fn rule_and_key(entry: &TopKey) -> (&str, &str) {
     entry.key.split_once('\n').unwrap_or(("", &entry.key))
 }
 
-/// The rules that attempts pass, each once.
 fn passed_rules(setup: &Setup) -> Vec<&Arc<str>> {
     let passed = setup.choosing.policies();
     let policies = passed.iter().filter_map(|name| setup.policies.named(name));
@@ -241,7 +239,7 @@ fn passed_rules(setup: &Setup) -> Vec<&Arc<str>> {
     rules.filter(|rule| passed.contains(rule)).collect()
 }
 
-/// Where the client and the user of an attempt are. Without an address, the user or the sender stands for the client.
+/// The slots of an attempt's client and user. Without an address, the user or the sender identifies the client.
 fn client_slots(wishes: &Wishes) -> ClientSlots {
     let user = wishes.place("user");
     let address = wishes.place("ip").or_else(|| wishes.place("client_ip"));

@@ -1,7 +1,7 @@
 //! The report: one HTML file with charts, which loads nothing from anywhere.
 //!
-//! Charts are drawings (SVG) inside of the page. They look like those of the console, whose style sheet for charts and
-//! colours the report includes. Colours follow the reader's choice of light or dark.
+//! The charts are SVG drawings in the page. They look like those of the console: the report includes the
+//! console's style sheet for charts and colours. The colours follow the reader's choice of light or dark.
 
 mod chart;
 
@@ -13,22 +13,22 @@ use crate::replay::{Difference, Outcome, rule_and_key};
 use crate::tally::{Tally, Way};
 use crate::top::TopKey;
 
-/// What a report says beside the outcome.
+/// The texts of a report that are not in the outcome.
 #[derive(Clone, Debug)]
 pub struct Titles {
-    /// The logs.
+    /// The names of the logs.
     pub logs: Vec<String>,
-    /// The configuration.
+    /// The name of the configuration.
     pub config: String,
-    /// The configuration that it is compared with.
+    /// The name of the configuration to compare with.
     pub against: Option<String>,
-    /// What a reader should know of the figures.
+    /// Notes about the figures, for the reader.
     pub notes: Vec<String>,
 }
 
-/// How many keys a table shows.
+/// The most keys that a table shows.
 const SHOWN: usize = 50;
-/// From how many user agents or users on one key probably stands for many people.
+/// A key with at least this many user agents or users probably stands for many people.
 const SHARED_FROM: u64 = 5;
 
 /// Writes the report.
@@ -132,7 +132,7 @@ fn rules(tally: &Tally, page: &mut String) {
     section("Rules", &body, page);
 }
 
-/// The keys that were affected, in each way.
+/// The keys that each kind of decision affected.
 fn keys(tally: &Tally, page: &mut String) {
     for (title, word, class, way) in [
         ("Keys denied", "denied", "deny", Way::Denied),
@@ -211,7 +211,7 @@ fn compared(difference: &Difference) -> String {
     body
 }
 
-/// Hints at false positives.
+/// Keys whose denials may be false positives.
 fn suspects(tally: &Tally, page: &mut String) {
     let ways = [Way::Denied, Way::Observed].into_iter();
     let keys: Vec<_> = ways.flat_map(|way| tally.top_keys(way, usize::MAX)).collect();

@@ -1,12 +1,12 @@
-//! Suggests limits: how much each client asks for at its busiest, and which numbers would affect few clients.
+//! Suggests limits: measures the peak of each client, and finds numbers that would affect few clients.
 //!
-//! For each client and period, the peak is an upper bound of its requests in any window of that length: the most in
-//! five consecutive quarters of the period. A limit that is no lower never denies the client, whether it is a window, a
-//! sliding window, or a bucket of that size.
+//! For each client and period, the peak is an upper bound of the client's requests in any window of that
+//! length: the highest sum of five consecutive quarters of the period. A limit that is not below the peak never
+//! denies the client, whether it is a window, a sliding window, or a bucket of that size.
 //!
-//! Memory is bounded: when there are more clients than places, every second one is forgotten, chosen by the hash of its
-//! key, and only clients of the remaining half are counted from then on. What remains is a fair sample of all clients,
-//! each of which was counted from its first request on.
+//! Memory is bounded. If there are too many clients, every second one is forgotten, chosen by the hash of its
+//! key, and from then on only clients of the remaining half are counted. The remaining clients are a fair
+//! sample of all, and each was counted from its first request on.
 
 use hashbrown::HashMap;
 use tollgate_core::Timestamp;
@@ -18,7 +18,7 @@ use crate::hash;
 /// The peaks of clients.
 pub struct Peaks {
     clients: HashMap<u64, Client>,
-    /// A client is counted if its hash has no bit of this.
+    /// A client is counted if its hash and this mask have no bit in common.
     mask: u64,
     most: usize,
     requests: u64,
@@ -28,29 +28,29 @@ pub struct Peaks {
     slots: Vec<usize>,
 }
 
-/// What a suggestion is made of.
+/// The measured peaks and the suggested limits.
 #[derive(Clone, Debug)]
 pub struct Suggestion {
-    /// What was read.
+    /// The counts of lines.
     pub account: Account,
     /// Requests of known clients.
     pub requests: u64,
     /// Requests whose client is unknown.
     pub without: u64,
-    /// How many clients were counted.
+    /// The number of clients that were counted.
     pub clients: u64,
-    /// Which share of all clients that is: one of so many.
+    /// One of this many clients was counted.
     pub one_of: u64,
-    /// For each period, what its clients ask for.
+    /// The peaks for each period.
     pub periods: Vec<PeriodPeaks>,
-    /// How many of the counted clients ask for more than at least one of the limits.
+    /// The number of counted clients that exceed at least one of the limits.
     pub affected: u64,
 }
 
-/// What clients ask for in one period at most.
+/// The peaks of the clients for one period.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeriodPeaks {
-    /// How limits write the period.
+    /// The period as limits have it: `s`, `min` or `hour`.
     pub period: &'static str,
     /// Half of the clients never ask for more.
     pub p50: u64,
@@ -62,9 +62,9 @@ pub struct PeriodPeaks {
     pub max: u64,
     /// The number for a limit. The limits of all covered periods together affect at most the given share of clients.
     pub limit: u64,
-    /// How many clients ask for more than that.
+    /// The number of clients that exceed the limit.
     pub above: u64,
-    /// Whether the log is at least as long as the period. If not, its figures say nothing of a whole period.
+    /// Whether the log is at least as long as the period. Otherwise its figures do not describe a whole period.
     pub covered: bool,
 }
 
@@ -74,7 +74,7 @@ struct Client {
     periods: [Slots; PERIODS.len()],
 }
 
-/// The last five quarters of a period, and the most that they ever had together.
+/// The counts of the last five quarters of a period, and their highest sum so far.
 #[derive(Clone, Copy, Default)]
 struct Slots {
     /// The number of the newest quarter since the epoch.
@@ -85,9 +85,9 @@ struct Slots {
 
 /// The periods, with the length of a quarter in microseconds.
 const PERIODS: [(&str, u64); 3] = [("s", 250_000), ("min", 15_000_000), ("hour", 900_000_000)];
-/// Any window of a period's length is inside of this many of its quarters.
+/// A window of a period's length overlaps at most this many of its quarters.
 const QUARTERS: usize = 5;
-/// The most clients, of about 120 bytes each.
+/// The most clients that are counted. Each takes about 120 bytes.
 const MOST_CLIENTS: usize = 500_000;
 
 impl Peaks {
@@ -131,13 +131,13 @@ impl Peaks {
         })
     }
 
-    /// The lowest limits that together affect at most this share of the clients, and how many they affect. Every
-    /// limit leaves equally many clients above it.
+    /// The lowest limits that together affect at most this share of the clients, and the number of clients that
+    /// they affect. The same number of clients exceeds each limit.
     fn suggest(&self, share: f64) -> (Vec<PeriodPeaks>, u64) {
         let sorted: Vec<Vec<u64>> = (0..PERIODS.len()).map(|index| self.sorted_peaks(index)).collect();
         let most = (self.clients.len() as f64 * share).floor() as usize;
         let limits = |above: usize| sorted.iter().map(|peaks| round_up(exceeded_by(peaks, above))).collect();
-        // The more clients are above each limit, the more are above any.
+        // The more clients exceed each limit, the more exceed any of them.
         let (mut least, mut beyond) = (0, most + 1);
         while beyond - least > 1 {
             let middle = least.midpoint(beyond);
@@ -153,7 +153,7 @@ impl Peaks {
         (periods.collect(), self.affected_by(&limits) as u64)
     }
 
-    /// How many clients ask for more than the limit of at least one covered period.
+    /// The number of clients that exceed the limit of at least one covered period.
     fn affected_by(&self, limits: &[u64]) -> usize {
         let covered: Vec<usize> = (0..PERIODS.len()).filter(|index| self.covers(*index)).collect();
         let above = |client: &&Client| {
@@ -205,18 +205,18 @@ impl Peaks {
     }
 }
 
-/// The least number that at most this share of the peaks exceeds.
+/// The lowest number that at most this share of the peaks exceeds.
 fn at_share(sorted: &[u64], share: f64) -> u64 {
     exceeded_by(sorted, (sorted.len() as f64 * share).floor() as usize)
 }
 
-/// The least number that at most so many of the peaks exceed.
+/// The lowest number that at most `above` of the peaks exceed.
 fn exceeded_by(sorted: &[u64], above: usize) -> u64 {
     let place = sorted.len().saturating_sub(1 + above.min(sorted.len().saturating_sub(1)));
     sorted.get(place).copied().unwrap_or(0)
 }
 
-/// The next number with two digits that matter: 1,234 becomes 1,300.
+/// Rounds up to two significant digits: 1,234 becomes 1,300.
 fn round_up(number: u64) -> u64 {
     let mut unit = 1;
     while number / unit >= 100 {

@@ -10,22 +10,21 @@ use crate::lane::{Fate, Moment, Named, Report};
 use crate::timeline::Timeline;
 use crate::top::{Occurrence, Top, TopKey};
 
-/// What became of all attempts.
+/// The counts of all decisions.
 #[derive(Clone, Debug)]
 pub struct Tally {
     /// Attempts that a policy decided.
     pub attempts: u64,
-    /// Allowed, some of them after a wait.
+    /// Allowed attempts, including those that waited.
     pub allowed: u64,
     /// Allowed after a wait.
     pub delayed: u64,
     /// The longest wait.
     pub longest_wait: Span,
-    /// Told to come back later.
     pub deferred: u64,
-    /// Denied.
     pub denied: u64,
-    /// Attempts that at least one rule would have denied that only observes. They are counted by their fates, too.
+    /// Attempts that at least one rule would have denied if it did not only observe. Each is also counted by its
+    /// real result.
     pub observed: u64,
     /// Requests whose route has no policy.
     pub unlimited: u64,
@@ -33,7 +32,7 @@ pub struct Tally {
     pub unrouted: u64,
     /// Attempts that the server would refuse as a mistake.
     pub invalid: u64,
-    /// The first mistakes.
+    /// The texts of the first mistakes.
     pub mistakes: Vec<String>,
     /// All clients.
     pub clients: Distinct,
@@ -44,7 +43,8 @@ pub struct Tally {
     /// Allowed and denied attempts over time.
     pub timeline: Timeline,
     slots: ClientSlots,
-    /// The attempt that was observed last: several rules may observe one attempt.
+    /// The number of the attempt that was observed last. Several rules may observe one attempt, which counts
+    /// once.
     last_observed: Option<u64>,
 }
 
@@ -63,14 +63,14 @@ pub struct RuleTally {
     pub clients: Distinct,
 }
 
-/// What a rule did to attempts, in one of its ways.
+/// The decisions of one kind that one rule made.
 #[derive(Clone, Debug)]
 pub struct Effect {
-    /// How many attempts.
+    /// The number of attempts.
     pub count: u64,
-    /// When first.
+    /// The time of the first.
     pub first: Option<Timestamp>,
-    /// The keys concerned.
+    /// The keys of the attempts.
     pub keys: Top,
 }
 
@@ -85,22 +85,22 @@ pub enum Way {
     Observed,
 }
 
-/// Where the client and the user of an attempt are.
+/// The slots of an attempt's client and user.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ClientSlots {
-    /// The address, or whatever else stands for a client: the first of these that an attempt has.
+    /// The slots that may identify the client, such as its address. The first one that an attempt has counts.
     pub client: [Option<usize>; 3],
     /// The user.
     pub user: Option<usize>,
 }
 
-/// The most keys of a rule whose denials are counted one by one.
+/// The most keys of a rule that are counted individually.
 const MOST_KEYS: usize = 10_000;
-/// How many mistakes are shown.
+/// The number of mistakes to show.
 const SHOWN: usize = 5;
 
 impl Tally {
-    /// Nothing yet, of these rules.
+    /// Makes an empty tally for these rules.
     pub fn new<'r>(rules: impl IntoIterator<Item = &'r Arc<str>>, slots: ClientSlots) -> Self {
         Self {
             attempts: 0,
@@ -123,7 +123,7 @@ impl Tally {
         }
     }
 
-    /// Counts what a lane reports.
+    /// Counts a report of a lane.
     #[inline]
     pub fn hear(&mut self, report: Report<'_>) {
         match report {
@@ -178,7 +178,7 @@ impl Tally {
         slots.find_map(|slot| moment.values[*slot]).map(|client| hash(client.as_bytes()))
     }
 
-    /// Counts what a rule did to an attempt.
+    /// Counts a decision of a rule.
     #[cold]
     fn note(&mut self, moment: &Moment<'_>, named: &Named, way: Way) {
         let place = self.rules.iter().position(|rule| rule.rule == named.rule).unwrap_or_else(|| {
@@ -213,7 +213,7 @@ impl Tally {
         }
     }
 
-    /// The keys of all rules that were affected in this way, most frequent first.
+    /// The most frequent keys of all rules, for one kind of decision.
     pub fn top_keys(&self, way: Way, most: usize) -> Vec<(Arc<str>, TopKey)> {
         let of_rule = |rule: &RuleTally| {
             let name = Arc::clone(&rule.rule);
@@ -230,7 +230,7 @@ impl Tally {
         self.rules.iter().find(|rule| *rule.rule == *name)
     }
 
-    /// How many attempts were affected in this way.
+    /// The number of attempts that were affected in this way.
     pub fn attempts_of(&self, way: Way) -> u64 {
         match way {
             Way::Denied => self.denied,
@@ -244,7 +244,7 @@ impl Tally {
         &self.affected[way as usize]
     }
 
-    /// When an attempt was first affected in this way.
+    /// The time at which an attempt was first affected in this way.
     pub fn first_of(&self, way: Way) -> Option<Timestamp> {
         self.rules.iter().filter_map(|rule| rule.effect(way).first).min()
     }
@@ -262,7 +262,7 @@ impl RuleTally {
         Self { rule: Arc::clone(rule), denied, deferred, observed, clients: Distinct::default() }
     }
 
-    /// What it did in one way.
+    /// The rule's decisions of one kind.
     pub fn effect(&self, way: Way) -> &Effect {
         match way {
             Way::Denied => &self.denied,
@@ -271,12 +271,12 @@ impl RuleTally {
         }
     }
 
-    /// How many attempts it denied, deferred, or would have denied.
+    /// The number of attempts that the rule denied, deferred, or would have denied.
     pub fn affected(&self) -> u64 {
         self.denied.count + self.deferred.count + self.observed.count
     }
 
-    /// When it affected an attempt first.
+    /// The time at which the rule first affected an attempt.
     pub fn first(&self) -> Option<Timestamp> {
         [&self.denied, &self.deferred, &self.observed].iter().filter_map(|effect| effect.first).min()
     }

@@ -1,4 +1,5 @@
-//! Attempts over time, in a bounded number of intervals: when there are too many, pairs of them are merged.
+//! Attempts over time, in a bounded number of intervals. If there are too many, neighbouring intervals are
+//! merged in pairs.
 
 use tollgate_core::{Span, Timestamp};
 
@@ -37,7 +38,8 @@ impl Timeline {
         if self.start == u64::MAX {
             self.start = at / SECOND * SECOND;
         }
-        // An attempt that waited is counted when it came, which may be before the others; never before the first.
+        // An attempt that waited is counted at its arrival, which may be earlier than the others, but not
+        // before the first.
         let mut index = (at.saturating_sub(self.start) / self.width) as usize;
         while index >= MOST {
             self.merge();
@@ -60,17 +62,16 @@ impl Timeline {
         self.counts = merged.collect();
     }
 
-    /// When the first interval starts.
+    /// The start of the first interval.
     pub fn start(&self) -> Timestamp {
         Timestamp::from_micros(if self.counts.is_empty() { 0 } else { self.start })
     }
 
-    /// How long each interval is.
+    /// The length of each interval.
     pub fn width(&self) -> Span {
         Span::from_micros(self.width)
     }
 
-    /// The intervals.
     pub fn intervals(&self) -> &[Interval] {
         &self.counts
     }

@@ -15,36 +15,36 @@ use tollgate_core::Timestamp;
 pub struct Top {
     places: HashMap<Box<str>, usize>,
     keys: Vec<TopKey>,
-    /// Places by their counts. A count that has grown since is pushed again when it is found.
+    /// Places by their counts. If a count has grown since it was pushed, it is pushed again when it is popped.
     least: BinaryHeap<Reverse<(u64, usize)>>,
     most: usize,
 }
 
-/// A key, and what is known of its denials.
+/// A key and its count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopKey {
     /// The key.
     pub key: Box<str>,
-    /// How often it was counted; perhaps too high by `error`.
+    /// The number of times that the key was counted; too high by at most `error`.
     pub count: u64,
-    /// By how much the count may be too high.
+    /// The most by which `count` may be too high.
     pub error: u64,
-    /// When it was counted first, since it has its place.
+    /// The first time it was counted since it has its place.
     pub first: Timestamp,
-    /// When it was counted last.
+    /// The last time it was counted.
     pub last: Timestamp,
-    /// How many of the requests had been answered with 2xx or 3xx.
+    /// The number of its requests that had been answered with 2xx or 3xx.
     pub good: u64,
-    /// The user agents, as a set of bits: how many are set tells about how many there were.
+    /// The user agents as a set of bits. The number of set bits gives an estimate of the number of user agents.
     pub agents: u64,
-    /// The users, likewise.
+    /// The users as a set of bits, in the same way.
     pub users: u64,
 }
 
-/// What is noted of a key.
+/// One attempt of a key to be counted.
 #[derive(Clone, Copy, Debug)]
 pub struct Occurrence {
-    /// When.
+    /// The time.
     pub at: Timestamp,
     /// The status of the response; 0 if that is unknown.
     pub status: u16,
@@ -89,7 +89,7 @@ impl Top {
         self.least.push(Reverse((self.keys[place].count, place)));
     }
 
-    /// Takes out the place with the least count.
+    /// Takes the place with the lowest count.
     fn least_place(&mut self) -> (u64, usize) {
         loop {
             let Reverse((count, place)) = self.least.pop().expect("every place is in the heap");
@@ -139,7 +139,7 @@ fn bit(hash: u64) -> u64 {
     if hash == 0 { 0 } else { 1 << (hash % 61) }
 }
 
-/// How many values most likely set these bits of 61 (linear counting).
+/// The most likely number of values that set these of 61 bits (linear counting).
 fn members(bits: u64) -> u64 {
     let empty = f64::from(61 - bits.count_ones().min(60));
     (-61.0 * (empty / 61.0).ln()).round() as u64

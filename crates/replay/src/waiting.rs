@@ -1,4 +1,4 @@
-//! Attempts that wait in the engine's pacer, each with the line that it came from.
+//! The attempts that wait in the engine's pacer, each with its line of the log.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -14,17 +14,17 @@ use tollgate_engine::admit::Admitted;
 use crate::lane::Moment;
 use crate::order::Entry;
 
-/// All attempts that wait. The pacer bounds how many there are.
+/// The waiting attempts. The pacer bounds their number.
 pub(crate) struct WaitRoom<T> {
     waiting: HashMap<u64, (Deferred, Admit<T>)>,
     woken: Arc<Woken>,
 }
 
-/// The numbers of the attempts whose waits may be over.
+/// The numbers of the attempts that the pacer woke.
 #[derive(Default)]
 struct Woken(Mutex<VecDeque<u64>>);
 
-/// Notes the number of an attempt when the pacer wakes it.
+/// Records the number of an attempt when the pacer wakes it.
 struct WakeUp {
     number: u64,
     woken: Arc<Woken>,
@@ -54,14 +54,14 @@ impl<T> WaitRoom<T> {
         self.waiting.is_empty()
     }
 
-    /// Adds an attempt. It counts as woken: the pacer learns from the first poll where to report.
+    /// Adds an attempt. It counts as woken, because the pacer gets its waker only at the first poll.
     pub(crate) fn join(&mut self, attempt: Deferred, admit: Admit<T>) {
         let number = attempt.number;
         self.waiting.insert(number, (attempt, admit));
         self.woken.lock().push_back(number);
     }
 
-    /// Takes out an attempt whose wait is over.
+    /// Takes an attempt whose wait is over.
     pub(crate) fn take_decided(&mut self) -> Option<(Deferred, Admitted<T>)> {
         loop {
             let number = self.woken.lock().pop_front()?;
@@ -102,7 +102,7 @@ impl Deferred {
         }
     }
 
-    /// The attempt in the form that it came in.
+    /// Calls `see` with the attempt in its original form.
     pub(crate) fn with<T>(&self, see: impl FnOnce(&Moment<'_>) -> T) -> T {
         let values: Vec<Option<&str>> = self.values.iter().map(Option::as_deref).collect();
         let entry = Entry::bare(self.at, self.duration, self.status, self.agent);

@@ -1,4 +1,4 @@
-//! Turns the lines of one log into heads and values.
+//! Converts the lines of one log to heads and values.
 
 use tollgate_core::Timestamp;
 
@@ -10,27 +10,26 @@ use crate::log::stamp::Stamps;
 use crate::log::{Splitter, Unreadable};
 use crate::order::{ABSENT, Head, Values};
 
-/// The format of a log, and where everything is in its lines.
+/// The format of a log, and the layout of its lines.
 pub(super) struct Recognised {
     pub(super) format: Format,
     pub(super) layout: Layout,
 }
 
-/// Turns lines into heads and values.
 pub(super) struct Extractor {
     splitter: Splitter,
-    /// What the format is called.
+    /// The name of the format.
     pub(super) format: &'static str,
     pub(super) layout: Layout,
     stamps: Stamps,
     pub(super) values: Values,
 }
 
-/// How many lines of a sample are searched for the earliest time.
+/// The number of lines of a sample that are searched for the earliest time.
 const SEARCHED: usize = 100;
 
 impl Recognised {
-    /// The format of these lines: of the first lines that have one, however many others precede them.
+    /// The format of a sample. If its first lines match no format, the lines after them decide.
     pub(super) fn format(sample: &[u8], reading: &Reading) -> Result<Format, NoFormat> {
         let mut rest = sample;
         loop {
@@ -66,7 +65,7 @@ impl Recognised {
     }
 }
 
-/// As many lines as are looked at together, and the rest.
+/// Splits off the lines that are examined together.
 fn first_lines(text: &[u8]) -> (&[u8], &[u8]) {
     let end = memchr::memchr_iter(b'\n', text).nth(SAMPLED - 1).map_or(text.len(), |end| end + 1);
     text.split_at(end)
@@ -81,7 +80,7 @@ impl Extractor {
         Self { splitter, format: format.name(), layout, stamps, values: Values::default() }
     }
 
-    /// Reads a line; its values are in `self.values` then.
+    /// Reads a line. Afterwards its values are in `self.values`.
     #[inline]
     pub(super) fn read(&mut self, line: &[u8]) -> Result<Option<Head>, Unreadable> {
         let Self { splitter, layout, stamps, values, .. } = self;

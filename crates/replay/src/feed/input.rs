@@ -1,22 +1,23 @@
-//! Logs as they are given to a feed: streams that can be read once, and files that are opened when their turn comes.
+//! The logs that a feed reads: streams that can be read once, and files that are opened when the feed needs
+//! them.
 
 use std::io::{self, Read};
 
 /// A log to read.
 pub enum Input {
-    /// It can be read once, and stays open until its end.
+    /// A log that can be read once. It stays open until its end.
     Stream(Box<dyn Read>),
-    /// It can be opened several times. It is closed while its turn has not come.
+    /// A log that can be opened several times. It is closed until the feed needs its lines.
     File(OpenLog),
 }
 
 /// Opens a log.
 pub type OpenLog = Box<dyn Fn(Pass) -> io::Result<Box<dyn Read>>>;
 
-/// What a log is opened for.
+/// The purpose for which a log is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pass {
-    /// To recognise its format, and the time at which it begins.
+    /// To recognise its format and the time of its first lines.
     Recognise,
     /// To read all of it.
     Read,

@@ -1,4 +1,4 @@
-//! One log: closed until its turn comes, then read block by block.
+//! One log: closed until the feed needs its lines, then read block by block.
 
 use std::io::{self, Read};
 
@@ -11,20 +11,19 @@ use crate::log::Unreadable;
 use crate::log::format::Taken;
 use crate::order::{Head, Order};
 
-/// One log.
 pub(super) struct Source {
     pub(super) name: String,
     pub(super) state: SourceState,
-    /// How far it was read, in microseconds.
+    /// The latest time that was read, in microseconds.
     pub(super) reached: u64,
-    /// A time beyond the bound after `reached`, which one more line has to confirm.
+    /// A time beyond `reached` by more than the bound. Another line must confirm it.
     leap: Option<u64>,
 }
 
 pub(super) enum SourceState {
     Closed(OpenLog, Recognised),
     Open(LogLines, Box<Extractor>),
-    /// With the mapped columns that none of its lines had.
+    /// Contains an error for each mapped column that none of the log's lines had.
     Ended(Vec<BadLayout>),
 }
 
@@ -52,7 +51,7 @@ impl Source {
             }
             Input::File(open) => {
                 let mut lines = Lines::new(open(Pass::Recognise).map_err(failed)?);
-                // The lines are read again when the turn of the log comes.
+                // These lines are read again later, so none is handed out now.
                 let mut skip = |_, _: Piece<'_>| {};
                 let Some((found, first)) = recognise(&name, &mut lines, reading, wishes, &mut skip)? else {
                     return Ok(None);
@@ -109,7 +108,7 @@ impl Source {
                         account.skipped += 1;
                         return;
                     }
-                    // In an order by ends, a time at the start becomes one at the end.
+                    // If lines are ordered by their ends, a line with a start time gets its end as time.
                     let ahead = order.shifts() && extractor.layout.taken == Taken::AtStart;
                     let at = if ahead { head.at + head.duration } else { head.at };
                     order.push(Head { at, ..head }, &extractor.values);
@@ -164,8 +163,8 @@ fn recognise(
     }
 }
 
-/// Notes how far a log was read. A single time far ahead of all others is an error of that line, and must not make the
-/// lines after it late.
+/// Updates the latest time of a log. A single time far ahead of all others is an error of that line, and must
+/// not make the lines after it late.
 #[inline]
 fn advance(reached: &mut u64, leap: &mut Option<u64>, at: u64, bound: u64) {
     if at <= *reached {
@@ -182,7 +181,7 @@ fn advance(reached: &mut u64, leap: &mut Option<u64>, at: u64, bound: u64) {
 }
 
 impl Account {
-    /// Counts a line that was read without a format, or is too long for any.
+    /// Counts a line that was read before the format was recognised, or that is too long.
     fn skip(&mut self, log: &str, number: u64, piece: Piece<'_>) {
         self.lines += 1;
         match piece {

@@ -1,4 +1,4 @@
-//! The records of a replay: in memory, with a secret that is the same in every run.
+//! The records of a replay: stored in memory, with a secret that is the same in every run.
 //!
 //! The secret forms the pseudonyms of secret keys. A replay issues no receipts and no tokens, so the secret protects
 //! nothing else.
@@ -10,10 +10,9 @@ use tollgate_core::store::Answer;
 use tollgate_core::versioned_map::{Changes, Edit, Namespace};
 use tollgate_store::MemoryStore;
 
-/// Records in memory.
 pub(super) struct ReplayRecords(pub(super) Arc<MemoryStore>);
 
-/// The same in every run, so that two reports of one log name the same keys.
+/// Constant, so that two reports of one log have the same pseudonyms.
 const SECRET: [u8; 32] = *b"tollgate replay: same pseudonyms";
 
 impl Records for ReplayRecords {

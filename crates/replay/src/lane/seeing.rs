@@ -1,4 +1,4 @@
-//! What a replay needs of a decision.
+//! Extracts the parts of a decision that a replay reports.
 
 use std::sync::Arc;
 
@@ -7,17 +7,17 @@ use tollgate_engine::Engine;
 
 use super::Named;
 
-/// What `admit` sees of a decision.
+/// The parts of a decision that a replay reports.
 pub(crate) struct Seen {
     pub(super) verdict: Verdict,
     pub(super) named: Option<Box<Named>>,
     pub(super) observed: Option<Vec<Named>>,
 }
 
-/// Stands for a rule's name where the blocklist refuses an attempt.
+/// Takes the place of the rule's name if the blocklist refuses an attempt.
 pub(super) const BLOCKLIST: &str = "blocklist";
 
-/// What a replay needs of a decision.
+/// Extracts the parts of a decision.
 pub(super) fn see(engine: &Engine, decision: &Decision<'_>) -> Seen {
     let verdict = decision.verdict;
     let named = (!decision.allowed()).then(|| Box::new(named(engine, decision)));

@@ -1,4 +1,4 @@
-//! Attempts that may wait. The engine's own pacer gives them their turns, on the clock of the lane.
+//! Attempts that wait. The engine's own pacer gives them their turns, on the clock of the lane.
 
 use tollgate_core::{Attempt, OnExceed, Policy, Rule, Timestamp};
 use tollgate_engine::pacer::Bound;
@@ -8,7 +8,7 @@ use super::{Arrival, Hear, Lane, Moment, Named, Seen};
 use crate::waiting::Deferred;
 
 impl Lane {
-    /// Lets an attempt wait.
+    /// Adds an attempt that has to wait.
     pub(super) fn wait(
         &mut self,
         admit: Admit<Seen>,
@@ -20,7 +20,7 @@ impl Lane {
         self.report_decided(hear);
     }
 
-    /// When the pacer gives the next turn; `None` if no attempt waits.
+    /// The time of the pacer's next turn; `None` if no attempt waits.
     pub(super) fn next_turn(&self, now: Timestamp) -> Option<Timestamp> {
         if self.waiting.is_empty() { None } else { self.turns.due().map(|due| due.max(now)) }
     }
@@ -38,8 +38,9 @@ impl Lane {
         }
     }
 
-    /// The rule and the key of an attempt that may not wait any longer: of the rule that bounds the wait, or
-    /// else of the first rule that lets attempts wait. `None` if the attempt was not refused for that.
+    /// The rule and the key of an attempt that is refused because it would wait too long: those of the rule
+    /// that bounds the wait, or else of the first rule with waiting. `None` if the attempt was refused for
+    /// another reason.
     pub(super) fn given_up(
         &self,
         reason: &NotAdmitted,

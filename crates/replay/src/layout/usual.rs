@@ -1,8 +1,8 @@
-//! The columns in which logs usually have a field.
+//! The columns that usually contain a field.
 
 use super::Form;
 
-/// The columns that usually hold a field, the likeliest first.
+/// The columns that usually contain a field, the most likely first.
 pub(super) fn columns(field: &str) -> Vec<(String, Form)> {
     let own = [(field.to_owned(), form_of(field, field))];
     let usual = match field {
@@ -17,7 +17,7 @@ pub(super) fn columns(field: &str) -> Vec<(String, Form)> {
             ("client", Form::Address),
             ("ClientHost", Form::Address),
             ("downstream_remote_address", Form::Address),
-            // The proxy that wrote the log appended the address of its own client.
+            // The proxy that wrote the log appended its client's address.
             ("x_forwarded_for", Form::LastAddress),
         ],
         "method" => vec![
@@ -58,7 +58,7 @@ pub(super) fn columns(field: &str) -> Vec<(String, Form)> {
         _ => Vec::new(),
     };
     let usual = usual.into_iter().map(|(column, form)| (column.to_owned(), form));
-    // An address in a column of its field's name may be a list or an endpoint: the usual columns are surer.
+    // A column with the field's own name may contain a list or an endpoint, so the usual columns come first.
     own.into_iter().chain(usual).chain(named(field)).collect()
 }
 
@@ -92,7 +92,7 @@ fn titled(word: &str) -> String {
     first.into_iter().chain(letters.map(|letter| letter.to_ascii_lowercase())).collect()
 }
 
-/// How a field is read from a column that was named for it.
+/// The conversion of a column that `--map` or its name assigns to a field.
 pub(super) fn form_of(field: &str, column: &str) -> Form {
     let of_request = column.trim_start_matches('$') == "request";
     match field {

@@ -1,4 +1,4 @@
-//! The formats of logs: what each is called, how its lines look, and when its times were taken.
+//! The formats of logs: their names, the form of their lines, and the moment that their times describe.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,14 +13,14 @@ use super::{Columns, Splitter, json, postfix};
 pub enum Format {
     /// Lines of a pattern.
     Pattern {
-        /// What it is called.
+        /// The name of the format.
         name: &'static str,
         /// The pattern.
         pattern: Pattern,
     },
-    /// Lines of JSON, whose columns are found in a sample.
+    /// Lines of JSON. The columns are found in a sample.
     Json {
-        /// What it is called.
+        /// The name of the format.
         name: &'static str,
         /// The columns that the sample has.
         columns: BTreeSet<String>,
@@ -29,12 +29,12 @@ pub enum Format {
     Postfix,
 }
 
-/// When the time of a line was taken.
+/// The moment that the time of a line describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// When the request began.
+    /// The time at which the request began.
     AtStart,
-    /// When it had ended.
+    /// The time at which the request ended.
     AtEnd,
 }
 
@@ -51,7 +51,7 @@ pub enum NoFormat {
     Pattern(BadPattern),
 }
 
-/// The formats by name. The first that fits is recognised, so the more exact ones come first.
+/// The formats by name. The first that matches is chosen, so the more exact ones come first.
 const PATTERNS: [(&str, &str); 6] = [
     (
         "alb",
@@ -76,7 +76,7 @@ const PATTERNS: [(&str, &str); 6] = [
     ("common", r#"$remote_addr $ident $remote_user [$time_local] "$request" $status $body_bytes_sent"#),
 ];
 
-/// The columns that can hold the time, the likeliest first.
+/// The columns that can contain the time, the most likely first.
 pub const TIMES: [&str; 13] = [
     "request_creation_time",
     "start_time",
@@ -93,7 +93,7 @@ pub const TIMES: [&str; 13] = [
     "startTime",
 ];
 
-/// The columns that can hold the duration, with how many microseconds one unit of it has.
+/// The columns that can contain the duration, each with the microseconds of one unit.
 pub const DURATIONS: [(&str, f64); 10] = [
     ("request_time", 1e6),
     ("request_time_ms", 1e3),
@@ -111,14 +111,14 @@ pub const DURATIONS: [(&str, f64); 10] = [
 pub const DURATION_PARTS: [&str; 3] =
     ["request_processing_time", "target_processing_time", "response_processing_time"];
 
-/// How many lines of a sample are looked at.
+/// The number of lines of a sample that are examined.
 pub(crate) const SAMPLED: usize = 1_000;
 
 impl Format {
     /// The names that `--format` accepts.
     pub const NAMES: [&str; 8] = ["combined", "common", "vhost", "json", "caddy", "envoy", "alb", "postfix"];
 
-    /// The format of this name, or a pattern, for lines like these.
+    /// The format with this name, or a pattern; `sample` gives the columns of JSON.
     pub fn named(name: &str, sample: &[u8]) -> Result<Self, NoFormat> {
         match name {
             "postfix" => Ok(Self::Postfix),
@@ -138,8 +138,8 @@ impl Format {
         }
     }
 
-    /// Recognises the format of these lines: the first that at least half of them have, or else the one that most of
-    /// them have.
+    /// Recognises the format of a sample: the first format that matches at least half of the lines, or else the
+    /// one that matches most.
     pub fn detect(sample: &[u8]) -> Result<Self, NoFormat> {
         let lines = lines(sample).count();
         let mut best: Option<(usize, Self)> = None;
@@ -166,11 +166,11 @@ impl Format {
         Self::Json { name, columns }
     }
 
-    /// How many of these lines have a time in the right place.
+    /// The number of lines that have a time in the right column.
     fn readable(&self, sample: &[u8]) -> usize {
         let names: Vec<Box<str>> = self.columns().map(Into::into).collect();
         let Some(time) = self.place_of_time(&names) else { return 0 };
-        // Without this check, a line with a host before the address would pass for one without.
+        // Without this check, a line with a host before the address would match a format without a host.
         let address = names.iter().position(|name| &**name == "remote_addr");
         let mut splitter = Splitter::new(self, &names);
         let mut stamps = Stamps::new(tollgate_core::Timestamp::from_micros(u64::MAX / 2), None);
@@ -179,19 +179,19 @@ impl Format {
                 let addressed = address.is_none_or(|place| columns.value(place).is_some_and(is_address));
                 addressed && is_time(columns, time, &mut stamps)
             }
-            // Lines about a message are read even if none of them is an attempt.
+            // A line about a message counts as readable even if it is not an attempt.
             Ok(None) => memchr::memmem::find(line, b"postfix/").is_some(),
             Err(_) => false,
         };
         lines(sample).filter(readable).count()
     }
 
-    /// The place of the time among these columns.
+    /// The position of the time among these columns.
     pub fn place_of_time(&self, columns: &[Box<str>]) -> Option<usize> {
         TIMES.iter().find_map(|name| columns.iter().position(|column| **column == **name))
     }
 
-    /// What it is called.
+    /// The name of the format.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Pattern { name, .. } | Self::Json { name, .. } => name,
@@ -199,7 +199,7 @@ impl Format {
         }
     }
 
-    /// The names of its columns.
+    /// The names of the format's columns.
     pub fn columns(&self) -> Box<dyn Iterator<Item = &str> + '_> {
         match self {
             Self::Pattern { pattern, .. } => Box::new(pattern.names()),
@@ -208,7 +208,7 @@ impl Format {
         }
     }
 
-    /// When the time in this column was taken, by the column's name.
+    /// The moment that the time in this column describes, by the column's name.
     pub fn taken(column: &str) -> Taken {
         if column.contains("start") || column.contains("Start") || column.contains("creation") {
             Taken::AtStart
@@ -237,7 +237,7 @@ fn is_address(value: &[u8]) -> bool {
     std::str::from_utf8(value).is_ok_and(|text| address_of(text).parse::<IpAddr>().is_ok())
 }
 
-/// The address of an endpoint: `192.0.2.7:4711` and `[2001:db8::1]:4711` without their ports.
+/// The address of an endpoint, without the port: `192.0.2.7:4711`, `[2001:db8::1]:4711`.
 pub(crate) fn address_of(text: &str) -> &str {
     let Some((before, _)) = text.rsplit_once(':') else { return text };
     if text.parse::<IpAddr>().is_ok() {
@@ -251,7 +251,7 @@ fn is_time(columns: Columns<'_>, place: usize, stamps: &mut Stamps) -> bool {
 }
 
 impl NoFormat {
-    /// Whether no other lines would change it.
+    /// Whether other lines could not change the result.
     pub(crate) fn is_final(&self) -> bool {
         match self {
             Self::UnknownName | Self::Pattern(_) => true,

@@ -1,7 +1,7 @@
-//! Lines of JSON: the values at named places, without building the document.
+//! Lines of JSON: reads the values at named paths, without building the document.
 //!
-//! A place is a path of members with dots between them: `request.headers.User-Agent`. Of an array the first element
-//! counts. A member whose own name contains dots is found under that name too.
+//! A path consists of member names with dots between them: `request.headers.User-Agent`. Of an array, the first
+//! element counts. A member whose own name contains dots is found under that name too.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,7 +10,7 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 
 use super::Row;
 
-/// The wanted places, as a tree of member names.
+/// The wanted paths, as a tree of member names.
 #[derive(Clone, Debug, Default)]
 pub struct Places {
     root: Node,
@@ -19,18 +19,18 @@ pub struct Places {
 
 #[derive(Clone, Debug, Default)]
 struct Node {
-    /// The place of a value that ends here.
+    /// The index of the value whose path ends here.
     value: Option<usize>,
     members: Vec<(Box<str>, Node)>,
 }
 
-/// How deep a sample is searched for the names of columns.
+/// A sample is searched for the names of columns to this depth.
 const MOST_DEPTH: usize = 6;
 /// The most columns that a sample can name.
 const MOST_COLUMNS: usize = 1_000;
 
 impl Places {
-    /// Finds values at these paths.
+    /// Makes the tree for these paths.
     pub fn new(paths: &[Box<str>]) -> Self {
         let mut root = Node::default();
         for (index, path) in paths.iter().enumerate() {
@@ -63,7 +63,7 @@ impl Node {
     }
 }
 
-/// The paths of all texts, numbers and booleans of a line; none if it is not a JSON object.
+/// Adds the paths of all texts, numbers and booleans of a line. Returns false if the line is not a JSON object.
 pub fn paths(line: &[u8], into: &mut BTreeSet<String>) -> bool {
     let Ok(serde_json::Value::Object(members)) = serde_json::from_slice(line) else { return false };
     add_paths(&serde_json::Value::Object(members), &mut String::new(), 0, into);
@@ -94,7 +94,7 @@ fn add_paths(value: &serde_json::Value, path: &mut String, depth: usize, into: &
     }
 }
 
-/// Writes the values below a node into a row.
+/// Copies the values below a node to a row.
 struct Collect<'n, 'r> {
     node: &'n Node,
     row: &'r mut Row,

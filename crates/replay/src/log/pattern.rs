@@ -19,14 +19,14 @@ pub struct Pattern {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Variable {
     name: Box<str>,
-    /// Empty only after the last variable, which reaches to the end of the line.
+    /// Empty only after the last variable, whose value reaches to the end of the line.
     end: Box<[u8]>,
 }
 
-/// Where each value is in its line, by the place of its variable.
+/// The start and end of each value in its line, by the index of its variable.
 pub type Spans = Vec<(u32, u32)>;
 
-/// Why a text is no pattern. The operator's fault.
+/// The reason why a text is not a pattern. The operator's fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BadPattern {
     /// It has no variable.
@@ -51,7 +51,7 @@ pub enum BadPattern {
 }
 
 impl Pattern {
-    /// Reads a pattern. A text with a `$` is in nginx's form, any other in Apache's.
+    /// Parses a pattern. A text with a `$` is in nginx's form, any other in Apache's.
     pub fn parse(text: &str) -> Result<Self, BadPattern> {
         if text.contains('$') { Self::from_nginx(text) } else { Self::from_nginx(&from_apache(text)?) }
     }
@@ -87,13 +87,12 @@ impl Pattern {
         Ok(Self { head: head.as_bytes().into(), pieces: pieces.into() })
     }
 
-    /// The names of its variables.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.pieces.iter().map(|piece| &*piece.name)
     }
 
-    /// Finds the values in a line. Returns whether the line fits. More text may follow the last one that the
-    /// pattern names.
+    /// Finds the values in a line. Returns whether the line matches. The line may continue after the pattern's
+    /// last text.
     #[inline]
     pub fn split(&self, line: &[u8], spans: &mut Spans) -> bool {
         spans.clear();
@@ -111,7 +110,7 @@ impl Pattern {
     }
 }
 
-/// The place of a text. A text that begins with a quote does not begin after a backslash.
+/// The position of a text. If the text begins with a quote, a quote after a backslash does not match.
 #[inline]
 fn find(line: &[u8], text: &[u8]) -> Option<usize> {
     let (first, more) = text.split_first()?;
@@ -147,7 +146,7 @@ fn from_apache(text: &str) -> Result<String, BadPattern> {
             ('h' | 'a', _) => "${remote_addr}".to_owned(),
             ('l', None) => "${ident}".to_owned(),
             ('u', None) => "${remote_user}".to_owned(),
-            // Apache takes this time when the request arrives.
+            // Apache takes this time at the arrival of the request.
             ('t', None) => "[${start_time}]".to_owned(),
             ('r', None) => "${request}".to_owned(),
             ('s', None) => "${status}".to_owned(),

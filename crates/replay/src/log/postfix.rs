@@ -1,11 +1,11 @@
-//! Postfix's mail log: lines about one message are joined by its queue id.
+//! Postfix's mail log: the queue id joins the lines of one message.
 //!
-//! Each recipient of a message is one attempt, read from the first line that reports a delivery to it (`to=<…>`).
-//! `delay=` says how long the message was in the queue by then, so the attempt was made that much earlier. A later
-//! delivery attempt to the same recipient is the same attempt. A recipient that Postfix refused (`NOQUEUE: reject`) is
-//! an attempt with the status 450 or 550 that the client was sent.
+//! Each recipient of a message is one attempt, read from the first line that reports a delivery to it
+//! (`to=<…>`). `delay=` is the time that the message had spent in the queue, so the attempt was made that much
+//! earlier. A later delivery attempt to the same recipient is not a new attempt. A recipient that Postfix
+//! refused (`NOQUEUE: reject`) is an attempt with the status 450 or 550 that the client got.
 //!
-//! What is known of messages is bounded: beyond [`MOST_MESSAGES`] or [`MOST_BYTES`] the oldest message is forgotten.
+//! Memory for messages is bounded: beyond [`MOST_MESSAGES`] or [`MOST_BYTES`] the oldest message is forgotten.
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,7 @@ use tollgate_core::key::MOST_FIELD_BYTES;
 use super::Row;
 use crate::hash;
 
-/// The columns of a mail log, in the order of their places.
+/// The columns of a mail log, in the order of their positions.
 pub const COLUMNS: [&str; 10] =
     ["time", "ip", "user", "sender", "recipient", "size", "delay", "status", "queue_id", "client_name"];
 
@@ -31,31 +31,31 @@ const STATUS: usize = 7;
 const QUEUE_ID: usize = 8;
 const CLIENT_NAME: usize = 9;
 
-/// The most messages that are known at once.
+/// The most messages in memory.
 const MOST_MESSAGES: usize = 100_000;
-/// The most bytes that are kept of all messages together.
+/// The most bytes of all messages in memory.
 const MOST_BYTES: usize = 64 << 20;
 /// The most recipients of one message that are distinguished.
 const MOST_RECIPIENTS: usize = 1_000;
 
-/// What a line says.
+/// The meaning of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Said {
-    /// It reports an attempt, which is in the row.
+    /// The line reports an attempt, which is in the row.
     Attempt,
-    /// It is about something else.
+    /// The line reports something else.
     Nothing,
-    /// It is no line of a mail log.
+    /// The line does not belong to a mail log.
     Unreadable,
 }
 
-/// The messages whose lines are not all read yet.
+/// The messages that later lines may still refer to.
 #[derive(Default)]
 pub struct Joined {
     messages: HashMap<Box<[u8]>, Mail>,
     /// Queue ids, oldest first.
     order: VecDeque<Box<[u8]>>,
-    /// What the messages take in memory.
+    /// The size of the messages in memory.
     bytes: usize,
 }
 
@@ -102,7 +102,7 @@ impl Joined {
 
     /// `client=name[address], sasl_method=…, sasl_username=…`.
     fn arrived(&mut self, id: &[u8], text: &[u8]) {
-        // Queue ids come again: a new message must not have the recipients of an old one.
+        // Postfix uses queue ids again: a new message must not have the recipients of an old one.
         self.forget(id);
         self.change(id, |mail| {
             mail.name = kept(value(text, b"client=", b"["));
@@ -137,7 +137,7 @@ impl Joined {
         Said::Attempt
     }
 
-    /// Changes what is known of a message. The message itself is never the one that is forgotten to make room.
+    /// Changes a message. If others must be forgotten to make room, this one stays.
     fn change(&mut self, id: &[u8], change: impl FnOnce(&mut Mail)) -> &Mail {
         if !self.messages.contains_key(id) {
             self.make_room();
@@ -169,18 +169,19 @@ impl Joined {
     }
 }
 
-/// About what a message without values takes, with its id.
+/// The approximate size of a message without values, including its id.
 const EMPTY_BYTES: usize = size_of::<Mail>() + 64;
 
 impl Mail {
-    /// What its values take in memory.
+    /// The size of its values in memory.
     fn bytes(&self) -> usize {
         let values = [&self.ip, &self.name, &self.user, &self.sender, &self.size];
         values.iter().map(|value| value.len()).sum::<usize>() + self.recipients.capacity() * size_of::<u64>()
     }
 }
 
-/// A value as it is kept. One that is too long for a field is cut, but stays too long: the attempt is then unreadable.
+/// Copies a value. One that is too long for a field is cut, but stays too long, so that the attempt becomes
+/// unreadable.
 fn kept(value: &[u8]) -> Box<[u8]> {
     value[..value.len().min(MOST_FIELD_BYTES + 1)].into()
 }
@@ -220,7 +221,7 @@ fn is_queue_id(id: &[u8]) -> bool {
     (6..=20).contains(&id.len()) && id.iter().all(u8::is_ascii_alphanumeric)
 }
 
-/// The value between two texts, or up to the end; empty if it is not there.
+/// The text between `before` and `end`, or up to the end; empty if `before` does not occur.
 fn value<'t>(text: &'t [u8], before: &[u8], end: &[u8]) -> &'t [u8] {
     let Some(at) = memmem::find(text, before) else { return b"" };
     let rest = &text[at + before.len()..];

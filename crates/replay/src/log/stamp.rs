@@ -1,7 +1,7 @@
-//! Times as logs write them. The shape of the text tells which form it is.
+//! Parses the times of logs. The shape of the text decides which form it has.
 //!
-//! A time without a zone is in the zone that the caller names; one without a year is in the latest year in which it
-//! is not in the future.
+//! A time without a zone is in the zone that the caller gives. A time without a year is in the latest year for
+//! which it is not in the future.
 
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
@@ -12,21 +12,20 @@ use tollgate_core::Timestamp;
 pub struct Stamp {
     /// In microseconds since the epoch.
     pub micros: u64,
-    /// Whether it is written in whole seconds only.
+    /// Whether the text has only whole seconds.
     pub whole: bool,
 }
 
-/// Reads times.
 pub struct Stamps {
     zone: Option<TimeZone>,
-    /// The end of the last second that counts as past.
+    /// The end of the last second that is not in the future.
     latest: u64,
-    /// The last conversion from the zone: the hour, and its offset in seconds.
+    /// The last lookup of the zone: the hour, and its offset in seconds.
     known: Option<(i64, i64)>,
     last: LastRead,
 }
 
-/// The time that was read last. Many lines of a log have the time of the line before.
+/// The latest parsed time. Many lines of a log have the same time as the line before.
 #[derive(Clone, Copy, Default)]
 struct LastRead {
     text: [u8; 32],
@@ -34,13 +33,13 @@ struct LastRead {
     stamp: Option<Stamp>,
 }
 
-/// How far beyond the present a log's clock may be ahead, in seconds.
+/// A log's clock may be ahead by this many seconds.
 const MOST_AHEAD: u64 = 86_400;
 const SECOND: u64 = 1_000_000;
 
-/// A time whose zone is perhaps not known.
+/// A parsed time whose zone may be unknown.
 struct Written {
-    /// Seconds since the epoch, as if it were in UTC.
+    /// Seconds since the epoch, as if the time were in UTC.
     seconds: i64,
     micros: u64,
     whole: bool,
@@ -48,7 +47,7 @@ struct Written {
 }
 
 impl Stamps {
-    /// Reads times as of `now`. Times without a zone are in `zone`, or else in UTC.
+    /// Makes a parser as of `now`. Times without a zone are in `zone`, or else in UTC.
     pub fn new(now: Timestamp, zone: Option<TimeZone>) -> Self {
         Self { zone, latest: now.as_micros() / SECOND + MOST_AHEAD, known: None, last: LastRead::default() }
     }
@@ -58,7 +57,7 @@ impl Stamps {
         stamp.micros / SECOND > self.latest
     }
 
-    /// Reads a time; `None` if it is none.
+    /// Parses a time; `None` if the text is not one.
     #[inline]
     pub fn read(&mut self, text: &[u8]) -> Option<Stamp> {
         if text.len() == self.last.length && *text == self.last.text[..text.len()] {
@@ -89,7 +88,8 @@ impl Stamps {
     fn in_zone(&mut self, seconds: i64) -> Option<i64> {
         let Some(zone) = &self.zone else { return Some(seconds) };
         let hour = seconds.div_euclid(3_600);
-        // Offsets change at most once an hour, but at any quarter of it: only UTC's own hours are kept.
+        // Offsets change at most once an hour, but at any quarter of it, so the offset is kept for one UTC
+        // hour.
         if let Some((known, offset)) = self.known
             && known == hour
         {
@@ -116,7 +116,7 @@ impl Stamps {
         let time = clock(rest.get(1..9)?)?;
         let year = jiff::Timestamp::from_second(i64::try_from(self.latest).ok()?).ok()?;
         let year = i64::from(year.to_zoned(TimeZone::UTC).year());
-        // The 29th of February is in a leap year: at most eight years back.
+        // 29 February exists only in leap years, which are at most eight years apart.
         let mut years = (0..=8).filter_map(|back| Some(days(year - back, month, day)? * 86_400 + time));
         let seconds = years.find(|seconds| u64::try_from(*seconds).is_ok_and(|at| at <= self.latest))?;
         Some(Written { seconds, micros: 0, whole: true, zoned: false })
@@ -169,7 +169,7 @@ fn epoch(text: &[u8]) -> Option<Stamp> {
     })
 }
 
-/// A fraction of a second, if there is one: its microseconds, whether it was absent, and what follows.
+/// Parses an optional fraction of a second: its microseconds, whether it was absent, and the rest.
 fn fraction(text: &[u8]) -> Option<(u64, bool, &[u8])> {
     let [b'.' | b',', rest @ ..] = text else { return Some((0, true, text)) };
     let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();

@@ -1,8 +1,7 @@
 //! The charts of the report, as drawings.
 //!
-//! They have the elements, the classes and the scales of the charts in the console (`console/src/chart.tsx`), and the
-//! same style sheet, `console/src/charts.css`. The report has no script: a title beside the pointer stands for the
-//! cursor.
+//! They have the elements, the classes and the scales of the console's charts (`console/src/chart.tsx`) and the
+//! same style sheet, `console/src/charts.css`. The report has no script: titles replace the console's cursor.
 
 use std::fmt::Write as _;
 
@@ -10,16 +9,17 @@ use super::{Escaped, grouped, time};
 use crate::curve::Point;
 use crate::timeline::{Interval, Timeline};
 
-/// A colour of the style sheet, by the class of the outcome that it stands for.
+/// A class of the style sheet, which gives an outcome its colour.
 pub(super) type Class = &'static str;
 
-/// Something that is counted: its class, its name, and its count.
+/// A series of a chart: its class, its name, and its count.
 type Series<T> = (Class, &'static str, fn(&T) -> u64);
 
 const WIDTH: f64 = 1_000.0;
 const HEIGHT: f64 = 100.0;
 
-/// Attempts over time, and the denied ones once more alone: a few of them would be invisible below many others.
+/// Attempts over time, and below them the denied ones alone: few denials would be invisible among many
+/// attempts.
 pub(super) fn timeline(timeline: &Timeline) -> String {
     if timeline.intervals().iter().all(|one| one.attempts == 0) {
         return "<p>There were no attempts.</p>".to_owned();
@@ -29,7 +29,7 @@ pub(super) fn timeline(timeline: &Timeline) -> String {
     stacked("Attempts", &[others, denied], timeline) + &stacked("Denied", &[denied], timeline)
 }
 
-/// Areas over time, each on top of those before it, in steps.
+/// Areas over time, each on top of those before it, drawn in steps.
 fn stacked(title: &str, layers: &[Series<Interval>], timeline: &Timeline) -> String {
     let intervals = timeline.intervals();
     let sum = |one: &Interval| layers.iter().map(|(_, _, count)| count(one)).sum::<u64>();
@@ -78,7 +78,7 @@ fn area(values: impl Iterator<Item = u64>, below: &mut [u64], top: u64) -> Strin
     up + &down + "Z"
 }
 
-/// A round number at least as large as a count.
+/// The scale's end: a round number that is not below the highest count.
 fn scale(most: u64) -> u64 {
     let power = 10_u64.pow(most.max(1).ilog10());
     let steps = [1, 2, 5, 10].map(|step| power.saturating_mul(step));
@@ -122,7 +122,7 @@ pub(super) fn bars(class: Class, title: &str, bars: &[(String, u64)]) -> String 
     chart
 }
 
-/// Requests and clients denied at multiples of a rule's numbers.
+/// Denied requests and clients at each multiple of a rule's numbers.
 pub(super) fn curve(points: &[Point]) -> String {
     let (height, top, base) = (280.0, 30.0, 210.0);
     let most = |count: fn(&Point) -> u64| points.iter().map(count).max().unwrap_or(0).max(1);
@@ -172,7 +172,7 @@ pub(super) fn curve(points: &[Point]) -> String {
     chart
 }
 
-/// The beginning of a chart: its title, a remark, and what each colour stands for.
+/// The caption of a chart: its title, a remark, and the legend of the colours.
 fn caption<T>(title: &str, remark: &str, series: &[Series<T>]) -> String {
     let mut text = format!(
         "<figure class=\"chart\">\n<figcaption><b>{title}</b><span class=\"dim\">{}</span>",
