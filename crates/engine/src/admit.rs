@@ -43,16 +43,16 @@ pub struct Pinned<'e> {
     snapshot: Guard<Arc<Snapshot>>,
 }
 
-/// How an attempt is admitted.
+/// The conditions under which an attempt is admitted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Terms<'t> {
     /// Whether the attempt takes units or only peeks.
     pub look: Look,
-    /// Whether it may wait.
+    /// Whether the attempt may wait.
     pub wait: Wait,
-    /// Which side releases its holds.
+    /// The side that releases the attempt's holds.
     pub holds: Holds,
-    /// What happens to the taken units if the caller never reports how the attempt ended.
+    /// Whether the taken units are refunded if the caller never reports how the attempt ended.
     pub unsettled: Unsettled,
     /// The guard, if the attempt is a login. A login always takes, waits only for the delays of the guard's ladders, and
     /// stays a failure without a report of its end: `look`, `wait` and `unsettled` are ignored.
@@ -84,13 +84,13 @@ impl Look {
 /// Whether an attempt may wait until it conforms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wait {
-    /// It may not.
+    /// The attempt may not wait.
     #[default]
     No,
-    /// It may, within the wait that the exceeded rules allow.
+    /// The attempt may wait for as long as the exceeded rules allow.
     AsRulesSay,
-    /// It may, for at most `span`, and within the wait that the exceeded rules allow. If the store does not answer at
-    /// once, it queues before it is decided.
+    /// The attempt may wait for at most `span`, and for no longer than the exceeded rules allow. If the store
+    /// does not answer at once, the attempt queues before it is decided.
     AtMost {
         /// The longest that its caller waits.
         span: Span,
@@ -99,7 +99,7 @@ pub enum Wait {
     },
 }
 
-/// Which side releases the holds of an attempt.
+/// The side that releases the holds of an attempt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Holds {
     /// The caller, by the id that it sent.
@@ -109,13 +109,14 @@ pub enum Holds {
     ByTaken,
 }
 
-/// What happens to the taken units if [`Taken`] is dropped unsettled. Holds end in both cases if [`Holds::ByTaken`].
+/// Whether the taken units are refunded if [`Taken`] is dropped unsettled. With [`Holds::ByTaken`] the holds
+/// end either way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unsettled {
-    /// They stay counted.
+    /// The units stay counted.
     #[default]
     Keep,
-    /// They are refunded.
+    /// The units are refunded.
     Refund,
 }
 
@@ -135,11 +136,11 @@ pub type Admitted<T> = Result<Admission<T>, NotAdmitted>;
 /// A decision, which may be a refusal, and what the attempt took.
 #[derive(Debug)]
 pub struct Admission<T> {
-    /// How long it waited.
+    /// The time that the attempt waited.
     pub waited: Span,
-    /// What the door's `see` returned for the decision.
+    /// The value that the door's `see` returned for the decision.
     pub seen: T,
-    /// What the attempt took.
+    /// The units and holds that the attempt took.
     pub taken: Taken,
 }
 
@@ -148,16 +149,16 @@ pub struct Admission<T> {
 pub enum NotAdmitted {
     /// The attempt would have to wait longer than its bound, or has already waited that long.
     TooLate {
-        /// How long it waited.
+        /// The time that it waited.
         waited: Span,
-        /// How much longer it would have to wait, judging by the queue before it: a lower bound.
+        /// A lower bound of the further wait, computed from the queue before the attempt.
         wait: Span,
-        /// Which bound it exceeds.
+        /// The bound that the wait exceeds.
         bound: Bound,
     },
     /// Too many attempts are waiting already.
     Full {
-        /// How many are waiting: for the same keys, or in total.
+        /// The number of waiting attempts: for the same keys, or in total.
         waiting: usize,
     },
     /// The process, or the runtime that lets attempts wait, is shutting down.

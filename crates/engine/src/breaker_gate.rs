@@ -15,7 +15,7 @@ pub(crate) struct BreakerGate {
     /// The breaker's state, readable without the lock: its news, whether a success would change its
     /// state, whether it is open.
     face: AtomicU64,
-    /// How many decisions were made without the store: in total, and when the breaker opened.
+    /// The number of decisions without the store: in total, and at the time when the breaker opened.
     degraded: AtomicU64,
     degraded_before: AtomicU64,
     /// The latest failure, while the breaker is open.

@@ -16,12 +16,12 @@ pub(crate) struct Condition {
     suspected: AtomicBool,
     probed_at: Mutex<Timestamp>,
     damaged: Mutex<Vec<&'static str>>,
-    /// How often records were found missing, and how often damaged.
+    /// The number of times that records were found missing, and that they were found damaged.
     pub(crate) records_missing: Counter,
     pub(crate) records_damaged: Counter,
 }
 
-/// How often an impaired store is probed.
+/// The interval at which an impaired store is probed.
 const PROBE_EVERY: Span = Span::from_secs(1);
 
 impl Condition {

@@ -22,7 +22,7 @@ use crate::receipt::Home;
 use crate::shared_store::{Fallback, SharedStore};
 use crate::ticket;
 
-/// Stands for the distance of two clocks that is not known yet.
+/// The value of an unknown distance between two clocks.
 const UNKNOWN: i64 = i64::MIN;
 
 /// The counters of an engine.
@@ -37,8 +37,8 @@ pub struct Counters {
     pub(crate) wakeups: Wakeups,
     pub(crate) stopwatch: quanta::Clock,
     pub(crate) log: PacedLog,
-    /// How far a shared store's clock is ahead of this node's, in microseconds; [`UNKNOWN`] until the store
-    /// has told its time.
+    /// The time by which a shared store's clock is ahead of this node's, in microseconds; [`UNKNOWN`] until the
+    /// store has sent its time.
     ahead: AtomicI64,
 }
 
@@ -191,7 +191,7 @@ impl Counters {
         there.and(here)
     }
 
-    /// How much of each rule without a key is used: the fullest of its limits, from 0 to 1.
+    /// The used share of each rule without a key, from 0 to 1. The fullest limit of the rule counts.
     pub async fn usage(&self, pinned: &Snapshot) -> Result<Vec<(Arc<str>, f64)>, StoreError> {
         let mut usage = Vec::new();
         // Every look would cost the application's database a count.

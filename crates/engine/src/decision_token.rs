@@ -10,7 +10,7 @@ use crate::binary::{Writer, byte, list, number, text};
 use crate::observer::Observer;
 use crate::receipt::{Forged, Home, Kind};
 
-/// What a token says about a decision.
+/// The decoded contents of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodedDecision {
     /// When it was made, by the store's clock.
@@ -19,7 +19,7 @@ pub struct DecodedDecision {
     pub policy: String,
     /// The verdict.
     pub verdict: Verdict,
-    /// How it was reached.
+    /// The way in which the decision was reached.
     pub origin: Origin,
     /// The id by which the caller knows the attempt.
     pub correlation: String,
@@ -52,7 +52,7 @@ pub struct DecodedLine {
     pub limits: Vec<(String, Reading)>,
 }
 
-/// What a denial says about its decision.
+/// The form in which a denial contains its decision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DenialForm {
     /// No token.
@@ -73,7 +73,7 @@ pub enum DenialForm {
 const FORMAT: u8 = 1;
 /// The longest contents of a token, in bytes. As text it is a third longer.
 const MOST_BYTES: usize = 2_048;
-/// How much of a blocklist entry's target a token has, in bytes.
+/// The most bytes of a blocklist entry's target in a token.
 const MOST_TARGET: usize = 256;
 /// The longest token, in bytes of text.
 pub const MOST_TOKEN: usize = 3_072;
@@ -105,7 +105,7 @@ impl Observer {
         self.denial_form.store(Arc::new(form));
     }
 
-    /// What a denial says about its decision: the name of the member, and the token or the link.
+    /// The member of a denial that contains its decision: its name, and the token or the link.
     pub fn denial_token(&self, decision: &Decision<'_>) -> Option<(&'static str, String)> {
         match &**self.denial_form.load() {
             DenialForm::Plain => None,
@@ -125,7 +125,7 @@ impl Observer {
         }
     }
 
-    /// What a token says. Fails if no node of this store has issued it.
+    /// Decodes a token. Fails if no node of this store has issued it.
     pub fn open_decision(&self, token: &str) -> Result<DecodedDecision, Forged> {
         if token.len() > MOST_TOKEN {
             return Err(Forged);

@@ -26,12 +26,12 @@ pub(crate) struct Denied {
     slots: Box<[Mutex<Option<Denial>>]>,
     /// Changes at the keys that share a number.
     events: Box<[Events]>,
-    /// How often units were freed at any key.
+    /// The number of events that may have freed units at any key.
     freed_anywhere: AtomicU64,
     keys: (u64, u64),
 }
 
-/// How often units were freed, and how often units were taken.
+/// The number of events that freed units, and of those that took units.
 #[derive(Default)]
 struct Events {
     freed: AtomicU64,
@@ -42,9 +42,9 @@ struct Events {
 #[derive(Clone, Debug)]
 pub(crate) struct Trace {
     print: u128,
-    /// How often units were freed at any of its keys.
+    /// The number of events that freed units at any of its keys, when the fingerprint was taken.
     freed: u64,
-    /// How often units were taken at each of its keys.
+    /// For each of its keys, the number of events that took units.
     taken: SmallVec<[u64; 6]>,
     asked: Timestamp,
 }
@@ -55,12 +55,12 @@ struct Denial {
     freed: u64,
     /// Bit `i` is set if charge `i` was exceeded.
     exceeded: u32,
-    /// How often units were taken at the exceeded keys.
+    /// The number of events that took units at the exceeded keys.
     taken: u64,
     cost: u64,
     /// When the reply came. Readings age from here, so that no reported time is too short.
     answered: Timestamp,
-    /// Until when it is valid.
+    /// The time until which the denial is valid.
     until: Timestamp,
     now: Timestamp,
     readings: Box<[Reading]>,
@@ -115,7 +115,7 @@ impl Denied {
         let same = denial.print == trace.print && denial.freed == trace.freed;
         let holds = same && denial.taken == trace.taken_at(denial.exceeded) && trace.asked < denial.until;
         let same_cost = charges.cost == denial.cost;
-        // Where rules count a field, the store decides an attempt of another cost.
+        // If a rule counts a field, the store must decide an attempt of another cost.
         let counts_fields = charges.iter().any(|charge| charge.cost != charges.cost);
         if !holds || charges.cost < denial.cost || (counts_fields && !same_cost) {
             return false;
@@ -192,7 +192,7 @@ impl Denied {
 }
 
 impl Trace {
-    /// How often units were taken at the keys of these charges.
+    /// The number of events that took units at the keys of these charges.
     fn taken_at(&self, charges: u32) -> u64 {
         self.taken
             .iter()

@@ -31,7 +31,7 @@ const USUAL_RECEIPT_BYTES: usize = 256;
 
 /// Decides attempts. Its parts do the rest.
 pub struct Engine {
-    /// Where attempts are charged.
+    /// The counters that attempts are charged to.
     pub counters: Arc<Counters>,
     /// The policies in force, and changes at run time.
     pub config: Arc<LiveConfig>,
@@ -43,9 +43,9 @@ pub struct Engine {
     pub rows: Rows,
     /// The accounts of the mail relay.
     pub accounts: AccountRecords,
-    /// What operators see of decisions.
+    /// The records of decisions for operators.
     pub observer: Arc<Observer>,
-    /// What this node and the others report of themselves.
+    /// The reports of this node and of the other nodes.
     pub nodes: Nodes,
     pub(crate) pauses: Pauses,
     pub(crate) bans: Bans,
@@ -55,7 +55,7 @@ pub struct Engine {
 
 /// The parts of an engine.
 pub struct Parts {
-    /// Where counters live.
+    /// The store of the counters.
     pub store: Arc<dyn Store>,
     /// Stores the run-time changes, and the secret that seals receipts.
     pub records: Arc<dyn Records>,
@@ -72,16 +72,16 @@ pub enum Fault {
     Store(StoreError),
 }
 
-/// How much of a receipt is refunded.
+/// The part of a receipt that is refunded.
 #[derive(Clone, Copy, Debug)]
 pub enum RefundPart<'a> {
     /// All of it.
     All,
     /// A part of it. Charges that are not named stay counted.
     Some {
-        /// How much at each rule that counts the attempt's own cost.
+        /// The amount at each rule that counts the attempt's own cost.
         amount: u64,
-        /// How much at each rule that counts a field, by the field.
+        /// The amount at each rule that counts a field, by the field.
         counts: &'a [(&'a str, u64)],
     },
 }
@@ -98,7 +98,7 @@ pub enum RefundFault {
 }
 
 impl RefundPart<'_> {
-    /// What happens to the charge of a rule.
+    /// The refund of the charge of a rule.
     fn fate_at(self, rule: &Rule) -> Fate {
         match (self, &rule.count) {
             (Self::All, _) => Fate::Back,

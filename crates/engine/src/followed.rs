@@ -9,30 +9,31 @@ use tollgate_core::{Records, StoreError};
 use crate::counters::Counters;
 use crate::receipt::Seals;
 
-/// How much of one namespace this node has read.
+/// The progress of this node in reading one namespace.
 #[derive(Debug, Default)]
 pub(crate) struct Followed {
     /// The version that was read; `None` if everything has to be read.
     version: Option<u64>,
-    /// How many more entries the store has than this node. Entries whose names are not text are skipped here.
+    /// The number of entries that the store has and this node has not. This node skips entries whose names are
+    /// not text.
     surplus: Option<i64>,
 }
 
-/// How much of a namespace is read.
+/// The part of a namespace to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
-    /// What has changed since the version that was read.
+    /// The changes since the version that was read.
     Changes,
-    /// Everything.
+    /// All entries.
     Whole,
 }
 
 /// Whether the store still has the entries that this node knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entries {
-    /// It does, as far as this node can tell.
+    /// The store has them all, as far as this node can tell.
     Complete,
-    /// Some are gone without a change.
+    /// The store lost some, without a change that removed them.
     Missing,
 }
 
@@ -41,8 +42,8 @@ impl Followed {
         self.version
     }
 
-    /// Whether these changes are new; their version is recorded then. `known` is the version at the time of
-    /// the request: another reply may have come in between.
+    /// Whether these changes are new. If so, records their version. `known` is the version at the time of the
+    /// request: another reply may have come in between.
     pub(crate) fn accept(&mut self, known: Option<u64>, changes: &Changes) -> bool {
         let changed = match changes.scope {
             Scope::All => self.version == known,
@@ -153,7 +154,7 @@ impl RecordStore {
     }
 }
 
-/// What the log calls the records of a namespace.
+/// The name of a namespace's records in the log.
 fn about(space: Namespace) -> &'static str {
     match space {
         Namespace::Config => "overrides, policies and their assignments",

@@ -49,7 +49,7 @@ pub struct Guards {
     seals: Arc<Seals>,
 }
 
-/// How an attempt ended.
+/// The way in which an attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// It succeeded.
@@ -252,7 +252,7 @@ impl Guards {
     }
 }
 
-/// What happens to each charge.
+/// Decides for each charge whether it is kept, refunded or cleared.
 fn fates(clears: &Clears, taken: &[(&Rule, &Arc<Plan>)], ending: Ending) -> SmallVec<[Fate; 6]> {
     let fate = |clears| match ending {
         Ending::Success if clears => Fate::Clear,

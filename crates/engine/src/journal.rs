@@ -33,9 +33,9 @@ pub struct Entry {
     pub at: Timestamp,
     /// The policy that decided.
     pub policy: String,
-    /// What was decided.
+    /// The verdict.
     pub verdict: Verdict,
-    /// How the decision was reached.
+    /// The way in which the decision was reached.
     pub origin: Origin,
     /// The rule that a refusal names.
     pub rule: Option<String>,
@@ -55,7 +55,7 @@ pub struct Entry {
     pub retry: When,
     /// The observed rules that would have denied the attempt.
     pub observed: Vec<Arc<str>>,
-    /// What shows the readings of its rules later; `None` if it is no decision by a policy.
+    /// The token that shows the readings of its rules later; `None` if the entry is no decision by a policy.
     pub token: Option<String>,
     /// The length of a ban by the rule, if this is a ban and not a decision.
     pub banned: Option<Span>,
@@ -63,12 +63,12 @@ pub struct Entry {
     pub locked: Option<Span>,
 }
 
-/// Which budget a decision is written from.
+/// The budget of writes that a decision uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Budget {
-    /// That of ordinary decisions, of which a sample is enough.
+    /// The budget of ordinary decisions, of which a sample is enough.
     Allowed,
-    /// That of denials, and of attempts that an observed rule would have denied.
+    /// The budget of denials, and of attempts that an observed rule would have denied.
     Denied,
 }
 
@@ -77,7 +77,7 @@ const KEPT: usize = 1_000;
 const MOST_BYTES: usize = 4 << 20;
 
 impl Entry {
-    /// How many bytes its texts take.
+    /// The size of its texts in bytes.
     fn bytes(&self) -> usize {
         let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
         let keys: usize = self.keys.iter().map(|(_, key)| key.len()).sum();
@@ -85,7 +85,7 @@ impl Entry {
         self.policy.len() + texts.iter().sum::<usize>() + keys
     }
 
-    /// Whether it has this key, of whatever rule.
+    /// Whether the entry has this key, at any rule.
     pub fn is_about(&self, key: &str) -> bool {
         self.key.as_deref() == Some(key) || self.keys.iter().any(|(_, own)| own == key)
     }

@@ -60,14 +60,14 @@ pub struct Lease {
 #[derive(Debug)]
 pub struct Released(Option<oneshot::Receiver<Infallible>>);
 
-/// How often leases are renewed and released.
+/// The interval at which leases are renewed and released.
 const EVERY: Duration = Duration::from_millis(250);
-/// How many keys are handled concurrently.
+/// The most keys that are handled concurrently.
 const MOST_CONCURRENT: usize = 32;
 
 impl Leases {
-    /// How many leases are kept. A lease beyond that is not renewed. Its holds are released only if the counters are
-    /// in this process; otherwise they expire.
+    /// The most leases that are kept. A lease beyond that is not renewed. Its holds are released only if the
+    /// counters are in this process; otherwise they expire.
     pub const MOST: usize = 1_000_000;
 
     /// No leases yet. The clock must be monotonic and keep running; its zero does not matter.

@@ -26,7 +26,7 @@ pub use snapshot::Snapshot;
 use crate::receipt::Seals;
 use crate::runtime_config::{BadSpec, LeftOut, Override, RuntimeConfig, Subject, Touched, UNREADABLE};
 
-/// How many rules are renewed one by one. If more have changed, all are renewed.
+/// Up to this many changed rules are renewed one by one. If more have changed, all rules are renewed.
 const MOST_RULES: usize = 8;
 
 /// The configuration in force, and the way to change it.
@@ -41,7 +41,7 @@ pub struct LiveConfig {
     seals: Arc<Seals>,
 }
 
-/// What the file says and what was set on top of it at run time.
+/// The configuration of the file, and the changes that were made to it at run time.
 struct Configured {
     base: Policies,
     runtime: RuntimeConfig,
@@ -50,12 +50,12 @@ struct Configured {
     logged: BTreeSet<String>,
 }
 
-/// When the limits set for a key end.
+/// The end of the limits that were set for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OverrideEnd {
-    /// When, by the store's clock.
+    /// The time of the end, by the store's clock.
     pub at: Timestamp,
-    /// How long they still last.
+    /// The time until then.
     pub after: Span,
 }
 

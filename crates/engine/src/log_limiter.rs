@@ -8,7 +8,7 @@ use tollgate_core::{Span, Timestamp};
 pub struct LogLimiter {
     next: AtomicU64,
     gap: u64,
-    /// How far it may run ahead.
+    /// The most by which `next` may be ahead of the clock.
     most_ahead: u64,
 }
 

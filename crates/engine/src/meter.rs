@@ -35,7 +35,7 @@ use tallies::Tallies;
 #[derive(Clone)]
 pub struct Meters {
     tallies: Arc<Mutex<Tallies>>,
-    /// How long decisions take, in seconds; one in [`Meters::SAMPLED`] is timed.
+    /// The duration of decisions, in seconds; one in [`Meters::SAMPLED`] is timed.
     pub latency: Histogram,
 }
 
@@ -82,7 +82,8 @@ impl Meters {
         self.tallies.lock().policy_totals()
     }
 
-    /// How often each rule denied, made wait, deferred, and was exceeded but only observed since the start.
+    /// For each rule, the attempts since the start that it denied, made wait, deferred, and only observed as
+    /// exceeded.
     pub(crate) fn rule_totals(&self) -> BTreeMap<Arc<str>, [u64; 4]> {
         self.tallies.lock().rule_totals()
     }

@@ -29,9 +29,9 @@ pub struct Near {
     pub key: String,
     /// The limit, as text.
     pub limit: String,
-    /// What was used of it after the key's latest decision.
+    /// The used units after the key's latest decision.
     pub used: u64,
-    /// The most that can be used.
+    /// The most units that can be used.
     pub capacity: u64,
     /// When it is unused again; `None` if that needs a release or a reset.
     pub reset: Option<Timestamp>,
@@ -155,7 +155,7 @@ fn tightest(line: &Line<'_>) -> Option<(usize, Reading)> {
     tightest.map(|(index, (_, reading))| (index, *reading))
 }
 
-/// Drops what has been reset since, or else the quarter with the most left.
+/// Drops the entries that have been reset since, or else the quarter with the most units left.
 fn make_room(table: &mut Table, now: Timestamp) {
     table.retain(|_, entry| entry.lasts(now));
     if table.len() <= MOST / 4 * 3 {

@@ -1,4 +1,4 @@
-//! What nodes report of themselves: totals and the keys at the top of their rankings.
+//! The reports of nodes: their totals, and the keys at the top of their rankings.
 //!
 //! Each node that shares its store writes one small record every few seconds, which expires soon after the
 //! node has ended. The other nodes do not follow these records: they are read when an operator asks.
@@ -20,7 +20,7 @@ use crate::observer::Observer;
 use crate::ranking::Ranked;
 use crate::ticket;
 
-/// This node, and what it knows of the others.
+/// This node's own reporting, and its access to the reports of the others.
 pub struct Nodes {
     id: String,
     name: Arc<str>,
@@ -38,7 +38,7 @@ struct Pulse {
     totals: HashMap<Labels, (u64, f64)>,
 }
 
-/// What one node reports.
+/// The report of one node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeReport {
     /// The node's own id: another one after a restart.
@@ -47,7 +47,7 @@ pub struct NodeReport {
     pub name: Arc<str>,
     /// When it reported, by the store's clock.
     pub at: Timestamp,
-    /// How often each outcome occurred since it started.
+    /// The number of each outcome since the node started.
     pub totals: Vec<Total>,
     /// The keys refused most often.
     pub offenders: Vec<Ranked>,
@@ -59,7 +59,7 @@ pub struct NodeReport {
     pub nearest: Vec<Near>,
 }
 
-/// How often one outcome occurred.
+/// The number of one outcome.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Total {
     /// The policy.
@@ -70,21 +70,21 @@ pub struct Total {
     pub outcome: Arc<str>,
     /// The number since the node started.
     pub count: u64,
-    /// How many a second there were in the last few seconds before the report.
+    /// The number a second in the last few seconds before the report.
     pub per_second: f64,
 }
 
-/// How often a node reports.
+/// The interval of reports.
 const EVERY: Span = Span::from_secs(5);
-/// How long a report counts after it was written.
+/// A report is valid for this long after it was written.
 const LASTS: Span = Span::from_secs(15);
 /// The format of reports. A node skips reports in another one.
 const FORMAT: u8 = 1;
 /// The longest report, in bytes. What does not fit is left out, from the end of each list.
 const MOST_BYTES: usize = 16 * 1024;
-/// How many totals a report has; the others are added up under [`OTHER`].
+/// The most totals of a report. The others are added up under [`OTHER`].
 const MOST_TOTALS: usize = 64;
-/// How many keys of each ranking a report has.
+/// The most keys of each ranking in a report.
 const MOST_RANKED: usize = 50;
 /// Stands for the policies and rules whose totals are added up. No name contains parentheses.
 const OTHER: &str = "(other)";

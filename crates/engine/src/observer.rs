@@ -1,4 +1,4 @@
-//! What operators see of decisions: the journal, the rankings, the metrics and the log.
+//! Shows decisions to operators, in the journal, the rankings, the metrics and the log.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::ranking::Ranking;
 use crate::rates::Rates;
 use crate::receipt::{self, Seals};
 
-/// Stands for a rule's name where the blocklist refuses an attempt.
+/// Takes the place of the rule's name if the blocklist refuses an attempt.
 const BLOCKLIST: &str = "blocklist";
 
 /// Records decisions for operators.
@@ -39,7 +39,7 @@ pub struct Observer {
     pub rates: Rates,
     log: PacedLog,
     pub(crate) seals: Arc<Seals>,
-    /// What denials say about their decisions.
+    /// The form in which denials contain their decisions.
     pub(crate) denial_form: ArcSwap<DenialForm>,
 }
 

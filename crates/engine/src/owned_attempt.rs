@@ -8,7 +8,7 @@ use tollgate_core::Attempt;
 pub(crate) struct OwnedAttempt {
     /// The policy, then the name and the value of each field, without separators.
     text: Box<str>,
-    /// Where each part ends.
+    /// The end of each part of `text`.
     ends: SmallVec<[u32; 9]>,
     id: Option<Box<str>>,
     pub(crate) cost: u64,

@@ -60,12 +60,11 @@ pub struct Pacer {
 /// The bounds of a pacer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacerOptions {
-    /// How many attempts may wait in total.
+    /// The most attempts that may wait in total.
     pub max_waiting: usize,
-    /// How many attempts may wait for the same keys.
+    /// The most attempts that may wait for the same keys.
     pub max_waiting_per_key: usize,
-    /// How many calls to the store may be in flight together. It matters only for a store that does not
-    /// answer immediately.
+    /// The most calls to the store in flight. It matters only for a store that does not answer at once.
     pub max_in_flight: usize,
 }
 
@@ -135,7 +134,7 @@ impl Pacer {
         self.scheduler.end();
     }
 
-    /// How many attempts are waiting.
+    /// The number of waiting attempts.
     pub fn waiting(&self) -> usize {
         self.scheduler.waiting.load(Ordering::Acquire)
     }

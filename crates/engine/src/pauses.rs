@@ -25,7 +25,7 @@ use crate::ticket;
 pub(crate) struct Pauses {
     known: Mutex<KnownPauses>,
     version: AtomicU64,
-    /// When the last of them ends, in microseconds after `start`.
+    /// The end of the last pause, in microseconds after `start`.
     last_end: AtomicU64,
     start: Instant,
     records: Arc<RecordStore>,
@@ -49,7 +49,7 @@ pub(crate) struct Pause {
     pub(crate) until: Instant,
 }
 
-/// What is paused.
+/// The scope of a pause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Stopped {
     /// All attempts of a policy.
@@ -58,7 +58,7 @@ pub(crate) enum Stopped {
     Key { rule: String, key: String },
 }
 
-/// How many pauses may be in effect at once. Every caller that may check may report pauses, so the number is
+/// The most pauses in effect at once. Every caller that may check may report pauses, so their number is
 /// bounded.
 const MOST_PAUSES: usize = Namespace::Pauses.most_entries();
 

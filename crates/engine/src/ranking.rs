@@ -19,7 +19,7 @@ pub struct Ranked {
     pub rule: String,
     /// The key.
     pub key: String,
-    /// How often; an underestimate for keys that came when the table was full.
+    /// The number of times that the key was recorded. It is too low for keys that came when the table was full.
     pub count: u64,
     /// When it was last recorded.
     pub last: Timestamp,

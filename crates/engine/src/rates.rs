@@ -19,7 +19,7 @@ use minutes::Minutes;
 #[derive(Default)]
 pub struct Rates(Mutex<Sampled>);
 
-/// How often each of [`Rates::OUTCOMES`] occurred.
+/// The number of each of [`Rates::OUTCOMES`].
 pub type Outcomes = [u64; Rates::OUTCOMES.len()];
 
 /// The seconds that are known.
@@ -34,9 +34,10 @@ pub struct RateHistory {
 /// The recent outcomes of a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RuleRate {
-    /// How often it denied, made wait, deferred, and was exceeded but only observed in the last fifteen minutes.
+    /// The attempts of the last fifteen minutes that it denied, made wait, deferred, and only observed as
+    /// exceeded.
     pub recent: [u64; 4],
-    /// The same since the start.
+    /// The same numbers since the start.
     pub total: [u64; 4],
     /// When it last denied, to the second.
     pub last_denied: Option<Timestamp>,
@@ -66,9 +67,9 @@ struct RuleSeries {
     last_observed: Option<Timestamp>,
 }
 
-/// How many seconds are kept.
+/// The number of seconds in the history.
 pub const SECONDS: usize = 900;
-/// How many policies have a series of their own.
+/// The most policies that have a series of their own.
 const MOST_SERIES: usize = 32;
 
 impl Rates {
@@ -83,7 +84,7 @@ impl Rates {
             return;
         }
         let first = sampled.second == 0;
-        // After the clock went back, time goes on from there.
+        // After the clock went back, the seconds continue from the last one.
         let passed =
             usize::try_from(second.saturating_sub(sampled.second)).unwrap_or(SECONDS).clamp(1, SECONDS);
         sampled.second = second;
@@ -138,8 +139,8 @@ impl Rates {
         sums.filter(|(_, sum)| *sum != Outcomes::default()).collect()
     }
 
-    /// How many attempts each policy had in the last fifteen minutes, which are those of [`Rates::rules`]. A policy
-    /// without counters of its own is left out.
+    /// The number of attempts at each policy in the last fifteen minutes, the same minutes as in
+    /// [`Rates::rules`]. Policies without counters of their own are left out.
     pub fn attempts(&self) -> BTreeMap<Arc<str>, u64> {
         let sampled = self.0.lock();
         let sum = |minutes: &Minutes<1>| minutes.sum(sampled.second / 60)[0];
@@ -159,7 +160,7 @@ impl Rates {
 }
 
 impl Sampled {
-    /// Makes room for new seconds, in which nothing happened yet.
+    /// Adds empty seconds for the time that has passed.
     fn advance(&mut self, passed: usize) {
         self.length = (self.length + passed).min(SECONDS);
         for series in self.series.values_mut() {
@@ -170,7 +171,7 @@ impl Sampled {
         self.series.retain(|_, series| series.iter().any(|second| *second != [0; Rates::OUTCOMES.len()]));
     }
 
-    /// Adds what happened in the last seconds, evenly: a late sample is not a burst.
+    /// Adds the outcomes of the last seconds, evenly: a late sample is not a burst.
     fn add(&mut self, policy: &Arc<str>, happened: Outcomes, passed: usize) {
         if happened == Outcomes::default() {
             return;
@@ -209,7 +210,7 @@ impl Sampled {
     }
 }
 
-/// What was added to counters. Counters of a policy that was removed and created again start anew.
+/// The increase of counters. If a policy was removed and created again, its counters start from zero.
 fn difference<const N: usize>(now: [u64; N], before: [u64; N]) -> [u64; N] {
     let is_new = now.iter().zip(&before).any(|(now, before)| now < before);
     if is_new { now } else { std::array::from_fn(|at| now[at] - before[at]) }

@@ -37,7 +37,7 @@ pub(crate) struct Seals {
     local: Seal,
 }
 
-/// Where the charges of a receipt were taken.
+/// The counters that a receipt's charges were taken from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Home {
     Store,
@@ -45,7 +45,7 @@ pub(crate) enum Home {
 }
 
 impl Home {
-    /// Where a decision took its charges.
+    /// The counters that a decision took its charges from.
     pub(crate) fn of(decision: &Decision<'_>) -> Self {
         if matches!(decision.origin, Origin::Local(_)) { Self::Local } else { Self::Store }
     }

@@ -32,9 +32,9 @@ pub(crate) enum Retry {
 #[derive(Default)]
 pub(crate) struct Retries {
     queue: Mutex<Queue>,
-    /// How many retractions were dropped because too many calls were pending.
+    /// The number of retractions that were dropped because too many calls were pending.
     pub(crate) retractions_dropped: Counter,
-    /// How many refunds and ends of guarded attempts were dropped, and so stay counted.
+    /// The number of refunds and ends of guarded attempts that were dropped. Their charges stay counted.
     pub(crate) refunds_dropped: Counter,
 }
 
@@ -45,13 +45,13 @@ struct Queue {
     next: u64,
 }
 
-/// How many calls are tried in one round.
+/// The most calls in one round.
 const AT_A_TIME: usize = 256;
 
 impl Retries {
-    /// How many calls are kept.
+    /// The most pending calls.
     const MOST: usize = 10_000;
-    /// How long a take may still be on its way to the store: it is not undone earlier.
+    /// A take may still be on its way to the store for this long, so it is not undone earlier.
     const SETTLES_IN: Span = Span::from_secs(1);
 
     /// Keeps a call to be tried. If there are too many, the oldest is dropped.

@@ -24,7 +24,7 @@ use recent::Recent;
 
 pub use meter::RowMeters;
 
-/// How long an attempt looks before it takes after rows have denied one at the same key.
+/// For this long after rows denied an attempt at a key, attempts there look before they take.
 const LOOKS_FIRST: Span = Span::from_secs(1);
 
 /// Counts rows of applications.
@@ -216,7 +216,7 @@ impl Rows {
         }
     }
 
-    /// What every limit of a rule shows at a key, with the rows that count there.
+    /// The readings of every limit of a rule at a key, including the counted rows.
     ///
     /// # Errors
     ///

@@ -39,7 +39,7 @@ pub(crate) struct RuntimeConfig {
     unreadable: BTreeMap<String, Vec<u8>>,
 }
 
-/// What a record is about, by its name. Only this type knows the names.
+/// The subject of a record, encoded in the record's name. Only this type knows the names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Subject<'r> {
     /// `override/RULE/KEY`: the limits of a key. Rule names contain no slash, so the first one ends them.
@@ -50,7 +50,7 @@ pub(crate) enum Subject<'r> {
     Assignment(&'r str),
 }
 
-/// What a set of changes affected.
+/// The part of the configuration that a set of changes affected.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Touched {
     /// Rules of which only limits of single keys changed.
@@ -64,7 +64,7 @@ pub(crate) struct Touched {
 pub(crate) struct LeftOut(pub(crate) BTreeMap<String, String>);
 
 impl<'r> Subject<'r> {
-    /// What a record is about; `None` if the name is unknown.
+    /// Parses the name of a record; `None` if it is unknown.
     pub(crate) fn of(record: &'r str) -> Option<Self> {
         let (kind, rest) = record.split_once('/')?;
         match kind {
@@ -99,7 +99,7 @@ impl RuntimeConfig {
     /// The most keys that may have limits of their own.
     pub(crate) const MOST_OVERRIDES: usize = 100_000;
 
-    /// How many records this node knows.
+    /// The number of records that this node knows.
     pub(crate) fn len(&self) -> usize {
         self.overrides.count() + self.dynamic_policies.len() + self.assignments.len() + self.unreadable.len()
     }

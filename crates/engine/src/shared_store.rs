@@ -27,7 +27,7 @@ pub struct Fallback {
     pub store: Arc<dyn Store>,
     /// A monotonic clock that keeps running; its zero does not matter.
     pub clock: Arc<dyn Clock>,
-    /// How often every server of the shared store is probed.
+    /// The interval at which every server of the shared store is probed.
     pub probe_every: Span,
 }
 

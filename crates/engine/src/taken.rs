@@ -1,4 +1,5 @@
-//! What an admitted attempt took: it is kept, or refunded once the outcome of the attempt is known.
+//! The units and holds that an admitted attempt took. They are kept, or refunded once the outcome of the
+//! attempt is known.
 //!
 //! A rule may count only some outcomes. Its charge is still taken immediately, so that parallel attempts cannot slip
 //! through. It is refunded if the attempt ends with another outcome.
@@ -24,17 +25,19 @@ use crate::live_config::Snapshot;
 use crate::receipt::Home;
 use crate::retry::Retry;
 
-/// What an attempt took. Dropping it releases its holds, and keeps or refunds the rest as its terms say.
+/// The units and holds that an attempt took. Dropping it releases the holds, and keeps or refunds the units as
+/// the terms say.
 #[derive(Debug, Default)]
 #[must_use = "dropping it releases its holds"]
 pub struct Taken {
     lease: Option<Lease>,
-    /// What depends on the end of the attempt; `None` if nothing was taken, if it was settled or kept, or if the
-    /// attempt is no login, has [`Unsettled::Keep`], and every rule counts all outcomes.
+    /// The charges or the login that depend on the end of the attempt; `None` if nothing was taken, if it was
+    /// settled or kept, or if the attempt is no login, has [`Unsettled::Keep`], and every rule counts all
+    /// outcomes.
     open: Option<Box<OpenTake>>,
 }
 
-/// What depends on how the attempt ends.
+/// The part of a take that depends on the outcome of the attempt.
 #[derive(Debug)]
 enum OpenTake {
     Charges(Owed),
@@ -65,7 +68,7 @@ pub struct Refunding(Option<Making>);
 /// A refund that is being sent to its store.
 type Making = Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>>;
 
-/// What may be refunded of a take.
+/// The charges of a take that may be refunded.
 #[derive(Debug)]
 pub(crate) struct Pending {
     ticket: Ticket,
@@ -79,7 +82,7 @@ pub(crate) struct Pending {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wakes {
     Waiting,
-    /// It was taken a moment ago and never used, so nothing has become free.
+    /// The units were taken a moment ago and never used, so nothing has become free.
     Nothing,
 }
 
@@ -102,7 +105,7 @@ pub(crate) struct Refund {
 }
 
 impl Taken {
-    /// What a decision took.
+    /// The units and holds that a decision took.
     pub(crate) fn new(
         counters: &Arc<Counters>,
         decision: &Decision<'_>,
@@ -117,7 +120,7 @@ impl Taken {
         Self { lease, open: owed.map(|owed| Box::new(OpenTake::Charges(owed))) }
     }
 
-    /// What a login took. It is charged as if it had failed.
+    /// The units and holds that a login took. A login is charged as if it had failed.
     pub(crate) fn of_login(
         engine: &Arc<Engine>,
         guard: &str,
@@ -129,7 +132,7 @@ impl Taken {
         Self { lease, open: open.map(Box::new) }
     }
 
-    /// Whether nothing of it is held and nothing can be refunded.
+    /// Whether the take has neither holds nor charges that can be refunded.
     #[inline]
     pub fn is_settled(&self) -> bool {
         self.lease.is_none() && self.open.is_none()
@@ -243,7 +246,7 @@ impl std::fmt::Debug for Owed {
 }
 
 impl Pending {
-    /// What may be refunded of a decision: everything, or the charges of rules that count only some outcomes.
+    /// The charges of a decision that may be refunded: all, or those of rules that count only some outcomes.
     fn of(decision: &Decision<'_>, unsettled: Unsettled) -> Option<Self> {
         let all = unsettled == Unsettled::Refund;
         if decision.outcome.taken == 0 || !(all || decision.policy().counts_outcomes()) {

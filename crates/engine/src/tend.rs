@@ -13,7 +13,7 @@ use crate::shared_store::SharedStore;
 /// When the periodic work is due.
 pub(crate) struct Schedule {
     due: Mutex<Due>,
-    /// How often every server of the store is probed.
+    /// The interval at which every server of the store is probed.
     probe_every: Span,
 }
 
@@ -23,7 +23,7 @@ struct Due {
     probe_at: Timestamp,
 }
 
-/// How often to read what other nodes have changed.
+/// The interval at which the node reads changes of other nodes.
 const RECORDS_EVERY: Span = Span::from_millis(500);
 
 impl Schedule {

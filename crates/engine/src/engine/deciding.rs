@@ -9,24 +9,26 @@ use crate::live_config::Snapshot;
 use crate::meter::Meters;
 use crate::ticket;
 
-/// How an attempt is decided.
+/// The way in which an attempt is decided and recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
-    /// Everything it asks for is taken, or nothing.
+    /// The attempt takes everything that it asks for, or nothing.
     Take,
-    /// The same, for a caller that takes a waiting attempt to a pacer. An attempt that has to wait for a hold
-    /// to be released goes there too, though its wait is unknown.
+    /// As [`Manner::Take`], for a caller that takes a waiting attempt to a pacer. An attempt that has to wait
+    /// for a hold to be released goes there too, though its wait is unknown.
     TakeOrWait,
-    /// The same, without recording: a pacer decides one attempt many times, and records the final result.
+    /// As [`Manner::Take`], without recording: a pacer decides one attempt many times, and records the final
+    /// result.
     TakeInTurn,
     /// As [`Manner::Take`], without recording: a login is decided again after each delay, and its final decision is
     /// recorded.
     TakeUnrecorded,
-    /// Finds out what would be decided. Nothing is taken or recorded.
+    /// Nothing is taken or recorded; only the decision is computed.
     Peek,
 }
 
-/// How often a decision fetches new calendar pages: enough unless the store's clock jumps from page to page.
+/// One decision fetches calendar pages at most this often. It is enough unless the store's clock jumps from
+/// page to page.
 const MOST_TURNS: usize = 3;
 
 impl Manner {
@@ -54,10 +56,11 @@ impl Engine {
         self.counters.answer_at_once() && !pinned.policies.count_rows(policy)
     }
 
-    /// Decides an attempt. The decision is written in place. Below [`Pinned::admit`](crate::Pinned::admit).
+    /// Decides an attempt. The decision is written in place. Doors call [`Pinned::admit`](crate::Pinned::admit)
+    /// instead.
     ///
-    /// What can be done without waiting is done when this returns. This is no `async fn`, because even a future that is
-    /// ready at its first poll takes a tenth of a decision.
+    /// If nothing has to be waited for, the decision is ready when this returns. It is not an `async fn`,
+    /// because even a future that is ready at its first poll takes a tenth of the time of a decision.
     #[inline]
     pub(crate) fn decide_as<'d, 'a: 'd>(
         &'d self,

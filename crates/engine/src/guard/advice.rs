@@ -1,11 +1,11 @@
-//! What a decision at a guard demands of the caller.
+//! The demands of a decision at a guard on the caller.
 
 use tollgate_core::{Climb, Decision, Line, Span, Timestamp};
 
-/// What the caller must do.
+/// The demands on the caller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Advice {
-    /// How long to wait before the attempt; zero if it may come at once, or if the wait is unknown.
+    /// The wait before the attempt; zero if it need not wait, or if the wait is unknown.
     pub delay: Span,
     /// Present a CAPTCHA.
     pub captcha: bool,
@@ -16,7 +16,7 @@ pub struct Advice {
 }
 
 impl Advice {
-    /// What the caller must do for this attempt: wait if it was refused, or present a CAPTCHA.
+    /// The demands for this attempt: to wait if it was refused, or to present a CAPTCHA.
     pub fn of(decision: &Decision<'_>) -> Self {
         let mut advice = Self { delay: decision.wait().unwrap_or_default(), ..Self::default() };
         for line in decision.lines() {
@@ -30,7 +30,7 @@ impl Advice {
         advice
     }
 
-    /// What the caller must do for the next attempt if this one fails.
+    /// The demands for the next attempt if this one fails.
     pub fn if_failed(decision: &Decision<'_>) -> Self {
         let mut advice = Self::default();
         for line in decision.lines() {
@@ -39,7 +39,7 @@ impl Advice {
         advice
     }
 
-    /// Adds what one ladder demands of the next attempt. A rule that only observes locks nothing.
+    /// Adds the demands of one ladder on the next attempt. A rule that only observes locks nothing.
     fn add(&mut self, decision: &Decision<'_>, line: &Line<'_>, climb: &Climb<'_>) {
         let Some(step) = climb.reached() else { return };
         self.captcha |= step.captcha;

@@ -82,7 +82,7 @@ impl Drop for Delay {
     }
 }
 
-/// How long to delay an attempt, if it is refused, and only by the delays of ladders.
+/// The delay of an attempt, if only the delays of ladders refuse it.
 fn delay_of(decision: &Decision<'_>) -> Option<Span> {
     let is_counted = matches!(decision.origin, Origin::Store | Origin::Local(_));
     if !is_counted || Advice::of(decision).locked_until.is_some() {

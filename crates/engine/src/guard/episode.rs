@@ -15,7 +15,7 @@ use super::mark::tells;
 use crate::receipt::Home;
 use crate::ticket;
 
-/// Stands for a rule's name. No rule name contains a slash.
+/// The rule's name of these counters. A real rule's name contains no slash.
 const RULE: &str = "guard/told";
 
 impl Guards {

@@ -29,17 +29,17 @@ pub struct LadderState {
     pub key: String,
     /// Whether the rule is enforced, or only observes.
     pub enforced: bool,
-    /// How many failures are remembered.
+    /// The number of remembered failures.
     pub failures: u64,
-    /// How long the next attempt has to wait.
+    /// The wait before the next attempt.
     pub delay: Span,
-    /// When the next attempt may come, if it has to wait.
+    /// The time of the next attempt, if it has to wait.
     pub next_at: Option<Timestamp>,
     /// Whether the next attempt must present a CAPTCHA.
     pub captcha: bool,
-    /// When the lock ends, if there is one.
+    /// The end of the lock, if there is one.
     pub locked_until: Option<Timestamp>,
-    /// When all failures are forgotten, if there are any.
+    /// The time at which all failures are forgotten, if there are any.
     pub forgotten_at: Option<Timestamp>,
 }
 
@@ -52,11 +52,11 @@ pub struct Lock {
     pub key: String,
     /// The fields that form the key, with their values; `None` if they are secret.
     pub fields: Option<Vec<(Arc<str>, String)>>,
-    /// How many failures are remembered.
+    /// The number of remembered failures.
     pub failures: u64,
-    /// When the last of them was noted.
+    /// The time of the last failure.
     pub since: Timestamp,
-    /// When the lock ends.
+    /// The end of the lock.
     pub until: Timestamp,
 }
 

@@ -1,5 +1,5 @@
-//! What a ticket carries besides its charges: which of its ladders are at or above a step that locks or
-//! notifies. If the attempt fails, only these ladders are checked.
+//! The marks of a ticket: the ladders that are at or above a step that locks or notifies. If the attempt fails,
+//! only these ladders are checked.
 
 use smallvec::SmallVec;
 use tollgate_core::limit::{Pause, Step};
@@ -10,16 +10,16 @@ use tollgate_core::{Decision, Line, Span};
 pub(super) struct Mark {
     /// The index of its charge among those taken.
     pub(super) charge: usize,
-    /// How long failures are remembered.
+    /// The time for which failures are remembered.
     pub(super) forget: Span,
 }
 
-/// How long an attempt may last before it counts as failed without a report.
+/// After this time, an attempt without a report counts as failed.
 const MOST: Span = Span::from_secs(5 * 60);
 
 impl Mark {
-    /// How long after its begin the attempt counts as failed without a report. The store still knows its
-    /// ticket then.
+    /// The time after its begin at which the attempt counts as failed if there is no report. The store still
+    /// knows its ticket then.
     pub(super) fn due_after(&self) -> Span {
         MOST.min(Span::from_micros(self.forget.as_micros() / 2))
     }
@@ -31,7 +31,6 @@ pub(super) fn tells(line: &Line<'_>, step: &Step) -> bool {
     step.notify || (matches!(step.pause, Pause::Lock(_)) && !line.rule.observes())
 }
 
-/// The marks of an allowed attempt.
 pub(super) fn of(decision: &Decision<'_>) -> SmallVec<[Mark; 2]> {
     let mut marks = SmallVec::new();
     for (charge, line) in decision.lines().filter(|line| line.taken).enumerate() {
@@ -44,12 +43,12 @@ pub(super) fn of(decision: &Decision<'_>) -> SmallVec<[Mark; 2]> {
     marks
 }
 
-/// The marks as a ticket carries them.
+/// The marks in the text form of a ticket.
 pub(super) fn written(marks: &[Mark]) -> String {
     marks.iter().map(|mark| mark.charge.to_string()).collect::<Vec<_>>().join(",")
 }
 
-/// The charges that a ticket marks. Older tickets carry more about each mark; it is skipped.
+/// Reads the charges that a ticket marks. Older tickets have more data about each mark, which is skipped.
 pub(super) fn read(text: &str) -> SmallVec<[usize; 2]> {
     let charge = |mark: &str| mark.split(' ').next()?.parse().ok();
     let mut charges: SmallVec<[usize; 2]> = text.split(',').filter_map(charge).collect();

@@ -26,9 +26,9 @@ pub struct Notice {
     pub key: String,
     /// The fields that form the key, with their values.
     pub fields: Vec<(Arc<str>, String)>,
-    /// How many failures there were.
+    /// The number of failures.
     pub failures: u64,
-    /// When the last of them was.
+    /// The time of the last failure.
     pub at: Timestamp,
     /// When the lock ends, if the step locks.
     pub locked_until: Option<Timestamp>,

@@ -22,7 +22,7 @@ struct Open {
     ticket: Box<str>,
 }
 
-/// How many attempts can be watched at once.
+/// The most attempts that are watched at once.
 const MOST: usize = 10_000;
 
 impl Watch {

@@ -175,7 +175,7 @@ impl Chore {
 }
 
 impl Done {
-    /// How many holds had expired.
+    /// The number of holds that had expired.
     pub(super) fn lost(&self) -> u64 {
         self.lost.len() as u64
     }

@@ -17,17 +17,17 @@ use crate::admit::at_first_poll;
 use crate::counters::Counters;
 use crate::receipt::Home;
 
-/// Where leases are kept and dropped.
+/// Collects the leases that are kept and dropped, until the next round.
 pub(crate) struct Inbox {
     counters: Arc<Counters>,
     letters: Mutex<Letters>,
     /// Notified when a dropped lease is still to be released.
     pub(super) stirred: Notify,
     next: AtomicU64,
-    /// How many leases are alive, and how many may be.
+    /// The number of live leases, and the most that are allowed.
     live: AtomicUsize,
     most: usize,
-    /// How many holds expired, or will, though their lease lives.
+    /// The number of holds that expired, or will expire, although their lease lives.
     pub(crate) lost: Counter,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct Kept {
 pub(super) struct KeptSite {
     pub(super) plan: Arc<Plan>,
     pub(super) key: Arc<str>,
-    /// How much of the limit it uses.
+    /// The amount of the limit that the hold uses.
     pub(super) weight: u64,
 }
 

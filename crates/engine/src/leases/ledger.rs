@@ -1,5 +1,5 @@
-//! All leases, and what each of them holds where. Pure: time and policies are arguments, and calls to the
-//! store leave as chores.
+//! All leases, with the keys and homes of their holds. Pure: time and policies are arguments, and calls to the
+//! store are returned as chores.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::receipt::Home;
 #[derive(Default)]
 pub(super) struct Ledger {
     leases: HashMap<u64, Lasting>,
-    /// Where leases ended since the last release.
+    /// The keys at which leases ended since the last release.
     stirred: HashSet<Site>,
     places: HashMap<Site, LeasePlace>,
 }
@@ -29,7 +29,7 @@ pub(super) struct Site {
     pub(super) key: Arc<str>,
 }
 
-/// Which homes can be used.
+/// The homes that can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
     Everywhere,
@@ -48,7 +48,7 @@ struct LeasePlace {
     /// The limits at the last take, for when the rule is gone.
     plan: Arc<Plan>,
     held: ByHome<Group>,
-    /// Live holds that are held nowhere.
+    /// Live holds that are in no home.
     adrift: HashMap<Arc<str>, Member>,
     /// Ended holds that are still to be released.
     ended: HashMap<Arc<str>, Ended>,
@@ -84,7 +84,7 @@ struct Current<'p> {
     local: Option<&'p Arc<Plan>>,
 }
 
-/// When to claim again after there was no room, if no renewal comes earlier.
+/// The pause before holds are claimed again if there was no room, unless a renewal comes earlier.
 const CLAIM_EVERY: Span = Span::from_secs(10);
 
 impl Ledger {
@@ -320,7 +320,7 @@ fn held((id, member): (&Arc<str>, &Member)) -> Held {
     Held { id: Arc::clone(id), weight: member.weight, lease: member.lease }
 }
 
-/// How long after a renewal a hold is renewed again.
+/// The time after a renewal at which a hold is renewed again: a third of its lease.
 fn third(lease: Span) -> Span {
     Span::from_micros(lease.as_micros() / 3)
 }

@@ -10,19 +10,19 @@ use prometheus_client::metrics::gauge::ConstGauge;
 
 use super::inbox::Inbox;
 
-/// How many leases there are, and how many of their holds were lost.
+/// The number of leases, and of their holds that were lost.
 #[derive(Clone)]
 pub struct LeaseMeters {
     pub(super) inbox: Arc<Inbox>,
 }
 
 impl LeaseMeters {
-    /// How many leases are alive.
+    /// The number of live leases.
     pub fn live(&self) -> usize {
         self.inbox.live()
     }
 
-    /// How many holds expired though their lease lived, or were too many to be kept.
+    /// The number of holds that expired although their lease lived, or that were too many to be kept.
     pub fn lost(&self) -> u64 {
         self.inbox.lost.get()
     }

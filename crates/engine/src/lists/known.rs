@@ -21,7 +21,7 @@ pub(super) struct KnownEntries {
     /// The entries set at run time. Unreadable ones are here too: they count.
     set: BTreeMap<Box<str>, KeptEntry>,
     pub(super) followed: Followed,
-    /// How many unreadable entries were found since the last call of [`Self::take_unreadable`].
+    /// The number of unreadable entries that were found since the last call of [`Self::take_unreadable`].
     unreadable: usize,
     counts: ListCounts,
 }
@@ -33,7 +33,7 @@ struct KeptEntry {
     raw: Option<Box<[u8]>>,
 }
 
-/// How many entries block, and how many allow.
+/// The number of entries that block, and of those that allow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ListCounts {
     pub(crate) block: usize,
@@ -98,7 +98,7 @@ impl KnownEntries {
         Lists::new(self.configured.values().cloned(), set, &self.kinds)
     }
 
-    /// How many entries there are, including those that have ended and are not removed yet.
+    /// The number of entries, including those that have ended and are not removed yet.
     pub(super) fn counts(&self) -> ListCounts {
         self.counts
     }
@@ -118,7 +118,7 @@ impl KnownEntries {
         fields
     }
 
-    /// How many entries were set at run time.
+    /// The number of entries that were set at run time.
     pub(super) fn size(&self) -> usize {
         self.set.len()
     }
@@ -128,7 +128,7 @@ impl KnownEntries {
         self.set.get(target.to_string().as_str())?.listing.as_ref()
     }
 
-    /// How many of these entries would be new.
+    /// The number of these entries that would be new.
     pub(super) fn new_among(&self, listings: &[Arc<Listing>]) -> usize {
         listings.iter().filter(|listing| !self.set.contains_key(&name_of(listing))).count()
     }
@@ -202,7 +202,7 @@ impl KnownEntries {
         }
     }
 
-    /// How many unreadable entries were found since the last call.
+    /// The number of unreadable entries that were found since the last call.
     pub(super) fn take_unreadable(&mut self) -> usize {
         std::mem::take(&mut self.unreadable)
     }

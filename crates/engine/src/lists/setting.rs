@@ -18,13 +18,13 @@ pub const MOST_SET: usize = Namespace::Lists.most_entries();
 /// An entry to be set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wish {
-    /// What the entry matches.
+    /// The target that the entry matches.
     pub target: Target,
     /// Whether it blocks or allows.
     pub stance: Stance,
-    /// How long it lasts; `None` means for ever.
+    /// The time for which the entry is valid; `None` means for ever.
     pub lasts: Option<Span>,
-    /// Why, in one line.
+    /// The reason, in one line.
     pub reason: Box<str>,
     /// Whether a blocked client sees the reason.
     pub show_reason: bool,
@@ -102,7 +102,7 @@ impl LiveLists {
         self.known.lock().page(after, most, |listing| listing.is_live(now) && keep(listing))
     }
 
-    /// How many more entries may be set.
+    /// The number of entries that may still be set.
     pub(crate) fn room(&self) -> usize {
         MOST_SET.saturating_sub(self.known.lock().size())
     }

@@ -37,7 +37,7 @@ pub enum ChangeFault {
     TooMany {
         /// The maximum.
         most: usize,
-        /// What there are too many of.
+        /// The name of the items, in the plural.
         what: &'static str,
     },
     /// It is not in the state that the caller expected. The caller's fault.

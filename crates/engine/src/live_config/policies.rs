@@ -8,7 +8,7 @@ use tollgate_core::versioned_map::Edit;
 use super::{ChangeFault, Configured, LiveConfig};
 use crate::runtime_config::{CONSUMER, DynamicPolicy, PolicySpec, RuntimeConfig, Subject};
 
-/// How often a change is retried because another caller was faster.
+/// The most times that a change is tried if other callers are faster.
 const TRIES: usize = 4;
 
 /// A policy before and after a change.

@@ -1,4 +1,4 @@
-//! One consistent set of policies: what the configuration says, with everything set at run time.
+//! One consistent set of policies: the configuration with all changes that were made at run time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,20 +13,20 @@ use crate::runtime_config::{Assignments, DynamicPolicies, LeftOut, Merged, Runti
 pub struct Snapshot {
     /// The policies, with everything set at run time.
     pub policies: Policies,
-    /// Decides while the store cannot be used, if that can happen.
+    /// The policies that decide while the store cannot be used, if that can happen.
     pub(crate) local: Option<Policies>,
     /// No other set has this number.
     pub(crate) number: u64,
     pub(crate) meters: Vec<PolicyMeter>,
-    /// What was set at run time, whether it is in force or not.
+    /// The changes that were made at run time, whether in force or not.
     runtime: Arc<RuntimePages>,
-    /// Stands in for every policy while limits are switched off: it charges nothing.
+    /// Takes the place of every policy while limits are switched off: it charges nothing.
     pub(crate) off: Policy,
 }
 
 /// The policies and assignments of the run-time configuration. It is kept when only limits of single keys change.
 struct RuntimePages {
-    /// How many of the policies are configured: they come first.
+    /// The number of configured policies. They come first.
     configured: usize,
     built_in_consumer: bool,
     dynamic_policies: Arc<DynamicPolicies>,

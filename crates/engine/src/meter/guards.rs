@@ -51,13 +51,12 @@ impl GuardMeters {
         }
     }
 
-    /// How many attempts of a guard have begun and were refused, how many failed, and how many locks
-    /// there were.
+    /// The counts of a guard: attempts that began, attempts that were refused, failures, and locks.
     pub fn of(&self, guard: &str) -> [u64; 4] {
         self.guards.read().get(guard).map_or([0; 4], |counts| counts.all())
     }
 
-    /// How many notices were dropped because the queue was full.
+    /// The number of notices that were dropped because the queue was full.
     pub fn missed(&self) -> u64 {
         self.missed.get()
     }

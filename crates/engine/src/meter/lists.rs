@@ -32,17 +32,18 @@ impl ListMeters {
         self.bans.write().entry(Arc::clone(rule)).or_default().inc();
     }
 
-    /// How many entries block, and how many allow.
+    /// The number of entries that block, and of those that allow.
     pub fn entries(&self) -> (usize, usize) {
         (self.entries[0].load(Ordering::Relaxed), self.entries[1].load(Ordering::Relaxed))
     }
 
-    /// How often each rule has banned a key.
+    /// The number of bans by each rule.
     pub fn bans(&self) -> Vec<(Arc<str>, u64)> {
         self.bans.read().iter().map(|(rule, count)| (Arc::clone(rule), count.get())).collect()
     }
 
-    /// How many denials were not counted for bans, and how many bans were not set, because there was no room.
+    /// The number of denials that were not counted for bans, and of bans that were not set, because there was
+    /// no room.
     pub fn missed(&self) -> u64 {
         self.missed.get()
     }

@@ -1,4 +1,4 @@
-//! The metrics of a pacer: how many attempts wait, how long, and how they end.
+//! The metrics of a pacer: waiting attempts, their waits, and their results.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,7 +24,7 @@ pub struct PacerMeters {
 /// The counters of the attempts of one policy.
 pub(crate) struct PacedMeter {
     pub(crate) waiting: Gauge,
-    /// How long the admitted attempts had waited, in seconds.
+    /// The waits of the admitted attempts, in seconds.
     pub(crate) waits: Histogram,
     pub(crate) denied: Counter,
     pub(crate) late: Counter,
@@ -45,7 +45,7 @@ impl PacerMeters {
         Arc::clone(policies.entry(name).or_default())
     }
 
-    /// How the attempts of each policy ended: policy, outcome, count.
+    /// The number of attempts by policy and result.
     pub fn counts(&self) -> Vec<(Arc<str>, &'static str, u64)> {
         let policies = self.policies.read();
         let counts = policies.iter().flat_map(|(policy, meter)| {
@@ -54,7 +54,7 @@ impl PacerMeters {
         counts.collect()
     }
 
-    /// How many attempts of each policy are waiting.
+    /// The number of waiting attempts of each policy.
     pub fn waiting(&self) -> Vec<(Arc<str>, i64)> {
         let policies = self.policies.read();
         policies.iter().map(|(policy, meter)| (Arc::clone(policy), meter.waiting.get())).collect()

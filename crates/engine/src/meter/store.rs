@@ -1,5 +1,5 @@
-//! The metrics of a shared store: whether it can be used, how long its calls take, and every decision made
-//! without it.
+//! The metrics of a shared store: whether it can be used, the duration of its calls, and the number of
+//! decisions without it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,7 +25,7 @@ pub struct StoreMeters {
     condition: Arc<Condition>,
     /// For each policy, one for each of [`Reason::ALL`].
     degraded: Arc<RwLock<BTreeMap<Arc<str>, Reasons>>>,
-    /// How long its replies took, in seconds.
+    /// The duration of its replies, in seconds.
     pub(crate) calls: Histogram,
     pub(crate) denied_locally: Counter,
     pub(crate) retractions_dropped: Counter,
@@ -77,17 +77,17 @@ impl StoreMeters {
         each.filter(|(_, _, count)| *count > 0).collect()
     }
 
-    /// How many attempts were denied from the cache of recent denials.
+    /// The number of attempts that were denied from the cache of recent denials.
     pub fn denied_locally(&self) -> u64 {
         self.denied_locally.get()
     }
 
-    /// How many takes without a receiver could not be remembered for undoing.
+    /// The number of takes without a receiver that could not be remembered for undoing.
     pub fn retractions_dropped(&self) -> u64 {
         self.retractions_dropped.get()
     }
 
-    /// How many charges stayed counted because too many refunds were pending.
+    /// The number of charges that stayed counted because too many refunds were pending.
     pub fn refunds_dropped(&self) -> u64 {
         self.refunds_dropped.get()
     }

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How many threads have a stripe of their own. Later threads share one more.
+/// The most threads that have a stripe of their own. Later threads share one more.
 const SEATS: usize = 16;
 
 /// A counter in stripes: one for each of the first threads, and one that the others share.

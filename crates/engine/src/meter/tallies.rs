@@ -10,10 +10,10 @@ use super::striped::Striped;
 use super::{Labels, PolicyMeter};
 use crate::rates::Outcomes;
 
-/// How many policies have counters of their own, besides the configured ones.
+/// The most policies that have counters of their own, in addition to the configured ones.
 pub(super) const MOST_NAMED: usize = 1_000;
 
-/// Stands for the policies and the rules that have no counters of their own. No name contains parentheses.
+/// Takes the place of the policies and rules that have no counters of their own. No name contains parentheses.
 pub(crate) static OTHER: LazyLock<Arc<str>> = LazyLock::new(|| "(other)".into());
 
 /// The outcomes of a decision that names a rule, in the order of [`PolicyMeter::rules`].

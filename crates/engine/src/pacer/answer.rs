@@ -10,9 +10,9 @@ use crate::engine::Fault;
 /// Permission to proceed, with what the caller's `see` returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paced<T> {
-    /// How long it had to wait.
+    /// The time that the attempt waited.
     pub waited: Span,
-    /// What the caller's `see` returned for the decision that let the attempt pass.
+    /// The value that the caller's `see` returned for the decision that let the attempt pass.
     pub seen: T,
 }
 
@@ -24,21 +24,21 @@ pub enum Unpaced<T = ()> {
     Denied {
         /// The rule that refuses it.
         refusal: Refusal,
-        /// What the caller's `see` returned for the decision.
+        /// The value that the caller's `see` returned for the decision.
         seen: T,
     },
     /// Its turn comes too late, or has come too late.
     TooLate {
-        /// How long it waited.
+        /// The time that it waited.
         waited: Span,
-        /// How much longer it would have to wait, judging by the queue before it: a lower bound.
+        /// A lower bound of the further wait, computed from the queue before the attempt.
         wait: Span,
-        /// Which bound it exceeds.
+        /// The bound that the wait exceeds.
         bound: Bound,
     },
     /// Too many attempts are waiting already.
     Full {
-        /// How many are waiting: for the same keys, or in total.
+        /// The number of waiting attempts: for the same keys, or in total.
         waiting: usize,
     },
     /// The attempt cannot be decided at all.
@@ -58,7 +58,7 @@ pub struct Refusal {
     pub retry: When,
 }
 
-/// What bounds the wait of an attempt.
+/// The bound on the wait of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Bound {
     /// The caller's own bound.

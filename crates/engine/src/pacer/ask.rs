@@ -5,11 +5,12 @@ use tollgate_core::{Attempt, Span};
 /// An attempt that may wait.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask<'a> {
-    /// What is attempted.
+    /// The attempt.
     pub attempt: Attempt<'a>,
     /// The longest that the caller waits. Without it, only the rules bound the wait.
     pub max_wait: Option<Span>,
-    /// Attempts of higher priority go first; among equals, those that came first.
+    /// Attempts of higher priority go first. Among attempts of the same priority, the one that came first goes
+    /// first.
     pub priority: i8,
     /// The id by which the caller knows the attempt, if it sent one.
     pub correlation: Option<&'a str>,
@@ -17,12 +18,13 @@ pub struct Ask<'a> {
     pub first: First,
 }
 
-/// What an attempt does first if its store does not answer at once. Otherwise it is always decided first.
+/// The first step of an attempt if its store does not answer at once. With other stores, the attempt is always
+/// decided first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum First {
-    /// It is decided, and queues if it has to wait. It also queues if others wait for its keys.
+    /// The attempt is decided, and queues if it has to wait. It also queues if others wait for its keys.
     Decide,
-    /// It queues. So attempts are decided in the order of arrival, and only a few at once.
+    /// The attempt queues. So attempts are decided in the order of arrival, and only a few at once.
     Queue,
 }
 

@@ -14,13 +14,14 @@ use super::unclaimed::Unclaimed;
 use crate::engine::{Fault, Manner};
 use crate::live_config::Snapshot;
 
-/// How many attempts the driver decides before it lets other tasks run.
+/// The driver decides this many attempts before it lets other tasks run.
 const BATCH: usize = 64;
-/// How often the driver checks for changes without a notification: policies, and pauses set on other nodes.
+/// The interval at which the driver checks for changes that do not notify it: policies, and pauses set on other
+/// nodes.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// How long no turn must have come before the driver stays awake for the next. Where turns come in quick
-/// succession, one tick more or less does not matter.
+/// The driver stays awake for the next turn only if there was no turn for this long. If turns follow one
+/// another quickly, one tick more or less does not matter.
 const CALM: Duration = Duration::from_millis(10);
 
 /// A running driver. If it is dropped before it has finished, or even begun, it ends every wait with
@@ -30,7 +31,7 @@ pub(super) struct Driving {
     finished: bool,
 }
 
-/// What the driver does next.
+/// The next step of the driver.
 enum Step {
     /// Decides an attempt.
     Ask(Job),
@@ -51,7 +52,7 @@ impl Driving {
         Self { scheduler, finished: false }
     }
 
-    /// Gives turns until no attempt waits any more.
+    /// Gives turns until no attempt waits.
     pub(super) async fn run(mut self) {
         let mut before = None;
         while let Some(rest) = give_turns(&self.scheduler).await {

@@ -23,7 +23,7 @@ pub(super) struct Ids {
     keys: (u64, u64),
 }
 
-/// A wait key that an attempt has to pass, and how long the rule there lets it wait.
+/// A wait key that an attempt has to pass, and the longest wait that the rule there allows.
 #[derive(Clone, Debug)]
 pub(super) struct Stop {
     pub(super) wait_key: WaitKeyId,
@@ -38,18 +38,18 @@ pub(super) struct WaitPath {
     pub(super) stops: SmallVec<[Stop; 4]>,
 }
 
-/// What keeps an attempt from passing: of all exceeded keys, the one with the longest wait.
+/// The obstacle of an attempt: of all exceeded keys, the one with the longest wait.
 #[derive(Clone, Debug)]
 pub(super) struct Blocked {
     pub(super) wait_key: WaitKeyId,
-    /// When it passes if nothing is freed before.
+    /// The time after which it passes if nothing is freed earlier.
     pub(super) when: When,
-    /// How long it has to wait at least: zero where only holds are in the way, since they may be released at
-    /// any moment.
+    /// The least time that it has to wait: zero if only holds block it, because they may be released at any
+    /// moment.
     pub(super) surely: Span,
     pub(super) pace: Option<Pace>,
     pub(super) cost: u64,
-    /// How long it may wait in total, and the rule that says so.
+    /// The longest total wait, and the rule that sets it.
     pub(super) patience: (Span, Arc<str>),
 }
 
@@ -65,13 +65,12 @@ impl WaitKeyId {
 }
 
 impl Blocked {
-    /// How long it has to wait, as far as that is known.
+    /// The wait, as far as it is known.
     pub(super) fn wait(&self) -> Span {
         if let When::After(span) = self.when { span } else { self.surely }
     }
 
-    /// How long until the next decision is worthwhile. Where holds may be released on other nodes, at most
-    /// `most`.
+    /// The time until the next decision is worthwhile; at most `most` if other nodes may release holds.
     pub(super) fn rest(&self, most: Span) -> Span {
         match self.when {
             When::After(span) if span == self.surely => span,
@@ -125,7 +124,7 @@ impl Ids {
         WaitPath { lane: LaneId(hasher.finish128().as_u128()), stops }
     }
 
-    /// What keeps an attempt from passing whose decision was to wait.
+    /// The obstacle of an attempt that has to wait.
     pub(super) fn blocked(&self, decision: &Decision<'_>) -> Option<Blocked> {
         let mut longest: Option<(When, Span, WaitKeyId, Option<Pace>)> = None;
         let mut patience: Option<(Span, &Arc<str>)> = None;

@@ -24,7 +24,7 @@ pub(super) struct Waiter {
     pub(super) ask: Arc<OwnedAttempt>,
     pub(super) listener: Box<dyn Listener>,
     pub(super) arrived: Instant,
-    /// When it is too late, and which bound says so.
+    /// The deadline, and the bound that sets it.
     pub(super) deadline: Option<(Instant, Bound)>,
     /// Whether its wait was recorded in the metrics and the journal.
     pub(super) noted: bool,

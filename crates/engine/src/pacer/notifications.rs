@@ -1,4 +1,4 @@
-//! How waiting callers receive their result.
+//! Sends waiting callers their result.
 
 use std::sync::Arc;
 

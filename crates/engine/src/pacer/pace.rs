@@ -1,5 +1,5 @@
-//! How fast a limit lets waiting attempts pass. It predicts how long a queue takes, and how late a turn may
-//! come without loss.
+//! The rate at which a limit lets waiting attempts pass. It predicts the duration of a queue, and the lateness
+//! of a turn that costs no rate.
 
 use tollgate_core::limit::Refill;
 use tollgate_core::{Limit, Span};
@@ -29,8 +29,8 @@ impl Pace {
         }
     }
 
-    /// How late a turn that takes `cost` may come without losing more than a little of the rate. A bucket
-    /// loses nothing while it still fills up.
+    /// The lateness of a turn that takes `cost` at which only a little of the rate is lost. A bucket loses
+    /// nothing while it still fills up.
     pub(super) fn slack(self, cost: u64) -> Span {
         match self.0.burst {
             Some(burst) => {
@@ -42,7 +42,7 @@ impl Pace {
         }
     }
 
-    /// How long a bucket takes to refill `units`, rounded up.
+    /// The time in which a bucket refills `units`, rounded up.
     fn times(self, units: u128) -> Span {
         let micros = (units * u128::from(self.0.period.as_micros())).div_ceil(u128::from(self.0.number));
         Span::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, timeout_at};
 use tollgate_core::{Clock, Timestamp};
 
-/// Where the time of a pacer comes from.
+/// The source of a pacer's time.
 pub(super) enum PacerTime {
     /// The clock and the timers of the runtime.
     Runtime,
@@ -53,7 +53,7 @@ impl PacerTime {
         }
     }
 
-    /// Waits for a future until then. `None` if it is not ready by then.
+    /// Waits for a future until the deadline. `None` if it is not ready by then.
     pub(super) async fn within<F: Future + Unpin>(&self, deadline: Instant, future: F) -> Option<F::Output> {
         match self {
             Self::Runtime => timeout_at(deadline, future).await.ok(),
@@ -67,13 +67,13 @@ impl MovedTime {
         self.epoch + Duration::from_micros(self.clock.now().as_micros())
     }
 
-    /// What the clock shows at an instant.
+    /// The clock's time at an instant.
     pub(super) fn shown_at(&self, at: Instant) -> Timestamp {
         let nanos = at.saturating_duration_since(self.epoch).as_nanos();
         Timestamp::from_micros(u64::try_from(nanos.div_ceil(1_000)).unwrap_or(u64::MAX))
     }
 
-    /// When the first wait ends.
+    /// The end of the first wait.
     pub(super) fn first_alarm(&self) -> Option<Instant> {
         self.alarms.lock().set.first_key_value().map(|((at, _), _)| *at)
     }

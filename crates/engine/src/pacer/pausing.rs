@@ -11,7 +11,7 @@ use tollgate_core::{Attempt, Mistake, Policy, Rule, Span, StoreError, Ticket};
 use super::Pacer;
 use crate::pauses::Stopped;
 
-/// What is paused.
+/// The scope of a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope<'a> {
     /// All attempts of this policy.
@@ -30,7 +30,7 @@ pub enum Scope<'a> {
 pub struct Paused {
     /// The rule and its key, as operators may see it; `None` for the policy as a whole.
     pub place: Option<(String, String)>,
-    /// How much longer it lasts.
+    /// The time until the pause ends.
     pub left: Span,
 }
 
@@ -101,7 +101,7 @@ impl Pacer {
         Ok(found.into_iter().map(|(place, left)| Paused { place, left }).collect())
     }
 
-    /// For how long attempts with these fields cannot pass, because their policy or one of their keys is
+    /// The time for which attempts with these fields cannot pass, because their policy or one of their keys is
     /// paused.
     pub fn stands_still_for(&self, policy: &str, fields: &[(&str, &str)]) -> Span {
         let (pauses, now) = (&self.scheduler.engine.pauses, Instant::now());

@@ -35,9 +35,9 @@ pub(super) struct Queues {
     numbers: u64,
     waiting: usize,
     bounds: Bounds,
-    /// How often units were freed.
+    /// The number of events that freed units.
     frees: u64,
-    /// How often the queues were cleared. Decisions begun before that are ignored.
+    /// The number of times that the queues were cleared. Decisions that began before that are ignored.
     epoch: u64,
 }
 
@@ -46,9 +46,9 @@ pub(super) struct Queues {
 pub(super) struct Bounds {
     pub(super) max_waiting: usize,
     pub(super) max_waiting_per_key: usize,
-    /// How many of one wait key's lanes may be decided at once.
+    /// The most lanes of one wait key that are decided at once.
     pub(super) most_width: usize,
-    /// The longest time between two decisions where holds may be released on other nodes.
+    /// The longest time between two decisions if other nodes may release holds.
     pub(super) most_rest: Span,
 }
 
@@ -67,7 +67,7 @@ pub(super) struct Job {
     /// The wait key that gave the turn, and the lane's position there.
     from: WaitKeyId,
     turn: Rank,
-    /// How often units had been freed before the decision began.
+    /// The number of events that had freed units before the decision began.
     frees: u64,
     epoch: u64,
 }
@@ -101,18 +101,18 @@ impl Queues {
         }
     }
 
-    /// How many attempts are waiting.
+    /// The number of waiting attempts.
     pub(super) fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// What to do until the next turn; `None` if that depends on others. From `calm` on there is time to stay
-    /// awake for it.
+    /// The driver's next rest; `None` if it depends on others. From `calm` on, the driver has time to stay
+    /// awake for the next turn.
     pub(super) fn rest(&self, now: Instant, calm: Instant) -> Option<Rest> {
         if self.open.is_empty() { self.timetable.rest(now, calm) } else { Some(Rest::Go) }
     }
 
-    /// When the next turn may come; `None` if no time brings it.
+    /// The time of the next turn; `None` if no time brings one.
     pub(super) fn due(&self, now: Instant) -> Option<Instant> {
         if self.open.is_empty() { self.timetable.first() } else { Some(now) }
     }
@@ -223,14 +223,14 @@ impl Queues {
         }
     }
 
-    /// Stops giving turns at a wait key until then.
+    /// Stops giving turns at a wait key until that time.
     fn close(&mut self, id: WaitKeyId, until: Instant) {
         let wait_key = self.wait_keys.entry(id).or_default();
         let at = wait_key.paused.map_or(until, |paused| paused.max(until));
         wait_key.open = false;
         wait_key.due = Some(at);
         self.timetable.add(at, id, wait_key.precision());
-        // Attempts that gave up leave due times behind that mean nothing any more.
+        // Attempts that gave up leave due times behind, which are no longer valid.
         if self.timetable.len() > 2 * self.wait_keys.len() + 64 {
             let wait_keys = &self.wait_keys;
             self.timetable
@@ -254,7 +254,7 @@ impl Queues {
         }
     }
 
-    /// Units may have been freed at these wait keys: the lanes there get their turns at once.
+    /// Gives the lanes at these wait keys their turns at once, because units may have been freed there.
     pub(super) fn free(&mut self, wait_keys: impl IntoIterator<Item = WaitKeyId>) {
         self.frees += 1;
         for id in wait_keys {
@@ -266,7 +266,7 @@ impl Queues {
         }
     }
 
-    /// As [`Queues::free`], everywhere.
+    /// As [`Queues::free`], for all wait keys.
     pub(super) fn free_all(&mut self) {
         let all: Vec<WaitKeyId> = self.wait_keys.keys().copied().collect();
         self.free(all);

@@ -32,7 +32,7 @@ pub(super) struct Scheduler {
     pub(super) time: PacerTime,
     pub(super) ids: Ids,
     pub(super) board: Mutex<Board>,
-    /// How many attempts wait, readable without the lock.
+    /// The number of waiting attempts, readable without the lock.
     pub(super) waiting: AtomicUsize,
     /// Counts the refunds and releases.
     frees: AtomicU64,
@@ -43,10 +43,10 @@ pub(super) struct Scheduler {
     runtime: Option<Handle>,
 }
 
-/// How long an attempt that waits for a hold rests before it is decided again, if other nodes may release
-/// the hold: they do not notify this node.
+/// The rest between two decisions of an attempt that waits for a hold, if other nodes may release the hold:
+/// they do not notify this node.
 const REST_SHARED: Span = Span::from_secs(1);
-/// The same if every release is on this node and notifies the pacer.
+/// The same rest if every release is on this node and notifies the pacer.
 const REST_ALONE: Span = Span::from_secs(10);
 
 /// The state behind the lock.
@@ -56,11 +56,11 @@ pub(super) struct Board {
     ended: bool,
     /// Whether there is a driver.
     pub(super) driving: bool,
-    /// Until when the driver sleeps, if it does.
+    /// The time until which the driver sleeps, if it does.
     pub(super) asleep: Option<Instant>,
     /// The time from which the driver may stay awake until a wait key is due.
     pub(super) calm: Instant,
-    /// How many decisions are in flight.
+    /// The number of decisions in flight.
     pub(super) asking: usize,
     /// The versions of the policies and of the pauses that the queues were built with.
     pub(super) policies: u64,
@@ -311,7 +311,7 @@ impl Scheduler {
         }
     }
 
-    /// The same after a refund or release at an unknown key.
+    /// As [`Scheduler::freed`], after a refund or release at an unknown key.
     pub(super) fn freed_anywhere(&self) {
         if self.hears_of_frees() {
             let mut board = self.board.lock();
@@ -320,7 +320,7 @@ impl Scheduler {
         }
     }
 
-    /// The same after a possible refund or release at the keys of a path.
+    /// As [`Scheduler::freed`], after a possible refund or release at the keys of a path.
     fn freed_on(&self, path: &WaitPath) {
         let mut board = self.board.lock();
         board.queues.free(path.stops.iter().map(|stop| stop.wait_key));
@@ -334,7 +334,7 @@ impl Scheduler {
         self.waiting.load(Ordering::SeqCst) > 0
     }
 
-    /// Publishes how many attempts wait.
+    /// Publishes the number of waiting attempts.
     pub(super) fn count(&self, board: &Board) {
         self.waiting.store(board.queues.waiting(), Ordering::SeqCst);
     }

@@ -13,7 +13,7 @@ use crate::live_config::Snapshot;
 /// Permission to proceed: everything was taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Permit {
-    /// How long it had to wait.
+    /// The time that the attempt waited.
     pub waited: Span,
     /// Refunds the attempt; `None` if nothing was taken.
     pub receipt: Option<String>,

@@ -1,4 +1,4 @@
-//! When wait keys are due: at the timer's precision, or exactly.
+//! The times at which wait keys are due: at the timer's precision, or exactly.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -16,32 +16,32 @@ pub(super) struct Timetable {
     precise: Heap,
 }
 
-/// How late the due time of a wait key may be noticed.
+/// The precision with which a due time must be noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Precision {
-    /// By a tick of the timer.
+    /// Up to a tick of the timer late.
     Tick,
-    /// Not at all.
+    /// Not late.
     Dot,
 }
 
 type Heap = BinaryHeap<Reverse<(Instant, WaitKeyId)>>;
 
-/// What to do until the next wait key is due, the most urgent first.
+/// The driver's rest until the next wait key is due, the most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rest {
-    /// Go on.
+    /// No rest.
     Go,
     /// Stay awake: a wait key is due in a moment, and the timer would be late.
     Linger,
-    /// Sleep until then.
+    /// Sleep until this time.
     Sleep(Instant),
 }
 
 /// The precision of the timer.
 pub(super) const TICK: Duration = Duration::from_millis(1);
-/// How long before an exact due time the timer is no longer trusted: it works in ticks, and so does the
-/// system's.
+/// The timer is not trusted within this time before an exact due time: it works in ticks, and so does the
+/// system's timer.
 const LEAD: Duration = Duration::from_micros(2_100);
 
 impl Timetable {
@@ -53,7 +53,7 @@ impl Timetable {
         heap.push(Reverse((at, wait_key)));
     }
 
-    /// How many due times it has, valid or not.
+    /// The number of due times, valid or not.
     pub(super) fn len(&self) -> usize {
         self.coarse.len() + self.precise.len()
     }
@@ -77,8 +77,8 @@ impl Timetable {
         first(&self.precise).into_iter().chain(first(&self.coarse)).min()
     }
 
-    /// What to do until a wait key is due; `None` if there is none. From `calm` on there is time to stay
-    /// awake for the last tick before that.
+    /// The driver's rest until a wait key is due; `None` if none is. From `calm` on, the driver has time to
+    /// stay awake for the last tick before that.
     pub(super) fn rest(&self, now: Instant, calm: Instant) -> Option<Rest> {
         let until =
             |at: Instant, lead| at.checked_sub(lead).filter(|at| *at > now).map_or(Rest::Linger, Rest::Sleep);

@@ -1,4 +1,4 @@
-//! What was taken for a caller that may be gone: unless the caller claims it, it is refunded.
+//! A take for a caller that may be gone. Unless the caller claims it, it is refunded.
 
 use tokio::runtime::Handle;
 use tollgate_core::Decision;
@@ -10,12 +10,12 @@ use crate::taken::Taken;
 /// A take that its caller has not claimed yet.
 pub(super) struct Unclaimed {
     taken: Taken,
-    /// Where a refund is awaited that is not made at once.
+    /// The runtime that awaits a refund that is not made at once.
     runtime: Option<Handle>,
 }
 
 impl Unclaimed {
-    /// Nothing was taken.
+    /// A take without anything.
     pub(super) fn nothing() -> Self {
         Self { taken: Taken::default(), runtime: None }
     }
@@ -25,7 +25,7 @@ impl Unclaimed {
         Self { taken, runtime: scheduler.runtime() }
     }
 
-    /// The caller has received it.
+    /// Marks the take as received by the caller.
     pub(super) fn claim(mut self) {
         self.taken.keep();
     }

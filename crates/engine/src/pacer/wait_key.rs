@@ -1,4 +1,4 @@
-//! One key that lanes wait for, and when the next decision is worthwhile.
+//! One key that lanes wait for, and the time at which the next decision is worthwhile.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,21 +13,21 @@ use super::timetable::{Precision, TICK};
 
 /// One rule at one key, or a whole policy, that keeps lanes from passing.
 pub(super) struct WaitKey {
-    /// The lanes that wait for it, in the order in which their turns come.
+    /// The lanes that wait for it, in the order of their turns.
     pub(super) ring: BTreeMap<Rank, LaneId>,
-    /// How many lanes have to pass it, wherever they wait.
+    /// The number of lanes that have to pass it, wherever they wait.
     pub(super) lanes: usize,
-    /// How many of its lanes are being decided.
+    /// The number of its lanes that are being decided.
     pub(super) asked: usize,
-    /// How many may be decided at once.
+    /// The most lanes that may be decided at once.
     pub(super) width: usize,
-    /// How many have passed since an attempt last had to wait.
+    /// The number of attempts that passed since one last had to wait.
     pub(super) passed: usize,
     /// Whether it is giving turns.
     pub(super) open: bool,
-    /// When the next turn comes, if it is not open.
+    /// The time of the next turn, if it is not open.
     pub(super) due: Option<Instant>,
-    /// Until when it is paused.
+    /// The end of the pause, if it is paused.
     pub(super) paused: Option<Instant>,
     /// The wait of the latest decision here.
     pub(super) earliest: Option<Earliest>,
@@ -35,11 +35,11 @@ pub(super) struct WaitKey {
     pub(super) freed: u64,
 }
 
-/// When an attempt of `cost` could pass at the earliest, and how fast the others follow.
+/// The earliest time at which an attempt of `cost` could pass, and the pace of those after it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Earliest {
     pub(super) at: Instant,
-    /// When the holds expire, where they may be released before.
+    /// The time at which the holds expire, if they may be released earlier.
     ends: Option<Instant>,
     cost: u64,
     pace: Option<Pace>,
@@ -77,18 +77,18 @@ impl WaitKey {
         self.lanes == 0 && self.ring.is_empty() && self.asked == 0 && self.paused.is_none()
     }
 
-    /// The first moment at which a turn could come.
+    /// The earliest time of a turn.
     pub(super) fn ready_at(&self, now: Instant) -> Instant {
         let paused = self.paused.unwrap_or(now);
         let due = self.due.map(|due| self.earliest.map_or(due, |earliest| due.min(earliest.at)));
         due.unwrap_or(now).max(paused).max(now)
     }
 
-    /// When an attempt of `cost` passes at the earliest, if `ahead` units are taken before it, `first` of
-    /// them by the first.
+    /// The earliest time at which an attempt of `cost` passes, if `ahead` units are taken before it, `first` of
+    /// them by the first attempt.
     pub(super) fn earliest(&self, first: u64, ahead: u64, cost: u64, now: Instant) -> Instant {
         let ready = self.ready_at(now);
-        // How many units accumulate during a pause is unknown.
+        // The number of units that accumulate during a pause is unknown.
         match &self.earliest {
             Some(earliest) if ahead > 0 && !self.is_paused(now) => {
                 let units = ahead.saturating_add(cost);
@@ -109,12 +109,12 @@ impl WaitKey {
         self.earliest = Some(Earliest { at, ends, cost: blocked.cost, pace: blocked.pace });
     }
 
-    /// When enough holds expire, if only holds are in the way.
+    /// The time at which enough holds expire, if only holds block.
     pub(super) fn ends_by_itself(&self) -> Option<Instant> {
         self.earliest.and_then(|earliest| earliest.ends)
     }
 
-    /// How late the next turn may come: less than a tick of the timer where lateness costs rate.
+    /// The precision of the next turn: finer than a tick of the timer if lateness would cost rate.
     pub(super) fn precision(&self) -> Precision {
         let slack = self.earliest.and_then(|earliest| earliest.pace.map(|pace| pace.slack(earliest.cost)));
         if slack.is_some_and(|slack| Duration::from(slack) < TICK) { Precision::Dot } else { Precision::Tick }

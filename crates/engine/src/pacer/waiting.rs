@@ -28,8 +28,8 @@ pub(super) struct Queued<T> {
     pub(super) meter: Arc<PacedMeter>,
 }
 
-/// How much later than the deadline a result may arrive that was given in time: the timers of the caller and
-/// of the driver are both late by up to a tick.
+/// A result that was given in time may arrive this much after the deadline: the timers of the caller and of the
+/// driver are both late by up to a tick.
 const GRACE: Duration = Duration::from_millis(2);
 
 impl<T> Waiting<T> {

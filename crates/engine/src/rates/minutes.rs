@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
-/// Minutes since 1970 in which something happened, and how often.
+/// Minutes since 1970 with their counts, if any count is above zero.
 #[derive(Clone, Debug)]
 pub(super) struct Minutes<const N: usize>(VecDeque<(u64, [u64; N])>);
 
-/// How many minutes are kept.
+/// The number of minutes that are stored.
 const KEPT: usize = 15;
 
 impl<const N: usize> Default for Minutes<N> {
@@ -16,7 +16,7 @@ impl<const N: usize> Default for Minutes<N> {
 }
 
 impl<const N: usize> Minutes<N> {
-    /// Adds what happened in a minute.
+    /// Adds counts to a minute.
     pub(super) fn add(&mut self, minute: u64, happened: [u64; N]) {
         if happened == [0; N] {
             return;
@@ -29,7 +29,7 @@ impl<const N: usize> Minutes<N> {
         self.0.drain(..excess);
     }
 
-    /// What happened in the fifteen minutes up to this one.
+    /// The counts of the fifteen minutes up to this one.
     pub(super) fn sum(&self, now: u64) -> [u64; N] {
         let oldest = now.saturating_sub(KEPT as u64 - 1);
         let mut sum = [0; N];

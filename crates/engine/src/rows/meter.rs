@@ -1,4 +1,4 @@
-//! How often rows were counted, and how often they could not be.
+//! The metrics of counting rows: successes and failures.
 
 use std::sync::Arc;
 

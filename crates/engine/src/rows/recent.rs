@@ -1,4 +1,4 @@
-//! The latest counts, for rules that let them be remembered.
+//! The latest counts, for rules that allow caching.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ pub(super) struct Recent(Mutex<HashMap<RuleAndKey, (u64, Timestamp)>>);
 
 type RuleAndKey = (Arc<str>, Box<str>);
 
-/// How many counts are remembered.
+/// The most counts in the cache.
 const MOST: usize = 10_000;
 
 impl Recent {
@@ -23,7 +23,7 @@ impl Recent {
         }
         let known = self.0.lock();
         let (rows, at) = known.get(&(Arc::clone(rule), key.into())).copied()?;
-        // A moment that is yet to come was before the clock went back.
+        // A moment in the future was recorded before the clock went back.
         (at <= now && now.since(at) < cache).then_some(rows)
     }
 

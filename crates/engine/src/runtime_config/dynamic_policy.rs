@@ -21,7 +21,7 @@ pub struct DynamicPolicy {
     pub created: Timestamp,
     /// When it was last changed.
     pub updated: Timestamp,
-    /// How often it was written, from 1.
+    /// The number of times that it was written, from 1.
     pub version: u64,
     /// Its record.
     written: Box<[u8]>,

@@ -15,7 +15,7 @@ pub(crate) const UNREADABLE: &str = "it cannot be read";
 /// The policies in force, from the configuration file and from run time.
 pub(crate) struct Merged {
     pub(crate) policies: Policies,
-    /// How many of the policies are configured: they come first.
+    /// The number of configured policies. They come first.
     pub(crate) configured: usize,
     /// Whether the configuration has no consumer rule.
     pub(crate) built_in_consumer: bool,
@@ -74,7 +74,7 @@ impl DynamicPolicy {
         Ok(policy)
     }
 
-    /// Why it does not fit a configuration and its consumer rule, if that is so.
+    /// The reason why it does not fit a configuration and its consumer rule; `None` if it fits.
     pub(crate) fn misfit(&self, base: &Policies, consumer: &Arc<Rule>) -> Option<Misfit> {
         self.policy(base, consumer, &mut Numbers::default()).err()
     }

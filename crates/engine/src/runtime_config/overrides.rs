@@ -12,7 +12,7 @@ use super::{LeftOut, Subject};
 pub(crate) struct Overrides {
     by_rule: BTreeMap<String, BTreeMap<String, Override>>,
     count: usize,
-    /// The ends that are still to come, with rule and key.
+    /// The future ends of overrides, with rule and key.
     ends: BTreeSet<(Timestamp, String, String)>,
     /// The store's time: an override that ended before is no longer in force, even if the store has not
     /// removed it yet.
@@ -101,7 +101,7 @@ impl Overrides {
         self.at(rule, key).filter(|own| !own.is_over(self.now))
     }
 
-    /// When the overrides of a rule's keys end, of those that do.
+    /// The ends of the overrides of a rule's keys; overrides without an end are left out.
     pub(crate) fn ends_of(&self, rule: &str) -> impl Iterator<Item = (&str, Timestamp)> {
         let keys = self.by_rule.get(rule).into_iter().flatten();
         keys.filter(|(_, own)| !own.is_over(self.now)).filter_map(|(key, own)| Some((&**key, own.until?)))
@@ -122,7 +122,7 @@ impl Overrides {
         self.by_rule.iter().filter(|(_, keys)| !keys.is_empty()).map(|(rule, _)| rule.as_str())
     }
 
-    /// How many keys have limits of their own.
+    /// The number of keys that have limits of their own.
     pub(crate) fn count(&self) -> usize {
         self.count
     }

@@ -15,15 +15,15 @@ use crate::calendar::zone_exists;
 pub struct PolicySpec {
     /// The name of the policy and of its rule.
     pub name: Arc<str>,
-    /// What it is for, in its author's words.
+    /// The purpose, in its author's words.
     pub description: String,
     /// The fields that form the rule's key.
     pub by: Box<[Arc<str>]>,
     /// The rule's limits.
     pub plan: Arc<Plan>,
-    /// What happens when a limit is exceeded.
+    /// The action when a limit is exceeded.
     pub on_exceed: OnExceed,
-    /// What happens while the store cannot be used; `None` means the default.
+    /// The action while the store cannot be used; `None` means the default.
     pub on_outage: Option<OnOutage>,
 }
 
@@ -32,15 +32,15 @@ pub struct PolicySpec {
 pub struct PolicyDraft {
     /// The name.
     pub name: String,
-    /// What it is for.
+    /// The purpose.
     pub description: String,
     /// The fields that form its key.
     pub by: Vec<String>,
     /// Its limits; an empty list means unlimited.
     pub limits: Vec<Limit>,
-    /// What happens when a limit is exceeded; `None` means that attempts are rejected.
+    /// The action when a limit is exceeded; `None` means that attempts are rejected.
     pub on_exceed: Option<OnExceed>,
-    /// What happens while the store cannot be used; `None` means the default of the configuration.
+    /// The action while the store cannot be used; `None` means the default of the configuration.
     pub on_outage: Option<OnOutage>,
 }
 
@@ -51,19 +51,19 @@ pub enum BadSpec {
     Name,
     /// The description is longer than [`PolicySpec::MOST_DESCRIPTION_BYTES`].
     LongDescription {
-        /// How long it is.
+        /// Its length.
         bytes: usize,
     },
     /// The description has a character that cannot be printed.
     UnprintableDescription,
     /// No fields, or more than a key may have.
     FieldCount {
-        /// How many there are.
+        /// The number of fields.
         count: usize,
     },
     /// The name of a field is invalid.
     Field {
-        /// What was sent.
+        /// The text that was sent.
         field: String,
     },
     /// A field occurs twice.
@@ -114,7 +114,7 @@ impl PolicySpec {
         Ok(Self { name, description, by, plan: Arc::new(plan), on_exceed, on_outage })
     }
 
-    /// What the rule does without its store. `default` is the default of the configuration.
+    /// The rule's action without its store. `default` is the default of the configuration.
     pub fn in_outage(&self, default: OnOutage) -> OnOutage {
         self.on_outage.unwrap_or_else(|| default.as_default_of(&self.plan))
     }

@@ -1,4 +1,4 @@
-//! Entering a queue: where a new attempt has to wait, and whether waiting makes sense.
+//! Entering a queue: finds the wait key at which a new attempt has to wait, and whether waiting makes sense.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(in crate::pacer) struct Newcomer {
     pub(in crate::pacer) listener: Box<dyn Listener>,
     pub(in crate::pacer) priority: i8,
     pub(in crate::pacer) arrived: Instant,
-    /// Until when its caller waits.
+    /// The deadline of its caller.
     pub(in crate::pacer) deadline: Option<Instant>,
 }
 
@@ -27,7 +27,7 @@ pub(in crate::pacer) struct Newcomer {
 pub(in crate::pacer) struct Place {
     stand: WaitKeyId,
     rank: Rank,
-    /// When it is too late for an attempt in this position, and which bound says so.
+    /// The deadline of an attempt in this position, and the bound that sets it.
     pub(in crate::pacer) deadline: Option<(Instant, Bound)>,
 }
 
@@ -57,7 +57,7 @@ impl Queues {
         busy.max_by_key(|(ready, _)| *ready).map(|(_, id)| id)
     }
 
-    /// Finds a position for an attempt. `blocked` is what a decision has found in its way.
+    /// Finds a position for an attempt. `blocked` is the obstacle that a decision has found.
     pub(in crate::pacer) fn find_place(
         &mut self,
         path: &WaitPath,
@@ -135,7 +135,7 @@ impl Queues {
         }
     }
 
-    /// When an attempt in this position passes at the earliest, judging by those before it.
+    /// The earliest time at which an attempt in this position passes, computed from those before it.
     pub(super) fn earliest(
         &self,
         id: LaneId,
@@ -171,8 +171,8 @@ impl Queues {
     }
 }
 
-/// When it is too late for an attempt at this wait key: by its caller's bound, or by the rule there. While
-/// the rule is unknown, the most patient rule of the path bounds the wait.
+/// The deadline of an attempt at this wait key: set by its caller's bound, or by the rule there. While the rule
+/// is unknown, the most patient rule of the path bounds the wait.
 fn deadline(path: &WaitPath, newcomer: &Newcomer, stand: WaitKeyId) -> Option<(Instant, Bound)> {
     let stop = match stand {
         WaitKeyId::FRESH => path.stops.first().filter(|whole| whole.most > Span::ZERO),

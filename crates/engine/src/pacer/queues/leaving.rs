@@ -12,7 +12,7 @@ use crate::pacer::ids::{Blocked, WaitKeyId};
 use crate::pacer::lane::{Lane, Waiter};
 use crate::pacer::timetable::TICK;
 
-/// What happens to an attempt after its decision.
+/// The result of a decision for the position of its attempt.
 pub(in crate::pacer) enum Settled {
     /// It leaves: it passes, or is refused.
     Leaves(Waiter),
@@ -26,7 +26,7 @@ pub(in crate::pacer) enum Settled {
     Gone,
 }
 
-/// What happens to an attempt whose deadline is over.
+/// The result of a passed deadline for the position of its attempt.
 pub(in crate::pacer) enum Expiry {
     /// It has left. It would have had to wait this much longer.
     Left { waiter: Waiter, wait: Span },
