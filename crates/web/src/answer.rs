@@ -28,8 +28,8 @@ use template::{Blank, BlankValue, Form, Template};
 /// A complete response.
 pub type Response = http::Response<Bytes>;
 
-/// How decisions are written, as configured. `type`, `title`, `detail` and `body` apply to attempts that
-/// exceed a limit (429). A client that an outage refuses did nothing wrong, and gets a fixed text instead.
+/// The configured form of decisions. `type`, `title`, `detail` and `body` apply to attempts that exceed a limit
+/// (429). A client that an outage refuses did nothing wrong, and gets a fixed text instead.
 #[derive(Clone, Debug, Default)]
 pub struct AnswerSettings {
     /// The media type of refusals.

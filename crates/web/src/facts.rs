@@ -81,7 +81,7 @@ pub enum BadFact {
     TooLong {
         /// The source of the field.
         source: String,
-        /// How long it is.
+        /// The length of the value.
         bytes: usize,
     },
     /// The field has several different values. The caller's fault.
@@ -113,7 +113,7 @@ pub enum BadFact {
     },
 }
 
-/// What is wrong with a value.
+/// A fault of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wrong {
     NotUtf8,

@@ -17,14 +17,14 @@ const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-/// What a frame without a request costs. The unit is one byte that the server sends: a client that
-/// downloads much may send a WINDOW_UPDATE for every 128 bytes.
+/// The cost of a frame without a request. The unit is one byte that the server sends: a client that downloads
+/// much may send a WINDOW_UPDATE for every 128 bytes.
 const FRAME_COST: u64 = 128;
-/// How many frames without a request a connection may send in one go.
+/// A connection may send this many frames without a request at once.
 const BURST_FRAMES: u64 = 1_000;
-/// How many it may send each second for as long as it is open.
+/// It may send this many each second, for as long as it is open.
 const FRAMES_PER_SECOND: u64 = 20;
-/// How many it may send beside each request. Browsers send one or two.
+/// It may send this many in addition with each request. Browsers send one or two.
 const FRAMES_PER_REQUEST: u64 = 8;
 /// A long frame without a request counts once more for each of these bytes.
 const LONG_FRAME_BYTES: u64 = 1024;
@@ -39,7 +39,7 @@ pub struct FrameWatch {
     place: Place,
     /// Whether a HEADERS frame without END_HEADERS came, and its last CONTINUATION did not.
     in_head: bool,
-    /// How many heads or control frames have begun.
+    /// The number of heads and control frames that have begun.
     begun: u64,
     budget: u64,
     /// When the budget was last filled up by time.
@@ -59,7 +59,7 @@ enum Place {
     OtherProtocol,
 }
 
-/// What a payload belongs to.
+/// The kind of frame that a payload belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FrameKind {
     /// A body, which has time-outs of its own.
@@ -87,7 +87,7 @@ impl FrameWatch {
         Self { place: Place::Preface(0), in_head: false, begun: 0, budget, filled: now }
     }
 
-    /// Notes bytes that the client sent, in the order in which they came.
+    /// Counts bytes that the client sent, in their order of arrival.
     ///
     /// `now` is the time since the same moment as in [`FrameWatch::new`]. It is called only when the budget
     /// is used up.
@@ -137,7 +137,7 @@ impl FrameWatch {
         Ok(())
     }
 
-    /// Notes how many bytes the server sent.
+    /// Counts bytes that the server sent.
     pub fn sent(&mut self, bytes: usize) {
         self.fill(bytes as u64);
     }
@@ -218,7 +218,7 @@ mod tests {
         watch
     }
 
-    /// How many of 100,000 frames are accepted at one moment.
+    /// The number of frames, of 100,000, that are accepted at one moment.
     fn passed(watch: &mut FrameWatch, frame: &[u8], now: Duration) -> usize {
         (0..100_000).position(|_| watch.received(frame, || now).is_err()).unwrap_or(100_000)
     }

@@ -52,7 +52,7 @@ pub fn normal(raw_path: &str) -> Result<Cow<'_, str>, BadPath> {
     resolve(&decoded).map(Cow::Owned)
 }
 
-/// How a byte is treated in a path.
+/// The treatment of a byte in a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     /// It means the same, encoded or not.

@@ -14,9 +14,9 @@ use crate::words;
 /// The `detail` of a refusal. It is written straight into the body.
 #[derive(Clone, Copy)]
 pub(super) enum Detail<'r> {
-    /// Which key exceeded which limit, and when to retry.
+    /// The default text: the key that exceeded a limit, the limit, and the time to retry.
     Default(&'r Refusal<'r>),
-    /// As configured.
+    /// The configured text.
     Configured(&'r Template, Values<'r>),
 }
 

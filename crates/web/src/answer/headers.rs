@@ -147,7 +147,7 @@ pub(super) fn number(number: u64) -> HeaderValue {
     HeaderValue::from_maybe_shared(bytes).expect("digits fit into a header")
 }
 
-/// How many numbers the table holds.
+/// The size of the table.
 const READY: usize = 1000;
 
 /// The numbers below [`READY`], three digits each.

@@ -143,7 +143,7 @@ impl Problem {
         Self::new(StatusCode::GATEWAY_TIMEOUT, "/problems/gateway-timeout", "Gateway timeout", detail)
     }
 
-    /// What went wrong, as text.
+    /// The cause of the problem, as text.
     pub fn detail(&self) -> &str {
         &self.detail
     }

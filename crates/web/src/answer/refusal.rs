@@ -156,7 +156,7 @@ impl<'d> Refusal<'d> {
         self.kind.status
     }
 
-    /// How long to wait before the next attempt.
+    /// The wait before the next attempt.
     pub fn wait(&self) -> Option<Span> {
         self.wait
     }

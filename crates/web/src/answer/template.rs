@@ -108,11 +108,11 @@ pub(super) enum Form {
 /// A template that cannot be filled. The operator's fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadTemplate {
-    /// Which setting it is.
+    /// The setting that has the template.
     pub setting: &'static str,
     /// The character at which the error is, from 1, if known.
     pub character: Option<usize>,
-    /// What is wrong there, and what to write instead.
+    /// The error, and the text to write instead.
     pub problem: String,
 }
 

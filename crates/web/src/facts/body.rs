@@ -43,7 +43,7 @@ pub enum Unreadable {
 }
 
 impl BodyKind {
-    /// How the body of a request with these headers is written.
+    /// The media type of the body of a request with these headers.
     pub fn of(headers: &HeaderMap) -> Result<Self, Unreadable> {
         let mut types = headers.get_all(CONTENT_TYPE).iter();
         let written = types.next().and_then(|written| written.to_str().ok()).ok_or(Unreadable::Media)?;

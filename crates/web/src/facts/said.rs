@@ -59,8 +59,8 @@ impl Write for IpText {
     }
 }
 
-/// What a header says. Services that read headers as variables take `_` for `-`: a line that differs only
-/// there is the same header to them.
+/// The value of a header. Services that read headers as variables take `_` for `-`: to them, a line that
+/// differs only in these characters is the same header.
 pub(super) fn header<'r>(headers: &'r HeaderMap, name: &str) -> Result<Option<&'r str>, Wrong> {
     let values = headers.get_all(name).iter().map(|value| value.as_bytes().trim_ascii());
     let value = one(values)?;
@@ -80,8 +80,8 @@ fn is_disguise(other: &str, name: &str) -> bool {
         && other.bytes().map(plain).eq(name.bytes().map(plain))
 }
 
-/// What a cookie says. Several lines of cookies are one list: HTTP/2 sends them apart. Some services decode
-/// names and values like those of a query, so two spellings are one cookie here.
+/// The value of a cookie. Several lines of cookies are one list, because HTTP/2 sends them as separate lines.
+/// Some services decode names and values like those of a query, so two spellings are one cookie here.
 pub(super) fn cookie<'r>(headers: &'r HeaderMap, name: &str) -> Result<Option<Cow<'r, str>>, Wrong> {
     let lines = headers.get_all(COOKIE).iter().map(http::HeaderValue::as_bytes);
     let pairs = lines.flat_map(|line| line.split(|byte| *byte == b';'));

@@ -180,7 +180,7 @@ pub struct UnknownField {
     pub reach: Reach,
 }
 
-/// Which part of a request can be read.
+/// The part of a request that can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// The head, as for every rule.

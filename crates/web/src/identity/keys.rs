@@ -24,7 +24,7 @@ pub enum TokenKey {
 pub enum BadTokenKey {
     /// A secret is too short.
     ShortSecret {
-        /// How long it is.
+        /// The length of the secret.
         bytes: usize,
     },
     /// A private key must not be configured.
@@ -33,12 +33,12 @@ pub enum BadTokenKey {
     NotPem,
     /// A text is not a set of keys.
     NotJwks {
-        /// Where it goes wrong.
+        /// The line of the error.
         line: usize,
     },
     /// No key of a set can verify signatures.
     NoneUsable {
-        /// How many there are.
+        /// The number of keys in the set.
         count: usize,
     },
 }

@@ -65,14 +65,14 @@ pub enum BadTokens {
     NoKey,
     /// There are more keys than [`Tokens::MOST_KEYS`].
     TooManyKeys {
-        /// How many there are.
+        /// The number of keys.
         count: usize,
     },
     /// A key cannot be used.
     Key {
         /// The index of the key, from 0.
         index: usize,
-        /// What is wrong with it.
+        /// The fault of the key.
         error: BadTokenKey,
     },
 }
@@ -104,7 +104,7 @@ impl Tokens {
     pub const MOST_BYTES: usize = 8 * 1024;
     /// The most keys. A token without a key id is tried with all that fit.
     pub const MOST_KEYS: usize = 32;
-    /// How many verified tokens are remembered. This bounds the memory for their claims.
+    /// The most verified tokens that are remembered. This bounds the memory for their claims.
     pub const MOST_REMEMBERED: usize = 4096;
 
     /// Accepts the tokens of these settings, by this clock.
