@@ -21,13 +21,15 @@ use tollgate_core::{Reason, Span, Timestamp};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Breaker {
     state: State,
-    /// How often it has opened or closed. Results of calls begun before a change are ignored after it.
+    /// The number of changes between open and closed. After a change, results of calls that began before it are
+    /// ignored.
     turns: u64,
-    /// How often it has learned something of the store: a counted failure, the success after one, or a turn.
+    /// The number of events that told it something about the store: a counted failure, the success after one, or
+    /// a change between open and closed.
     news: u64,
-    /// The news of its latest turn.
+    /// The value of `news` at its latest change.
     turned_at: u64,
-    /// How often in a row the store failed as soon as it was used.
+    /// The number of times in a row that the store failed as soon as it was used.
     relapses: u32,
 }
 
@@ -39,9 +41,9 @@ enum State {
         since: Timestamp,
         reason: Reason,
         probe: Probe,
-        /// How many probes in a row have succeeded.
+        /// The number of probes in a row that have succeeded.
         run: u32,
-        /// It does not close earlier.
+        /// The earliest time at which it may close.
         closes_from: Timestamp,
     },
 }
@@ -55,11 +57,12 @@ enum Probe {
     },
 }
 
-/// Permission to call the store, valid until the breaker opens or closes. It is the news when the call began.
+/// Permission to call the store, valid until the breaker opens or closes. It has the value of `news` when the
+/// call began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pass(pub(crate) u64);
 
-/// How the breaker changed state.
+/// A change of the breaker's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turned {
     /// The store is no longer called.
@@ -69,17 +72,18 @@ pub enum Turned {
 }
 
 impl Breaker {
-    /// How many time-outs one after the other open it.
+    /// This many time-outs one after the other open the breaker.
     pub const FAILURES: u32 = 3;
     /// The longest time between two probes while they fail; the shortest is half of it.
     pub const PROBE_WITHIN: Span = Span::from_secs(1);
-    /// How many probes in a row must succeed before it closes.
+    /// This many probes in a row must succeed before the breaker closes.
     pub const PROBES: u32 = 3;
     /// The time between two probes after one has succeeded.
     pub const CONFIRM_IN: Span = Span::from_millis(100);
-    /// How soon after closing an opening counts as flapping, and the least time between two closings.
+    /// The breaker flaps if it opens again within this time after it closed. It is also the least time between two
+    /// closings.
     pub const FLAP_WITHIN: Span = Span::from_secs(10);
-    /// How long it stays open at least if the store flaps.
+    /// If the store flaps, the breaker stays open for at least this long.
     pub const LEAST_OPEN: Span = Span::from_secs(5);
     /// A store that fails earlier than this after closing failed because it was used.
     pub const STEADY_AFTER: Span = Span::from_secs(1);
@@ -97,12 +101,13 @@ impl Breaker {
         matches!(self.state, State::Closed { .. }).then_some(Pass(self.news))
     }
 
-    /// How often it has opened or closed.
+    /// The number of changes between open and closed.
     pub fn turns(&self) -> u64 {
         self.turns
     }
 
-    /// What a pass given now says, and one that was given before differs in if the breaker learned something since.
+    /// The value that a pass has if it is given now. An earlier pass has another value if the breaker has learned
+    /// something since.
     pub(crate) fn news(&self) -> u64 {
         self.news
     }
@@ -112,7 +117,7 @@ impl Breaker {
         matches!(self.state, State::Closed { failures: 1.., .. })
     }
 
-    /// Since when it is open, and why.
+    /// The time at which the breaker opened, and the reason; `None` while it is closed.
     pub fn outage(&self) -> Option<(Timestamp, Reason)> {
         match self.state {
             State::Open { since, reason, .. } => Some((since, reason)),
@@ -150,7 +155,7 @@ impl Breaker {
         Some(Turned::Opened(reason))
     }
 
-    /// When it may close again at the earliest, if it opens now.
+    /// The earliest time at which it may close again, if it opens now.
     fn closes_from(&mut self, closed: Option<Timestamp>, now: Timestamp) -> Timestamp {
         let Some(closed) = closed.filter(|closed| now.since(*closed) < Self::FLAP_WITHIN) else {
             self.relapses = 0;
@@ -216,7 +221,7 @@ impl Probe {
     }
 }
 
-/// When to probe next. It is random, so that nodes that lost a store together do not return to it together.
+/// The time of the next probe. It is random, so that nodes that lost a store together do not return to it together.
 fn next(now: Timestamp, chance: u64) -> Timestamp {
     let half = Breaker::PROBE_WITHIN.as_micros() / 2;
     now + Span::from_micros(half + chance % (half + 1))

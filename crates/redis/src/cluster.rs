@@ -21,11 +21,11 @@ use crate::wire::Failure;
 
 /// The number of slots.
 const SLOTS: usize = 16_384;
-/// How often one command may be redirected.
+/// One command is redirected at most this often.
 const MAX_REDIRECTS: usize = 8;
-/// Why a call failed whose keys are on two nodes at once.
+/// The reason why a call fails while its keys are on two nodes.
 const KEYS_MOVE: &str = "the keys are being moved to another node of the Cluster (TRYAGAIN)";
-/// How long to wait before a retry while keys are being migrated.
+/// The pause before a retry while keys are being migrated.
 const MOVING: Duration = Duration::from_millis(3);
 
 /// The nodes of a cluster.

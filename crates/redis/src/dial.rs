@@ -44,7 +44,7 @@ pub(crate) struct Line {
     pub(crate) direct: Option<Direct>,
 }
 
-/// How many characters of a server's message are reported.
+/// The most characters of a server's message that are reported.
 pub(crate) const MOST_SAID: usize = 200;
 
 /// A socket that accepts what it can at once.

@@ -33,7 +33,7 @@ pub(crate) enum Fleet {
 /// Ends a task when it is dropped.
 pub(crate) struct Watch(AbortHandle);
 
-/// How often sentinels are asked for the master.
+/// The interval at which sentinels are asked for the master.
 const SENTINEL_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Fleet {

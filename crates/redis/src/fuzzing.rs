@@ -5,9 +5,9 @@ use crate::resp::{Reply, Scanner, write_header, write_word};
 /// A reply that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadReply {
-    /// How many bytes it takes.
+    /// The number of bytes that the reply takes.
     pub end: usize,
-    /// What it says.
+    /// The content of the reply, as text.
     pub shown: String,
     /// The same reply, written anew.
     pub written: Vec<u8>,

@@ -40,26 +40,26 @@ pub struct Inspection {
 pub struct ServerReport {
     /// Its address.
     pub address: Address,
-    /// What it reports of itself, and what was measured.
+    /// The facts that the server reports, and the measured ones.
     pub facts: Facts,
-    /// What the facts mean.
+    /// The findings that follow from the facts.
     pub findings: Vec<Finding>,
 }
 
 /// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// How serious it is.
+    /// The severity.
     pub grade: Grade,
     /// The subject, in a word.
     pub about: &'static str,
-    /// What was found.
+    /// The finding, as a sentence.
     pub message: String,
-    /// What to do about it.
+    /// The remedy, if there is one.
     pub remedy: Option<String>,
 }
 
-/// How serious a finding is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Grade {
     /// As it should be.
@@ -93,7 +93,7 @@ impl Finding {
         Self { grade: Grade::Problem, ..Self::fine(about, message) }
     }
 
-    /// Adds what to do about it.
+    /// Adds the remedy.
     #[must_use]
     pub fn remedy(self, remedy: impl Into<String>) -> Self {
         Self { remedy: Some(remedy.into()), ..self }

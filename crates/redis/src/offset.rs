@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 /// The offset of one server's clock, by its latest reply.
 pub(crate) struct Offset {
-    /// How far it is ahead of `started`, in microseconds; 0 while unknown.
+    /// The time by which the server's clock is ahead of `started`, in microseconds; 0 while unknown.
     ahead: AtomicI64,
     started: Instant,
 }

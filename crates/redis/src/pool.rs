@@ -23,7 +23,7 @@ use crate::settings::{Address, Settings};
 use crate::standing::Standing;
 use crate::wire::{Failure, Wire};
 
-/// How a command is sent.
+/// The way in which a command is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Direct,

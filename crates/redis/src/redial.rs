@@ -29,7 +29,7 @@ const FIRST: [Duration; 4] = [
 ];
 /// The back-off after all further failures.
 const LATER: Duration = Duration::from_secs(1);
-/// How long a connection must last to count as established. A server that accepts connections and closes them
+/// A connection must last this long to count as established. A server that accepts connections and closes them
 /// at once does not work.
 pub(crate) const LASTS: Duration = Duration::from_secs(1);
 

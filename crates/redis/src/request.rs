@@ -10,7 +10,7 @@ use crate::resp::{write_header, write_word};
 use crate::row::{Adoption, heading, width};
 use crate::script::Script;
 
-/// What to do with the charges.
+/// The operation that a script performs on the charges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Peek = 0,
@@ -32,7 +32,7 @@ pub(crate) struct Timing {
     pub(crate) deadline: u64,
     /// The time to use instead of the server's; 0 for the server's.
     pub(crate) time: u64,
-    /// How much longer than necessary keys are kept, in milliseconds.
+    /// The time for which keys are kept longer than necessary, in milliseconds.
     pub(crate) slack: u64,
 }
 
@@ -46,20 +46,21 @@ pub(crate) struct Request<'r, 'c> {
     pub(crate) keys: Vec<String>,
     /// Further keys, which a script reads at the end.
     pub(crate) last: Vec<String>,
-    /// Which charges were not forgotten since they were taken, if that was checked.
+    /// For each charge, whether its rule was not forgotten since the charge was taken; `None` if that was not
+    /// checked.
     pub(crate) known: Option<Vec<bool>>,
     /// The text of each charge's limits.
     headings: Vec<String>,
     logs: bool,
 }
 
-/// What a script does with charges.
+/// The operation of a script, with its arguments.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ask {
     pub(crate) mode: Mode,
     /// When the charges to refund were taken.
     pub(crate) moment: Timestamp,
-    /// How long the refund is remembered.
+    /// The time for which the refund is remembered.
     pub(crate) spent_for: Span,
 }
 
@@ -226,7 +227,7 @@ impl Request<'_, '_> {
     }
 }
 
-/// How much of a charge a refund returns.
+/// The amount that a refund returns of a charge.
 fn back(charge: &Charge<'_>) -> u64 {
     match charge.fate {
         Fate::Part(part) => part.min(charge.cost),

@@ -26,7 +26,7 @@ pub(crate) enum Reply {
 #[derive(Debug)]
 pub(crate) struct Scanner {
     at: usize,
-    /// How many values are still missing.
+    /// The number of values that are still missing.
     missing: usize,
     values: usize,
 }
@@ -45,7 +45,7 @@ const MOST_VALUES: usize = 1 << 16;
 const MOST_LINE: usize = 64 << 10;
 /// The deepest nesting of lists.
 const MOST_DEPTH: usize = 6;
-/// How many bytes of names and values a page holds, unless the first of them is longer.
+/// A page has at most this many bytes of names and values, unless the first of them is longer.
 pub(crate) const PAGE: usize = 256 << 10;
 
 /// Appends a command.

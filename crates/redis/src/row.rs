@@ -20,7 +20,7 @@ pub(crate) struct Adoption {
     pub(crate) old: Plan,
 }
 
-/// How many numbers a limit stores.
+/// The number of numbers that a limit stores.
 pub(crate) fn width(limit: &Limit) -> usize {
     match limit {
         Limit::Window(_) | Limit::Calendar(_) | Limit::Bucket(_) | Limit::Ladder(_) => 2,

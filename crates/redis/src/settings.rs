@@ -50,7 +50,7 @@ pub struct Settings {
     pub connect_timeout: Duration,
     /// The time-out of a command.
     pub command_timeout: Duration,
-    /// How often the server's health is checked.
+    /// The time between two health checks of the server.
     pub health_check_interval: Duration,
     /// The number of connections to each server.
     pub connections: usize,

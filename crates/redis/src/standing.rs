@@ -12,9 +12,9 @@ pub(crate) struct Standing(AtomicU64);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen(u64);
 
-/// How many failures one after the other suspend a server.
+/// This many failures one after the other suspend a server.
 const FAILURES: u32 = 3;
-/// How many probes in a row must succeed before it is used again.
+/// This many probes in a row must succeed before the server is used again.
 const PROBES: u32 = 3;
 
 impl Standing {

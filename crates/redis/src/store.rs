@@ -43,7 +43,7 @@ pub(crate) struct Head<'r> {
     pub(crate) rest: &'r [Reply],
 }
 
-/// How much longer keys are kept in tests with a moved clock, since real time passes differently.
+/// In tests with a moved clock, keys are kept longer by this time, because real time passes differently.
 const TEST_SLACK: Duration = Duration::from_secs(3_600);
 
 impl RedisStore {
@@ -155,7 +155,7 @@ impl RedisStore {
         Instant::now() + self.settings.command_timeout.max(Duration::from_secs(1))
     }
 
-    /// The meaning of an error from the server.
+    /// Converts an error from the server.
     fn refused(&self, error: &str, keys: &[String]) -> StoreError {
         let error: String = error.chars().take(MOST_SAID).collect();
         let mut words = error.split(' ');
@@ -183,7 +183,7 @@ fn head(reply: &Reply) -> Result<Head<'_>, StoreError> {
     Ok(Head { now: Timestamp::from_micros(micros), status, rest })
 }
 
-/// The meaning of an error that is not about one key: it concerns one call or the whole server.
+/// Converts an error that is not about one key: it concerns one call or the whole server.
 fn meaning(error: String) -> StoreError {
     if let Some(rest) = error.strip_prefix("FORBIDDEN ") {
         let command = rest.split(' ').next().unwrap_or_default();

@@ -64,7 +64,7 @@ pub(crate) enum Failure {
 
 /// The most commands in flight on one connection.
 const MOST_WAITING: usize = 16_384;
-/// How long the oldest command may wait before the connection is closed.
+/// The connection is closed if the oldest command has waited for this long.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Failure {

@@ -26,7 +26,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// What the test knows of a run of events, apart from the breaker itself.
+/// The state that the test tracks independently of the breaker.
 #[derive(Default)]
 struct Known {
     now: u64,
@@ -36,7 +36,7 @@ struct Known {
     probing: Option<bool>,
     /// Failures since the last success or turn, of calls that began after the failure before.
     failures: u32,
-    /// How often a failure counted, a success reset the failures, or the breaker turned.
+    /// The number of counted failures, of successes that reset the failures, and of changes of the breaker.
     news: u32,
     opened: u32,
     /// When it opened after a clean time or closed, or opened again because the store flaps.
@@ -45,13 +45,13 @@ struct Known {
     closed: Vec<u64>,
     /// Since when it has been closed, if it is.
     closed_since: Option<u64>,
-    /// How often in a row it opened again within a second of closing.
+    /// The number of times in a row that it opened again within a second of closing.
     relapses: u32,
-    /// It does not close earlier.
+    /// The earliest time at which it may close.
     closes_from: u64,
     /// When the last probe ended, or it opened.
     last_probe: u64,
-    /// How many probes succeeded with no failure between them.
+    /// The number of probes that succeeded with no failure between them.
     run: u32,
 }
 

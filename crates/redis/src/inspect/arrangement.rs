@@ -13,7 +13,7 @@ use crate::settings::Address;
 /// The number of slots.
 const SLOTS: u16 = 16_384;
 
-/// What a Sentinel reports.
+/// The report of a Sentinel.
 struct Knowledge {
     master: Address,
     quorum: Option<u64>,

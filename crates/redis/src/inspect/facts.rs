@@ -1,11 +1,11 @@
-//! What a server reports of itself, and what was measured. Unknown facts are absent.
+//! The facts about a server: those that it reports, and the measured ones. Unknown facts are absent.
 
 use std::time::Duration;
 
 /// The facts about one server.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// How long it took to connect.
+    /// The time to connect.
     pub connected_in: Option<Duration>,
     /// The user that the inspection is logged in as.
     pub user: Option<String>,
@@ -17,7 +17,7 @@ pub struct Facts {
     pub mode: Option<String>,
     /// `master` or `replica`.
     pub role: Option<String>,
-    /// How many replicas follow it.
+    /// The number of its replicas.
     pub replicas: Option<u64>,
     /// The round-trip time.
     pub round_trip: Option<RoundTrip>,
@@ -25,19 +25,19 @@ pub struct Facts {
     pub clock: Option<ClockOffset>,
     /// Its memory, and what it does when that is full.
     pub memory: Option<Memory>,
-    /// What it keeps after a restart.
+    /// The data that survives a restart.
     pub persistence: Option<Persistence>,
     /// The number of tollgate's keys.
     pub keys: Option<KeyCount>,
     /// The result of each script.
     pub scripts: Vec<ScriptRun>,
-    /// How many commands were tried one by one.
+    /// The number of commands that were tried one by one.
     pub tried: usize,
     /// The commands that this user may not run, in the form of an ACL.
     pub forbidden: Vec<String>,
     /// Whether this user may not use tollgate's keys.
     pub keys_forbidden: bool,
-    /// What this user may not read: `CONFIG`, `INFO`.
+    /// The commands whose replies this user may not read: `CONFIG`, `INFO`.
     pub unread: Vec<&'static str>,
     /// Why the inspection stopped early.
     pub(super) trouble: Option<Trouble>,
@@ -46,7 +46,7 @@ pub struct Facts {
 /// The times of commands that do nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoundTrip {
-    /// How many were measured.
+    /// The number of measurements.
     pub count: usize,
     /// The fastest.
     pub min: Duration,
@@ -56,7 +56,7 @@ pub struct RoundTrip {
     pub max: Duration,
 }
 
-/// How far a clock is ahead of this machine's.
+/// The difference of a clock from this machine's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockOffset {
     /// In microseconds; negative if it is behind.
@@ -74,16 +74,16 @@ pub struct Memory {
     pub max: Option<u64>,
     /// `maxmemory-policy`.
     pub policy: Option<String>,
-    /// How many keys were evicted since it started.
+    /// The number of keys that were evicted since the server started.
     pub evicted: Option<u64>,
 }
 
-/// What is kept on disk.
+/// The data that is written to disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Persistence {
     /// Whether the append-only log is on.
     pub append_only: Option<bool>,
-    /// How often the log is synced: `appendfsync`.
+    /// The interval at which the log is synced: `appendfsync`.
     pub fsync: Option<String>,
     /// When snapshots are made: `save`; empty means never.
     pub save: Option<String>,
@@ -92,9 +92,9 @@ pub struct Persistence {
 /// The number of tollgate's keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyCount {
-    /// How many of the sampled keys have the prefix.
+    /// The number of sampled keys that have the prefix.
     pub ours: u64,
-    /// How many keys were sampled.
+    /// The number of sampled keys.
     pub looked_at: u64,
     /// The number of keys in the database.
     pub total: u64,

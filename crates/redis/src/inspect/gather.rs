@@ -20,9 +20,9 @@ use crate::settings::{Address, Settings};
 
 /// The least time-out of a reply.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How many round trips are measured.
+/// The number of round trips to measure.
 const PINGS: usize = 20;
-/// How often the server's time is read.
+/// The number of times that the server's time is read.
 const TIMES: usize = 5;
 /// The most keys that are sampled.
 const MOST_KEYS: u64 = 10_000;

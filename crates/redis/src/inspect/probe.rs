@@ -23,7 +23,7 @@ const RULE: &str = "~doctor";
 /// The expiry of a probe's hash, in milliseconds.
 const LASTS_MILLIS: &[u8] = b"5000";
 
-/// How many names are tried to find one in a server's slots.
+/// The most names that are tried to find one in a server's slots.
 const MOST_NAMES: usize = 1 << 20;
 
 /// The keys of a probe on one server.

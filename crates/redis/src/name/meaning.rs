@@ -1,10 +1,10 @@
-//! What a key of the store means, from its name alone.
+//! Derives the meaning of a key of the store from its name alone.
 
 use std::borrow::Cow;
 
 use tollgate_core::versioned_map::Namespace;
 
-/// What a name says.
+/// The meaning of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NameMeaning {
     /// A counter, or a part of one.
@@ -13,10 +13,10 @@ pub enum NameMeaning {
         rule: String,
         /// The key; none if the name has a hash of it.
         key: Option<String>,
-        /// What the key of Redis holds.
+        /// The part of the counter that the key contains.
         part: CounterPart,
     },
-    /// Records, and what they are.
+    /// Records, by the name of their kind.
     Records(&'static str),
 }
 

@@ -1,10 +1,10 @@
-//! Which numbers are a counter, and what becomes of them under other limits.
+//! The numbers of a counter: valid and damaged ones, and their conversion to other limits.
 
 use super::*;
 
 const NOW: Timestamp = Timestamp::from_micros(1_800_000_000_000_000);
 
-/// The places of the slots' numbers in a row of [`MIXED`].
+/// The positions of the slots' numbers in a row of [`MIXED`].
 const SLOTS: std::ops::Range<usize> = 2..6;
 
 /// Limits of every width.

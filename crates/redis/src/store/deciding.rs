@@ -10,7 +10,7 @@ use crate::resp::Reply;
 use crate::row::{self, Adoption, has_reported_wait, width};
 use crate::script::Script;
 
-/// How often a call is repeated because limits changed or a clock jumped.
+/// A call is repeated at most this often because limits changed or a clock jumped.
 const MOST_TRIES: usize = 8;
 
 const TOO_LATE: i64 = -1;
@@ -22,7 +22,7 @@ const DAMAGED: i64 = -4;
 struct Part {
     chosen: Vec<usize>,
     outcome: Outcome,
-    /// How many readings each charge has.
+    /// The number of readings of each charge.
     widths: Vec<usize>,
     holds: bool,
 }

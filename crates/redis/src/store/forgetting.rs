@@ -9,7 +9,7 @@ use crate::pool::{Invocation, Way};
 use crate::resp::{Reply, write_command};
 use crate::row;
 
-/// How long a deletion is remembered: as long as a refund is possible.
+/// A deletion is remembered for this long: as long as a refund is possible.
 const MATTERS_MILLIS: u64 = 32 * 86_400_000;
 
 impl RedisStore {

@@ -11,7 +11,7 @@ use crate::name::beside;
 use crate::request::{Ask, Mode, Request};
 use crate::resp::Reply;
 
-/// How many ids one call names, so that its reply stays within the bound.
+/// One call names at most this many ids, so that its reply stays within the bound.
 const AT_ONCE: usize = 2_000;
 
 impl RedisStore {

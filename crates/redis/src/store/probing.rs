@@ -105,7 +105,7 @@ impl RedisStore {
         self.judge(server, probed).await
     }
 
-    /// The meaning of a probe's reply.
+    /// Converts a probe's reply to impairments.
     async fn judge(&self, server: &Arc<Pool>, probed: Probed) -> Result<Vec<Impairment>, StoreError> {
         let at = |words: String| match &server.address {
             Some(address) => format!("{address}: {words}"),

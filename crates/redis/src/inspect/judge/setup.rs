@@ -37,7 +37,7 @@ pub(super) fn eviction(facts: &Facts) -> Option<Finding> {
     Some(Finding::warning("eviction", format!("{policy} {consequence}{evicted}")).remedy(remedy))
 }
 
-/// What a `maxmemory-policy` does to limits, and the remedy; `None` if it does no harm.
+/// The effect of a `maxmemory-policy` on limits, and the remedy; `None` if it does no harm.
 pub(crate) fn consequence_of_eviction(policy: &str) -> Option<(&'static str, &'static str)> {
     let consequence = if policy.starts_with("allkeys") {
         "evicts counters when memory is full, also those of denied keys, and overrides too"

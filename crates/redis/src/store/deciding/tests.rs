@@ -1,6 +1,6 @@
-//! The short ways to decide against the script that settles any charges: `lone.lua`, `quick.lua`, and the script that leaves
-//! out logs and holds. The same steps on two keys, one by each way: outcomes, stored values and their times to live must be
-//! the same.
+//! Compares the short ways to decide (`lone.lua`, `quick.lua`, and the script without logs and holds) with the
+//! script that settles any charges. Each way runs the same steps on a key of its own; outcomes, stored values
+//! and their times to live must be the same.
 
 mod parts;
 
@@ -19,10 +19,10 @@ use super::*;
 use crate::Settings;
 use crate::row::heading;
 
-/// What a copy of `quick.lua` adds to its reply, so that a test knows which script decided.
+/// A copy of `quick.lua` adds this to its reply, so that a test can tell which script decided.
 const QUICK: &str = "quick";
 
-/// One attempt: how far the clock moves before it, in seconds, and what each charge costs.
+/// One attempt: the time by which the clock moves before it, in seconds, and the cost of each charge.
 #[derive(Clone, Debug)]
 struct Step {
     wait: i64,
@@ -31,9 +31,9 @@ struct Step {
     enforced: Vec<bool>,
     /// A number in the attempt that limits may bound, if it has one.
     recipients: Option<u64>,
-    /// How far the caller's clock, which chose the calendar, is behind, in seconds.
+    /// The time by which the caller's clock, which chose the calendar page, is behind, in seconds.
     behind: u64,
-    /// Which of the two sets of limits holds.
+    /// Whether the second set of limits applies.
     other_limits: bool,
 }
 
@@ -43,7 +43,7 @@ struct Stage {
     marked: Script,
 }
 
-/// How often each way was taken.
+/// The number of decisions by each way.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ways {
     short: usize,
