@@ -48,7 +48,6 @@ pub enum Malformed {
     Nul,
     /// An attribute that must be a whole number but is not.
     NotANumber {
-        /// The attribute.
         attribute: &'static str,
     },
     /// There is no `request=smtpd_access_policy`.

@@ -38,7 +38,6 @@ pub struct Inspection {
 /// One server.
 #[derive(Clone, Debug)]
 pub struct ServerReport {
-    /// Its address.
     pub address: Address,
     /// The facts that the server reports, and the measured ones.
     pub facts: Facts,

@@ -5,16 +5,13 @@
 
 use std::fmt;
 
-/// A reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
     /// A short word, such as `OK`.
     Status(String),
     /// An error; its first word is the kind.
     Error(String),
-    /// A number.
     Number(i64),
-    /// Bytes.
     Bytes(Vec<u8>),
     /// Null.
     Nil,

@@ -70,7 +70,6 @@ pub enum Topology {
         /// Their name for the master.
         service: String,
     },
-    /// A Cluster.
     Cluster {
         /// The addresses of some of its nodes; at least one.
         seeds: Vec<Address>,
@@ -84,7 +83,6 @@ pub enum Address {
     Tcp {
         /// Its name or address, an IPv6 address without brackets.
         host: String,
-        /// The port.
         port: u16,
     },
     /// A Unix socket.

@@ -10,7 +10,6 @@ use crate::tally::{ClientSlots, Tally, Way};
 
 /// The lanes of a curve: one for each multiple except 1, which is the main lane. All see each attempt once.
 pub struct Curve {
-    /// The rule.
     pub rule: Arc<str>,
     points: Vec<(Factor, String, Lane, Tally)>,
     main: String,
@@ -45,19 +44,16 @@ pub struct Point {
 pub enum NoCurve {
     /// There is no such rule.
     UnknownRule {
-        /// The rule.
         rule: String,
     },
     /// No policy that attempts pass has the rule, or the rule is switched off.
     NotPassed {
-        /// The rule.
         rule: String,
         /// The policies that attempts pass.
         policies: Vec<String>,
     },
     /// A limit of the rule has no multiple.
     NoMultiple {
-        /// The limit.
         limit: String,
     },
     /// The store cannot be used.

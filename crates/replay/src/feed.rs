@@ -82,11 +82,9 @@ pub struct Account {
 /// A line that cannot be replayed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadableLine {
-    /// The log.
     pub log: String,
     /// The number of the line in it.
     pub line: u64,
-    /// Why.
     pub reason: Unreadable,
     /// Its first characters.
     pub text: String,
@@ -97,23 +95,17 @@ pub struct UnreadableLine {
 pub enum FeedError {
     /// A log cannot be read. The operator's fault, or a failure of the machine.
     Io {
-        /// The log.
         log: String,
-        /// Why.
         error: io::Error,
     },
     /// The format is not known. The operator's fault.
     Format {
-        /// The log.
         log: String,
-        /// Why.
         error: NoFormat,
     },
     /// A field is not in the log. The operator's fault.
     Layout {
-        /// The log.
         log: String,
-        /// Why.
         error: BadLayout,
     },
     /// Too many logs have lines of the same time. The operator's fault.

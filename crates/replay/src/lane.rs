@@ -81,7 +81,6 @@ pub enum Fate {
     Allowed(Span),
     /// The rule tells the client to come back later.
     Deferred(Box<Named>),
-    /// Denied.
     Denied(Box<Named>),
     /// Its route has no policy.
     Unlimited,
@@ -96,7 +95,6 @@ pub enum Fate {
 pub struct Named {
     /// The rule; `blocklist` for an entry of the blocklist.
     pub rule: Arc<str>,
-    /// The key.
     pub key: Box<str>,
 }
 

@@ -106,7 +106,6 @@ enum Form {
 pub enum BadLayout {
     /// No column holds a field.
     Missing {
-        /// The field.
         field: String,
         /// The rule or the route that needs the field, or `--by`.
         needed_by: String,
@@ -117,7 +116,6 @@ pub enum BadLayout {
     },
     /// `--map` names a column that the log does not have.
     NoColumn {
-        /// The column.
         column: String,
         /// The format of the log.
         format: &'static str,
@@ -133,7 +131,6 @@ pub enum BadLayout {
     },
     /// The unit after a duration's column does not exist.
     BadUnit {
-        /// The unit.
         unit: String,
     },
 }

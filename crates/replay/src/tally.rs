@@ -19,7 +19,6 @@ pub struct Tally {
     pub allowed: u64,
     /// Allowed after a wait.
     pub delayed: u64,
-    /// The longest wait.
     pub longest_wait: Span,
     pub deferred: u64,
     pub denied: u64,
@@ -51,7 +50,6 @@ pub struct Tally {
 /// The decisions that name one rule.
 #[derive(Clone, Debug)]
 pub struct RuleTally {
-    /// The rule.
     pub rule: Arc<str>,
     /// Attempts that it denied.
     pub denied: Effect,
@@ -90,7 +88,6 @@ pub enum Way {
 pub struct ClientSlots {
     /// The slots that may identify the client, such as its address. The first one that an attempt has counts.
     pub client: [Option<usize>; 3],
-    /// The user.
     pub user: Option<usize>,
 }
 

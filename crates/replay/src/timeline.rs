@@ -14,7 +14,6 @@ pub struct Timeline {
 /// The attempts of one interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Interval {
-    /// Attempts.
     pub attempts: u64,
     /// Denied ones.
     pub denied: u64,

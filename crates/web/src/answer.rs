@@ -104,7 +104,6 @@ impl Default for Answers {
 }
 
 impl Media {
-    /// Its name.
     #[inline]
     pub fn name(self) -> &'static str {
         match self {

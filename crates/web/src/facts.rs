@@ -37,7 +37,6 @@ pub struct Facts<'r> {
     pub client: IpAddr,
     /// The same address as text, if the caller has it, with an IPv4-mapped IPv6 address as IPv4.
     pub address: Option<&'r str>,
-    /// Its method.
     pub method: &'r Method,
     /// Its path in the normal form: see [`crate::path`].
     pub path: &'r str,
@@ -45,7 +44,6 @@ pub struct Facts<'r> {
     pub query: Option<&'r str>,
     /// Its host in the normal form: see [`crate::host`]; empty if it has none.
     pub host: &'r str,
-    /// Its headers.
     pub headers: &'r HeaderMap,
     /// The proved identity of the caller.
     pub identity: &'r Identity,
@@ -103,12 +101,10 @@ pub enum BadFact {
     Unclear {
         /// The source of the field.
         source: String,
-        /// Why.
         why: &'static str,
     },
     /// No source has this name. The operator's fault, for using this policy here.
     NoSource {
-        /// The field.
         field: String,
     },
 }

@@ -16,7 +16,6 @@ pub enum BadPath {
     /// It has a control character, a space, or a character that is not allowed in a path; or one of these
     /// encoded, where a server could decode it later.
     Forbidden {
-        /// The byte.
         byte: u8,
     },
     /// A `%` is not followed by two hexadecimal digits.

@@ -103,7 +103,6 @@ pub struct KeyCount {
 /// The result of running a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScriptRun {
-    /// Its name.
     pub name: &'static str,
     /// The server's message, if it refused to run it.
     pub refusal: Option<String>,

@@ -9,7 +9,6 @@ use tollgate_core::versioned_map::Namespace;
 pub enum NameMeaning {
     /// A counter, or a part of one.
     Counter {
-        /// The rule.
         rule: String,
         /// The key; none if the name has a hash of it.
         key: Option<String>,

@@ -15,7 +15,6 @@ pub enum Format {
     Pattern {
         /// The name of the format.
         name: &'static str,
-        /// The pattern.
         pattern: Pattern,
     },
     /// Lines of JSON. The columns are found in a sample.

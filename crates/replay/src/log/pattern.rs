@@ -45,7 +45,6 @@ pub enum BadPattern {
     },
     /// A directive of Apache that is not supported.
     Directive {
-        /// The directive.
         directive: String,
     },
 }

@@ -148,7 +148,6 @@ pub struct Aliases(Box<[(Box<str>, Box<str>)]>);
 pub enum BadAlias {
     /// Its source does not exist.
     NoSource {
-        /// The alias.
         alias: String,
         /// The unknown source.
         source: String,
@@ -157,12 +156,10 @@ pub enum BadAlias {
     },
     /// Its name is that of a source.
     Taken {
-        /// The alias.
         alias: String,
     },
     /// It is defined twice.
     Twice {
-        /// The alias.
         alias: String,
     },
 }
@@ -170,7 +167,6 @@ pub enum BadAlias {
 /// A field without a source. The fault of the rule's author.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownField {
-    /// The field.
     pub field: String,
     /// The policy that uses it.
     pub policy: String,
