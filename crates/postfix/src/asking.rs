@@ -69,7 +69,7 @@ pub(crate) async fn ask(shared: &Shared, policy: &str, request: &Request<'_>) ->
         Ok(Admission { seen: Some(Refused { refusal, id }), .. }) => {
             said(refusal, if correlation.is_empty() { &id } else { &correlation })
         }
-        // No rule is about such a message, as about bounces from other servers where all rules count senders.
+        // No rule of the policy applies, for example to a bounce of another server if all rules count senders.
         Err(NotAdmitted::Fault(Fault::Mistake(Mistake::NoRuleApplies { .. }))) => Action::Dunno,
         // The client chose the value. So a message that no rule can count must not pass.
         Err(NotAdmitted::Fault(Fault::Mistake(mistake @ Mistake::BadValue { .. }))) => {
