@@ -123,6 +123,40 @@ policies: { mail.deliver: [recipient_domain] }";
 }
 
 #[test]
+fn the_null_sender_is_limited_by_its_client_over_smtp_and_http() {
+    let limits = "
+rules: { sender: { by: sender, limits: 3/hour }, domain: { by: domain, limits: 100/hour } }
+policies: { mail.accept: [sender, domain] }";
+    let sink = Sink::start();
+    let home = home(sink.port(), limits, "  accept: mail.accept");
+    let server = home.start();
+    let mut client = Client::greeted(server.relays[0]).unwrap();
+    let send_over_http = || {
+        let text = "From: app@here.test\r\nSubject: report\r\n\r\ntext\r\n";
+        let head = format!(
+            "POST /api/v1/messages?from=&to=b@there.test HTTP/1.1\r\nhost: localhost\r\n\
+             content-type: message/rfc822\r\ncontent-length: {}\r\n\r\n{text}",
+            text.len()
+        );
+        let mut peer = server.connect();
+        peer.send(head.as_bytes());
+        peer.reply().unwrap()
+    };
+    let mut accepted = [0, 0];
+    for _ in 0..6 {
+        let reply = client.send_as("", "report", &["b@there.test"]).unwrap();
+        accepted[0] += u32::from(reply.starts_with("250 "));
+        accepted[1] += u32::from(send_over_http().status == 202);
+    }
+    assert_eq!(accepted, [2, 1], "three of twelve, through both doors together");
+    let refused = send_over_http();
+    assert_eq!(refused.status, 429, "{}", refused.text());
+    assert_eq!(refused.json()["denied_key"], "null-sender@[127.0.0.1]");
+    assert!(client.send("other", &["b@there.test"]).unwrap().starts_with("250 "));
+    server.stop();
+}
+
+#[test]
 fn three_nodes_on_one_redis_admit_100_of_150_connections() {
     let (redis, sink) = (Redis::redis().start(), Sink::start());
     let file = format!(
