@@ -97,6 +97,10 @@ pub struct VersionedMap {
     entries: BTreeMap<String, Value>,
     /// The entries that expire.
     ends: BTreeSet<(Timestamp, String)>,
+    /// When each entry that expires was set.
+    set_at: BTreeMap<String, Timestamp>,
+    /// The latest time that it was asked at.
+    latest_time: Timestamp,
     version: u64,
     /// The names of the entries that changed last, oldest first.
     latest: VecDeque<String>,
@@ -193,7 +197,15 @@ impl Expect {
 impl VersionedMap {
     /// An empty map.
     pub fn new(space: Namespace) -> Self {
-        Self { space, entries: BTreeMap::new(), ends: BTreeSet::new(), version: 0, latest: VecDeque::new() }
+        Self {
+            space,
+            entries: BTreeMap::new(),
+            ends: BTreeSet::new(),
+            set_at: BTreeMap::new(),
+            latest_time: Timestamp::from_micros(0),
+            version: 0,
+            latest: VecDeque::new(),
+        }
     }
 
     /// Makes edits in their order, and returns for each whether its condition held. Makes none of them if
@@ -217,6 +229,9 @@ impl VersionedMap {
         }
         if before.is_some() || to.is_some() {
             self.set(name, to.clone());
+            if to.as_ref().is_some_and(|value| value.until.is_some()) {
+                self.set_at.insert(name.clone(), self.latest_time);
+            }
             self.note(name.clone());
         }
         true
@@ -235,6 +250,7 @@ impl VersionedMap {
         };
         if let Some(before) = before.and_then(|before| before.until) {
             self.ends.remove(&(before, name.into()));
+            self.set_at.remove(name);
         }
         self.ends.extend(until.map(|until| (until, name.into())));
     }
@@ -247,8 +263,28 @@ impl VersionedMap {
         }
     }
 
+    /// Follows a clock that was set back: an entry that was set in what is the future now lasts as long as it was meant
+    /// to, and not until that future has passed.
+    fn follow_clock(&mut self, now: Timestamp) {
+        let went_back = now < self.latest_time;
+        self.latest_time = now;
+        if !went_back {
+            return;
+        }
+        let ahead: Vec<(String, Timestamp)> =
+            self.set_at.iter().filter(|(_, at)| **at > now).map(|(name, at)| (name.clone(), *at)).collect();
+        for (name, at) in ahead {
+            let Some(value) = self.entries.get(&name).cloned() else { continue };
+            let until = value.until.map(|until| now + until.since(at));
+            self.set(&name, Some(Value { until, ..value }));
+            self.set_at.insert(name.clone(), now);
+            self.note(name);
+        }
+    }
+
     /// Removes the expired entries.
     fn expire(&mut self, now: Timestamp) {
+        self.follow_clock(now);
         while let Some((_, name)) = self.ends.first().filter(|(end, _)| *end <= now) {
             let name = name.clone();
             self.set(&name, None);

@@ -158,7 +158,8 @@ impl Accounts {
         }
         let paused = self.paused.read();
         let pause = paused.get(&(account.tenant.clone(), account.id.clone()))?;
-        (pause.until > now).then(|| pause.clone())
+        // A pause that lasts longer than any began before the clock was set back.
+        (pause.until > now && pause.until.since(now) <= PAUSE).then(|| pause.clone())
     }
 }
 
@@ -207,6 +208,7 @@ mod tests {
         assert_eq!(accounts.paused(&main, now), Some(pause.clone()));
         assert_eq!(accounts.paused(&account("other", "main", 0), now), None, "tenants are apart");
         assert_eq!(accounts.paused(&main, pause.until), None);
+        assert_eq!(accounts.paused(&main, now - Span::from_secs(86_400)), None, "the clock was set back");
         accounts.put(main.clone());
         assert_eq!(accounts.paused(&main, now), None);
     }

@@ -13,6 +13,7 @@ mod park;
 mod retry;
 mod ring;
 mod sleeping;
+mod stepping;
 mod tenants;
 mod view;
 
@@ -130,6 +131,8 @@ pub struct Lanes {
     held: Held,
     /// Numbers lanes and arrivals.
     next: u64,
+    /// The latest time that it was told.
+    latest: Timestamp,
 }
 
 impl Default for LaneOptions {
@@ -168,11 +171,13 @@ impl Lanes {
             slow: 0,
             held: Held::default(),
             next: 0,
+            latest: Timestamp::ZERO,
         }
     }
 
     /// Adds an item. One that waits already is moved to its new due time; one in flight stays there.
     pub fn add(&mut self, waiting: &Waiting, now: Timestamp) {
+        self.follow_clock(now);
         if self.places.get(&waiting.key).is_some_and(|place| place.flight != Flight::No) {
             return;
         }
@@ -205,6 +210,7 @@ impl Lanes {
 
     /// The next item to send now. It is in flight until [`Lanes::done`].
     pub fn next(&mut self, now: Timestamp) -> Option<Turn> {
+        self.follow_clock(now);
         while let Some((at, number)) = self.timers.first().copied()
             && at <= now
         {
@@ -277,6 +283,7 @@ impl Lanes {
 
     /// Ends a turn.
     pub fn done(&mut self, item: ItemKey, end: End, now: Timestamp) {
+        self.follow_clock(now);
         let Some(place) = self.places.get(&item).copied().filter(|place| place.flight != Flight::No) else {
             return;
         };

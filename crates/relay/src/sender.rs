@@ -81,10 +81,10 @@ impl Sender {
     pub async fn run(self: Arc<Self>, mut opened: Opened, stop: impl Future<Output = ()> + Send) {
         self.connect_parts();
         let now = self.now();
-        for waiting in &opened.waiting {
-            self.lanes.lock().add(waiting, now);
+        for mut waiting in std::mem::take(&mut opened.waiting) {
+            waiting.due = self.parts.retry.due(waiting.due, now);
+            self.lanes.lock().add(&waiting, now);
         }
-        opened.waiting = Vec::new();
         let mut tasks: JoinSet<(ItemKey, End)> = JoinSet::new();
         let mut turns: HashMap<Id, Turn> = HashMap::new();
         tokio::pin!(stop);

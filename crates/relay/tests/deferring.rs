@@ -12,7 +12,7 @@ use keeping::stand::{Limited, Setup, Stand, account};
 use keeping::{START, envelope, submit};
 use tollgate_core::rule::Deferral;
 use tollgate_core::{Clock, Span, Timestamp};
-use tollgate_relay::lanes::{Cause, Retry, Scope};
+use tollgate_relay::lanes::{Cause, LaneView, Retry, Scope};
 use tollgate_relay::message::Envelope;
 use tollgate_relay::queue::{Event, EventKind, RecipientState};
 use tollgate_store::ManualClock;
@@ -331,5 +331,65 @@ async fn the_metrics_count_every_outcome_of_mail() {
     ] {
         stand.until(&line, |stand| has(stand, &line)).await;
     }
+    stand.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_is_wrong_for_a_moment_delays_mail_no_longer_than_it_has_to_wait() {
+    const YEAR: Span = Span::from_secs(365 * 86_400);
+    let server = Scripted::start(with(&[("RCPT TO:<busy@", Act::Say("451 4.2.1 later\r\n"))])).await;
+    let disk = Forgetful::new();
+    let setup = |disk: &Forgetful, clock: Arc<ManualClock>| Setup {
+        disk: Arc::new(disk.clone()),
+        clock,
+        ..Setup::new(
+            Limited { domains: &[("limited.example", "1/h sliding")], ..Limited::default() },
+            vec![account("main", server.port, 0)],
+        )
+    };
+    let stand = Stand::start_with(setup(&disk, keeping::clock())).await;
+    let deferred = |id: u128| move |stand: &Stand| deferrals(stand, id).len() == 1;
+    // The first one is retried later, the second one is sent, and the third one is deferred by the limit.
+    submit(&stand.queue, envelope(0, &["busy@one.example"]), b"x\r\n").await.unwrap();
+    submit(&stand.queue, envelope(1, &["a@limited.example"]), b"x\r\n").await.unwrap();
+    stand.until("the second one", |_| server.texts.lock().len() == 1).await;
+    submit(&stand.queue, envelope(2, &["a@limited.example"]), b"x\r\n").await.unwrap();
+    stand.until("the third one waits", deferred(2)).await;
+    let lost = Envelope { account: Some("typo".to_owned()), ..envelope(3, &["a@four.example"]) };
+    submit(&stand.queue, lost, b"x\r\n").await.unwrap();
+    stand.until("three lanes", |stand| stand.sender.lanes().len() == 3).await;
+    stand.settle().await;
+    assert_eq!(server.texts.lock().len(), 1);
+    // A bad answer of a time server: a year ahead, and back.
+    stand.advance(YEAR);
+    stand.until("the deferred one goes out", |_| server.texts.lock().len() == 2).await;
+    let wrong = Envelope { accepted: stand.clock.now(), ..envelope(4, &["a@limited.example"]) };
+    submit(&stand.queue, wrong, b"x\r\n").await.unwrap();
+    stand.until("the fifth one waits", deferred(4)).await;
+    stand.settle().await;
+    stand.clock.set(START + Span::from_secs(60));
+    stand.sender.nudge();
+    let soon = START + HOUR + HOUR;
+    let is_back = |stand: &Stand| {
+        let moments = |lane: &LaneView| [lane.sleep.as_ref().map(|sleep| sleep.until), lane.next_due];
+        stand.sender.lanes().iter().flat_map(moments).flatten().all(|moment| moment < soon)
+    };
+    stand.until("lanes wait as long as they were told, and not for a year", is_back).await;
+    assert_eq!(stand.show(3).kept.finished, None, "a step uses up no lifetime");
+    // The limit of the fifth one is over within its window.
+    pass(&stand, soon, Span::from_secs(600)).await;
+    stand.until("the fifth one", |_| server.texts.lock().len() == 3).await;
+    // A retry that was set while the clock was wrong, found at the next start.
+    let now = stand.clock.now();
+    stand.clock.set(now + YEAR);
+    stand.sender.nudge();
+    stand.until("the retry", |stand| stand.show(0).items[0].1.due > now + YEAR).await;
+    let clock = Arc::clone(&stand.clock);
+    stand.stop().await;
+    clock.set(now + Span::from_secs(60));
+    let before = server.heard.lock().iter().filter(|line| line.contains("busy@")).count();
+    let stand = Stand::start_with(setup(&disk, clock)).await;
+    let tried = |_: &Stand| server.heard.lock().iter().filter(|line| line.contains("busy@")).count() > before;
+    stand.until("the retry after the start", tried).await;
     stand.stop().await;
 }

@@ -447,6 +447,60 @@ fn a_hundred_thousand_lanes_are_woken_in_one_pass() {
 }
 
 #[test]
+fn a_clock_that_is_wrong_for_a_moment_strands_nothing() {
+    const YEAR: u64 = 365 * 86_400;
+    let mut lanes = lanes(10, 10);
+    for (number, domain) in
+        [(1, "limit"), (2, "shared"), (3, "aligned"), (4, "retry"), (5, "account"), (6, "slow")]
+    {
+        lanes.add(&waiting(number, "acme", domain, 1, 0), START);
+    }
+    let ends = |now: u64| {
+        [
+            (1, limit(now + 60)),
+            (2, together("rule", now + 60)),
+            (3, aligned("rule", now + 30, now + 60)),
+            (4, End::Again { due: at(now + 60), recipients: 1 }),
+            (5, unserved(now + 60, now)),
+        ]
+    };
+    let sorted = |mut turns: Vec<u128>| {
+        turns.sort_unstable();
+        turns
+    };
+    assert_eq!(sorted(all(&mut lanes, 0)), [1, 2, 3, 4, 5, 6]);
+    for (number, end) in ends(0) {
+        lanes.done(key(number), end, START);
+    }
+    // The clock is a year ahead: what waits is tried, and is told to wait again. One of the two that wait together asks.
+    let again = sorted(all(&mut lanes, YEAR));
+    assert_eq!(again, [1, 2, 4, 5]);
+    for (number, end) in ends(YEAR) {
+        lanes.done(key(number), end, at(YEAR));
+    }
+    lanes.add(&waiting(7, "acme", "new", 1, YEAR), at(YEAR));
+    assert_eq!(all(&mut lanes, YEAR), [7]);
+    lanes.done(key(7), limit(YEAR + 60), at(YEAR));
+    // It is right again. What is in flight ends, and everything else waits for as long as it was told.
+    assert_eq!(all(&mut lanes, 10), [0_u128; 0]);
+    lanes.done(key(6), End::Settled, at(10));
+    let wake = lanes.wake_at().unwrap();
+    assert!(wake <= at(70), "{wake:?}");
+    for lane in lanes.views() {
+        let until = lane.sleep.map_or(START, |sleep| sleep.until).max(lane.next_due.unwrap_or(START));
+        assert!(until <= at(70), "{} sleeps until {until:?}", lane.key.domain);
+    }
+    assert_eq!(all(&mut lanes, 39), [0_u128; 0], "nothing is early");
+    let mut came = all(&mut lanes, 70);
+    for number in [2, 3] {
+        // The two that wait together come one after the other.
+        lanes.admitted(key(number), at(70));
+        came.extend(all(&mut lanes, 70));
+    }
+    assert_eq!(sorted(came), [1, 2, 3, 4, 5, 7]);
+}
+
+#[test]
 fn a_paused_lane_waits_until_an_operator_resumes_it() {
     let mut lanes = lanes(5, 50);
     let domain = Scope::Domain { tenant: "acme".into(), domain: "a".into() };

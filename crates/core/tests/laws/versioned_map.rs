@@ -143,3 +143,23 @@ fn records_of_the_first_layout_find_their_namespace_and_their_end() {
     assert_eq!(grown, plain(Namespace::Lists, "a", Some(67)), "it is remembered ten times as long");
     assert_eq!(of("ban/a", "gibberish"), plain(Namespace::Lists, "a", None));
 }
+
+#[test]
+fn an_entry_that_was_set_while_the_clock_was_wrong_lasts_as_long_as_it_was_meant_to() {
+    const YEAR: u64 = 365 * 86_400_000_000;
+    const HOUR: u64 = 3_600_000_000;
+    let start = 1_800_000_000_000_000;
+    let mut map = VersionedMap::new(Namespace::Lists);
+    let lasting = |name: &str, until: u64| Edit::put(name, "x").until(Some(at(until)));
+    // Two years from the right time on.
+    map.change(&[lasting("long", start + 2 * YEAR)], at(start)).unwrap();
+    let wrong = start + YEAR;
+    map.change(&[lasting("hour", wrong + HOUR)], at(wrong)).unwrap();
+    let names = |changes: Changes| changes.entries.into_iter().filter(|(_, bytes)| bytes.is_some());
+    let mut known = |now: u64| names(map.changes(None, at(now))).map(|(name, _)| name).collect::<Vec<_>>();
+    assert_eq!(known(start + 1), ["hour", "long"], "nothing is forgotten");
+    assert_eq!(known(start + HOUR), ["hour", "long"]);
+    assert_eq!(known(start + HOUR + 1), ["long"], "not until the year has passed");
+    assert_eq!(known(start + 2 * YEAR - 1), ["long"]);
+    assert_eq!(known(start + 2 * YEAR), [""; 0]);
+}

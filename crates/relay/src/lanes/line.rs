@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use tollgate_core::Timestamp;
+use tollgate_core::{Span, Timestamp};
 
 use super::LaneNumber;
 
@@ -59,6 +59,13 @@ impl Appointments {
         self.remove(lane);
         self.order.insert((at, lane));
         self.moments.insert(lane, at);
+    }
+
+    /// Moves all moments back.
+    pub(super) fn set_back(&mut self, back: Span) {
+        let order = std::mem::take(&mut self.order);
+        self.order = order.into_iter().map(|(at, lane)| (at - back, lane)).collect();
+        self.moments.values_mut().for_each(|at| *at = *at - back);
     }
 
     /// The lane that comes first, and when.

@@ -163,6 +163,17 @@ impl Parks {
         self.timers.first().map(|(at, _)| *at)
     }
 
+    /// Moves all moments back.
+    pub(super) fn set_back(&mut self, back: Span) {
+        let timers = std::mem::take(&mut self.timers);
+        self.timers = timers.into_iter().map(|(at, bound)| (at - back, bound)).collect();
+        for park in self.parks.values_mut() {
+            (park.until, park.free_at) = (park.until - back, park.free_at - back);
+            park.timer = park.timer.map(|at| at - back);
+            park.held.set_back(back);
+        }
+    }
+
     fn set_timer(&mut self, bound: &Arc<str>, timer: Option<Timestamp>) {
         let Some(park) = self.parks.get_mut(bound) else { return };
         if let Some(old) = park.timer {

@@ -44,6 +44,14 @@ impl Default for Retry {
 }
 
 impl Retry {
+    /// When an item is due that was to wait until `due`. No wait is longer than the longest of the schedule: a later moment
+    /// is one of a clock that was wrong, and the item is due now.
+    pub fn due(&self, due: Timestamp, now: Timestamp) -> Timestamp {
+        let longest = self.schedule.iter().max().map_or(0, |span| span.as_micros());
+        let longest = longest.saturating_add(longest / 100 * u64::from(self.jitter));
+        if due.since(now).as_micros() > longest { now } else { due }
+    }
+
     /// What follows a failure now. `failures` were there before, `spent` of the lifetime is used up; `luck` spreads
     /// retries that would come together.
     pub fn after(&self, failures: u32, spent: Span, now: Timestamp, luck: u64) -> NextTry {

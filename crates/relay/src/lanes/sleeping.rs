@@ -59,6 +59,7 @@ impl Lanes {
     /// Notes that the limits allowed an item in flight: the next one of its lane may ask, and a lane that waits for the
     /// same.
     pub fn admitted(&mut self, item: ItemKey, now: Timestamp) {
+        self.follow_clock(now);
         let Some(LanePlace { lane: number, rank, .. }) = self.places.get(&item).copied() else { return };
         let Some(lane) = self.lanes.get_mut(&number) else { return };
         lane.asked(rank.2);
@@ -95,6 +96,7 @@ impl Lanes {
 
     /// Lets a lane rest because its server asked to slow down. Answers until when.
     pub fn throttle(&mut self, key: &LaneKey, reason: &str, now: Timestamp) -> Option<Timestamp> {
+        self.follow_clock(now);
         let number = *self.numbers.get(key)?;
         let lane = self.lanes.get_mut(&number)?;
         let until = now + rest(lane.throttled);

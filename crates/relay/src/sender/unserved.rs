@@ -12,6 +12,9 @@ use crate::lanes::{Cause, End, Sleep};
 const NO_ACCOUNT: Span = Span::from_secs(3_600);
 /// How much time is recorded together. A restart forgets less than this.
 const RECORDED_TOGETHER: Span = Span::from_secs(10 * 60);
+/// The longest time between two looks for an account, with some patience. If more has passed, the clock was set forward, and
+/// that uses up no lifetime.
+const MOST_BETWEEN: Span = Span::from_secs(2 * 3_600);
 
 impl Sender {
     /// Waits until a paused account is tried again, if there is one, or an account appears.
@@ -22,7 +25,7 @@ impl Sender {
             Some((Cause::Paused, since)) => since.min(now),
             _ => now,
         };
-        let waited = now.since(since);
+        let waited = now.since(since).min(MOST_BETWEEN);
         let lifetime = self.parts.retry.lifetime;
         let left = left_of(lifetime, [job.item.spent, waited]);
         if waited >= RECORDED_TOGETHER || left == Span::ZERO {

@@ -1,0 +1,67 @@
+//! What happens when the clock is set back: everything that waits keeps the time that it still has to wait.
+//!
+//! Moments are those of the wall clock, because they are shown and compared with it. A clock that runs a year ahead for a
+//! moment would otherwise let lanes sleep for a year. A clock that is set forward needs nothing: what waits is due, and the
+//! limits are asked.
+
+use std::collections::BTreeMap;
+
+use tollgate_core::{Span, Timestamp};
+
+use super::lane::{Entry, Lane, Rank, Sleep};
+use super::{Flight, Lanes};
+
+/// Threads may read the clock in another order than they come here. A clock that is further back was set.
+const OUT_OF_ORDER: Span = Span::from_secs(1);
+
+impl Lanes {
+    /// Notes the time, and follows a clock that was set back.
+    pub(super) fn follow_clock(&mut self, now: Timestamp) {
+        let back = self.latest.since(now);
+        if back < OUT_OF_ORDER {
+            self.latest = self.latest.max(now);
+            return;
+        }
+        self.latest = now;
+        for place in self.places.values_mut() {
+            place.rank.1 = place.rank.1 - back;
+            place.due = place.due - back;
+            if let Flight::Since(since) = &mut place.flight {
+                *since = *since - back;
+            }
+            if let Some((_, moment)) = &mut place.kept {
+                *moment = *moment - back;
+            }
+        }
+        let flights = std::mem::take(&mut self.flights);
+        self.flights = flights.into_iter().map(|(since, item)| (since - back, item)).collect();
+        let timers = std::mem::take(&mut self.timers);
+        self.timers = timers.into_iter().map(|(at, lane)| (at - back, lane)).collect();
+        self.lanes.values_mut().for_each(|lane| lane.set_back(back));
+        self.parks.set_back(back);
+    }
+}
+
+impl Lane {
+    fn set_back(&mut self, back: Span) {
+        let earlier = |(priority, at, number): Rank| (priority, at - back, number);
+        let ready = std::mem::take(&mut self.ready);
+        self.ready = ready.into_iter().map(|(rank, entry)| (earlier(rank), entry)).collect();
+        let later: BTreeMap<(Timestamp, u64), (Rank, Entry)> = std::mem::take(&mut self.later);
+        let moved = |((due, number), (rank, entry))| ((due - back, number), (earlier(rank), entry));
+        self.later = later.into_iter().map(moved).collect();
+        if let Some((_, since)) = &mut self.asking {
+            *since = *since - back;
+        }
+        for sleep in self.sleep.iter_mut().chain(&mut self.unserved) {
+            sleep.set_back(back);
+        }
+        self.timer = self.timer.map(|at| at - back);
+    }
+}
+
+impl Sleep {
+    fn set_back(&mut self, back: Span) {
+        (self.until, self.free_at) = (self.until - back, self.free_at - back);
+    }
+}
