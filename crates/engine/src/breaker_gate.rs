@@ -55,7 +55,7 @@ impl BreakerGate {
         (face & OPEN == 0).then_some(Pass(face >> 2))
     }
 
-    /// Since when the store is not called, and why.
+    /// The time at which the breaker opened, and the reason; `None` while it is closed.
     pub(crate) fn outage(&self) -> Option<(Timestamp, Reason)> {
         self.breaker.lock().outage()
     }

@@ -1,8 +1,8 @@
-//! The counters that attempts are charged to: the store, and what a store that several nodes share needs
-//! besides.
+//! The counters that attempts are charged to: the store and, for a store that several nodes share, the parts
+//! that handle its outages.
 //!
 //! Every part of the engine calls the store through these functions. They pass the circuit breaker, fall back
-//! to the counters of this process, and notify waiting calls of what was freed.
+//! to the counters of this process, and notify waiting calls of freed units.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};

@@ -1,7 +1,7 @@
-//! The configuration in force: that of the file, and what was set on top of it at run time, on any node.
+//! The configuration in force: that of the file, with the changes that any node made to it at run time.
 //!
-//! A change is recorded first and takes effect then. A policy or an assignment is only changed if its
-//! record is what this node knows. So of two callers that change the same one at once, on one node or on two, one
+//! A change is recorded first and takes effect then. A policy or an assignment is changed only if its record is
+//! the one that this node has. So if two callers change the same one at once, on one node or on two, one
 //! succeeds.
 
 mod change_fault;
@@ -179,8 +179,8 @@ impl LiveConfig {
         self.renew_rules(&mut configured, &rules);
     }
 
-    /// Replaces the policies of the file at once. Run-time changes stay. `also` configures what else depends
-    /// on the policies, before another caller can replace them again.
+    /// Replaces the policies of the file at once. Run-time changes stay. `also` configures the parts that
+    /// depend on the policies, before another caller can replace the policies again.
     pub(crate) fn replace(&self, policies: Policies, also: impl FnOnce(&Policies)) {
         let mut configured = self.configured.lock();
         configured.base = policies;

@@ -1,7 +1,7 @@
 //! The keys nearest to their limits, in bounded memory, as of their latest decisions.
 //!
-//! A decision is considered only if it leaves less than a fifth of a limit, and only so many a second, so
-//! that an ordinary decision pays for a comparison and a flood costs next to nothing.
+//! A decision is considered only if it leaves less than a fifth of a limit, and only a bounded number is
+//! considered each second. So an ordinary decision pays for a comparison, and a flood costs next to nothing.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;

@@ -86,7 +86,7 @@ const MOST_BYTES: usize = 16 * 1024;
 const MOST_TOTALS: usize = 64;
 /// The most keys of each ranking in a report.
 const MOST_RANKED: usize = 50;
-/// Stands for the policies and rules whose totals are added up. No name contains parentheses.
+/// Takes the place of the policies and rules whose totals are added up. No name contains parentheses.
 const OTHER: &str = "(other)";
 
 impl Pulse {

@@ -158,7 +158,7 @@ impl<T> Turn<T> {
 /// The result for a caller that sees the decision.
 type Answer<T> = Result<Paced<T>, Unpaced<T>>;
 
-/// The same result, in the type that every door uses.
+/// Converts the result to the type that every door uses.
 fn admitted<T>(answer: Answer<(T, Taken)>) -> Admitted<T> {
     let (waited, (seen, taken)) = match answer {
         Ok(Paced { waited, seen }) => (waited, seen),

@@ -1,8 +1,9 @@
 //! The outcomes of the last fifteen minutes, second by second for each policy and minute by minute for each
 //! rule. They are differences of the counters, sampled once a second: deciding does nothing for them.
 //!
-//! Bounded: only so many policies have seconds of their own, and the others share one series. Every policy that has
-//! counters of its own has minutes of its own, so that the pressure on a rule is right for each of them.
+//! Bounded: only a fixed number of policies have seconds of their own, and the others share one series. Every
+//! policy that has counters of its own has minutes of its own, so that the pressure on a rule is right for each
+//! of them.
 
 mod minutes;
 
@@ -113,7 +114,7 @@ impl Rates {
         (second > 0).then(|| Timestamp::from_micros(second * 1_000_000))
     }
 
-    /// The latest seconds that are known, at most so many.
+    /// The latest seconds in the history, at most `seconds`.
     pub fn history(&self, seconds: usize) -> RateHistory {
         let sampled = self.0.lock();
         let latest = |series: &VecDeque<_>| {

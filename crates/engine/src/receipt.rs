@@ -31,7 +31,7 @@ pub struct Seal {
 }
 
 /// The two seals of an engine: that of the store, which all nodes that share the store know, and one of this
-/// process for what was taken from its own counters.
+/// process, for charges that were taken from its own counters.
 pub(crate) struct Seals {
     shared: ArcSwapOption<Seal>,
     local: Seal,

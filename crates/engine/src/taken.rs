@@ -341,7 +341,7 @@ impl Counters {
         refunded.map(|_: Refunded| ())
     }
 
-    /// Whether what was taken there is in a store that other nodes share.
+    /// Whether a home is a store that other nodes share.
     pub(crate) fn is_remote(&self, home: Home) -> bool {
         self.shared.is_some() && home == Home::Store
     }

@@ -213,7 +213,7 @@ impl Drop for Waiting {
     }
 }
 
-/// Settles jobs one after the other over what was loaded. A counter that cannot be read is left out.
+/// Settles jobs one after the other over the loaded counters. A damaged counter is left out.
 fn settle(wants: Wants, mut scene: Scene, works: &[Work]) -> (Table, Replies) {
     let mut counters = HashMap::with_capacity(wants.counters.len());
     for (id, want) in wants.counters {

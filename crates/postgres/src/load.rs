@@ -56,7 +56,8 @@ const SOONEST: &str = "SELECT s.counter, s.id, s.ticket, s.weight, s.since, s.re
     SELECT h.*, sum(h.weight) OVER (ORDER BY h.renewed, h.id) - h.weight AS before FROM @.hold h \
     WHERE h.counter = k.id AND h.renewed > k.cutoff) s WHERE s.before < k.weight";
 
-// Of the holds that were not loaded: the expired ones, and the latest renewal of the others.
+// Of the holds that were not loaded: the number and weight of the expired ones, and the latest renewal of the
+// others.
 const BOUNDS: &str = "SELECT k.id, count(*) FILTER (WHERE h.renewed <= k.cutoff), \
     coalesce(sum(h.weight) FILTER (WHERE h.renewed <= k.cutoff), 0)::bigint, \
     max(h.renewed) FILTER (WHERE h.renewed > k.cutoff), k.cutoff \

@@ -161,7 +161,8 @@ impl Fleet {
         }
     }
 
-    /// Discards what is known about the servers, because it may be outdated.
+    /// Closes the connections, or reads the slots of a Cluster again, because they may lead to the wrong
+    /// server.
     pub(crate) fn distrust(&self) {
         match self {
             Self::One { pool, .. } => pool.hang_up(),

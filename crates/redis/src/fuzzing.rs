@@ -9,7 +9,7 @@ pub struct ReadReply {
     pub end: usize,
     /// The content of the reply, as text.
     pub shown: String,
-    /// The same reply, written anew.
+    /// The same reply, encoded again.
     pub written: Vec<u8>,
 }
 

@@ -120,7 +120,8 @@ pub(crate) fn adopt(plan: &Plan, kept: &[u8], now: Timestamp) -> Option<Adoption
                 State::Tally(tally) => numbers = vec![tally.edge.as_micros(), tally.count],
                 State::Level(level) => numbers = vec![level.full_at.as_micros(), level.rest],
                 State::Total(total) => numbers = vec![total],
-                // Nothing is counted, or the numbers sum up what lies beside, which the script converts.
+                // Nothing is counted, or the numbers are the sum of other keys' entries, which the script
+                // converts.
                 State::Fresh | State::Log(_) | State::Slots(_) | State::Holds(_) | State::Failures(_) => {}
             }
             // A limit that is equal keeps its state.

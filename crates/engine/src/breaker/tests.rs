@@ -43,7 +43,7 @@ struct Known {
     changes: Vec<(u64, Change)>,
     /// When it closed.
     closed: Vec<u64>,
-    /// Since when it has been closed, if it is.
+    /// The time since when it has been closed, if it is closed.
     closed_since: Option<u64>,
     /// The number of times in a row that it opened again within a second of closing.
     relapses: u32,

@@ -134,7 +134,7 @@ impl Ledger {
         self.stirred.drain().filter_map(release).collect()
     }
 
-    /// Everything to do now.
+    /// The work to do now, for all keys.
     pub(super) fn chores(&mut self, pinned: &Snapshot, reach: Reach, now: Timestamp) -> Vec<Chore> {
         let mut chores = Vec::new();
         self.stirred.clear();

@@ -32,7 +32,7 @@ pub(super) struct Caller<T, F> {
     pub(super) answer: oneshot::Sender<CallerResult<T>>,
 }
 
-/// The result for a caller. Unless it is claimed, what was taken is refunded.
+/// The result for a caller. Unless the caller claims it, its charges are refunded.
 pub(super) struct CallerResult<T> {
     pub(super) answer: Result<Paced<T>, Unpaced<T>>,
     pub(super) unclaimed: Unclaimed,
@@ -55,7 +55,7 @@ where
             }
             Notification::Fault(fault) => CallerResult::of(Unpaced::Fault(fault)),
         };
-        // If the caller is gone, the dropped result refunds what was taken.
+        // If the caller is gone, dropping the result refunds the charges.
         let _ = answer.send(result);
     }
 }

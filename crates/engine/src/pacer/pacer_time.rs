@@ -22,7 +22,7 @@ pub(super) enum PacerTime {
 /// A clock that the caller moves, and the waits that end when it has come to a time.
 pub(super) struct MovedTime {
     clock: Arc<dyn Clock>,
-    /// Stands for the epoch of the clock.
+    /// The instant that corresponds to the clock's epoch.
     epoch: Instant,
     alarms: Mutex<Alarms>,
 }

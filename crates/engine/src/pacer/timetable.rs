@@ -19,9 +19,9 @@ pub(super) struct Timetable {
 /// The precision with which a due time must be noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Precision {
-    /// Up to a tick of the timer late.
+    /// It may be noticed up to a tick of the timer late.
     Tick,
-    /// Not late.
+    /// It must be noticed in time.
     Dot,
 }
 

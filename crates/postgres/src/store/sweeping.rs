@@ -24,8 +24,8 @@ const AT_ONCE: usize = 64;
 pub(super) const MOST_REMOVED: i64 = 2_000;
 /// An idle row stays for this long, in case the clock goes back a little.
 const SLACK: Duration = Duration::from_secs(60);
-/// The same for marks of refunds. Without its mark, a repeated refund would be reported as the first one, although
-/// its charge no longer counts.
+/// A refund's mark stays for this long after it is no longer needed. Without its mark, a repeated refund would
+/// be reported as the first one, although its charge no longer counts.
 const MARK_SLACK: Duration = Duration::from_secs(86_400);
 /// The pause between two queries of a sweep.
 const REST: Duration = Duration::from_millis(20);
