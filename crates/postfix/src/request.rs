@@ -47,9 +47,7 @@ pub enum Malformed {
     /// A NUL byte.
     Nul,
     /// An attribute that must be a whole number but is not.
-    NotANumber {
-        attribute: &'static str,
-    },
+    NotANumber { attribute: &'static str },
     /// There is no `request=smtpd_access_policy`.
     NotAPolicyRequest,
 }

@@ -43,9 +43,7 @@ pub struct Point {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoCurve {
     /// There is no such rule.
-    UnknownRule {
-        rule: String,
-    },
+    UnknownRule { rule: String },
     /// No policy that attempts pass has the rule, or the rule is switched off.
     NotPassed {
         rule: String,
@@ -53,9 +51,7 @@ pub enum NoCurve {
         policies: Vec<String>,
     },
     /// A limit of the rule has no multiple.
-    NoMultiple {
-        limit: String,
-    },
+    NoMultiple { limit: String },
     /// The store cannot be used.
     Store(StoreError),
 }

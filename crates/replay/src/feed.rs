@@ -94,20 +94,11 @@ pub struct UnreadableLine {
 #[derive(Debug)]
 pub enum FeedError {
     /// A log cannot be read. The operator's fault, or a failure of the machine.
-    Io {
-        log: String,
-        error: io::Error,
-    },
+    Io { log: String, error: io::Error },
     /// The format is not known. The operator's fault.
-    Format {
-        log: String,
-        error: NoFormat,
-    },
+    Format { log: String, error: NoFormat },
     /// A field is not in the log. The operator's fault.
-    Layout {
-        log: String,
-        error: BadLayout,
-    },
+    Layout { log: String, error: BadLayout },
     /// Too many logs have lines of the same time. The operator's fault.
     TooMany {
         /// The most logs that may be open at once.

@@ -130,9 +130,7 @@ pub enum BadLayout {
         columns: Vec<String>,
     },
     /// The unit after a duration's column does not exist.
-    BadUnit {
-        unit: String,
-    },
+    BadUnit { unit: String },
 }
 
 impl BadLayout {

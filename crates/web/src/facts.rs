@@ -104,9 +104,7 @@ pub enum BadFact {
         why: &'static str,
     },
     /// No source has this name. The operator's fault, for using this policy here.
-    NoSource {
-        field: String,
-    },
+    NoSource { field: String },
 }
 
 /// A fault of a value.

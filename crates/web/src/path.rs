@@ -15,9 +15,7 @@ pub enum BadPath {
     NotAbsolute,
     /// It has a control character, a space, or a character that is not allowed in a path; or one of these
     /// encoded, where a server could decode it later.
-    Forbidden {
-        byte: u8,
-    },
+    Forbidden { byte: u8 },
     /// A `%` is not followed by two hexadecimal digits.
     BadEscape,
     /// A slash or a backslash is encoded: some servers decode it before they split the path, some after.

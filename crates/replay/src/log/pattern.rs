@@ -44,9 +44,7 @@ pub enum BadPattern {
         rest: String,
     },
     /// A directive of Apache that is not supported.
-    Directive {
-        directive: String,
-    },
+    Directive { directive: String },
 }
 
 impl Pattern {

@@ -155,13 +155,9 @@ pub enum BadAlias {
         reach: Reach,
     },
     /// Its name is that of a source.
-    Taken {
-        alias: String,
-    },
+    Taken { alias: String },
     /// It is defined twice.
-    Twice {
-        alias: String,
-    },
+    Twice { alias: String },
 }
 
 /// A field without a source. The fault of the rule's author.
