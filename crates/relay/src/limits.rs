@@ -60,12 +60,18 @@ pub struct Taken {
     /// How many recipients the transaction may have.
     pub recipients: u32,
     charges: tollgate_engine::Taken,
+    /// When it was taken.
+    at: Timestamp,
 }
 
 /// What a transaction under way took. It is kept when this is dropped: the server may have got the message, even if
 /// the task was cut off.
 #[derive(Debug)]
-pub struct Begun(tollgate_engine::Taken);
+pub struct Begun {
+    charges: tollgate_engine::Taken,
+    /// When it was taken.
+    pub at: Timestamp,
+}
 
 /// Why a transaction must not begin now. Nothing was taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -156,7 +162,9 @@ impl Limits {
     }
 
     async fn ask(&self, load: Load<'_>, now: Timestamp, look: Look) -> Result<Taken, Refusal> {
-        let Some(policy) = self.policy.read().clone() else { return Ok(Taken::nothing(load.recipients)) };
+        let Some(policy) = self.policy.read().clone() else {
+            return Ok(Taken::nothing(load.recipients, now));
+        };
         let mut recipients = load.recipients;
         for _ in 0..TRIES {
             match self.ask_for(&policy, Load { recipients, ..load }, now, look).await? {
@@ -202,13 +210,13 @@ impl Limits {
         };
         match admitting.await {
             Ok(Admission { seen: None, taken, .. }) => {
-                Ok(TakeAnswer::Taken(Taken { recipients, charges: taken }))
+                Ok(TakeAnswer::Taken(Taken { recipients, charges: taken, at: now }))
             }
             Ok(Admission { seen: Some((refusal, _)), .. }) if refusal.by == RefusedBy::Fault => Err(refusal),
             Ok(Admission { seen: Some((refusal, fewer)), .. }) => Ok(TakeAnswer::Refused(refusal, fewer)),
             // Mail that no rule is about is not limited, such as direct mail where all rules are about accounts.
             Err(NotAdmitted::Fault(Fault::Mistake(Mistake::NoRuleApplies { .. }))) => {
-                Ok(TakeAnswer::Taken(Taken::nothing(recipients)))
+                Ok(TakeAnswer::Taken(Taken::nothing(recipients, now)))
             }
             Err(error) => Err(fault(error.to_string(), now)),
         }
@@ -217,8 +225,8 @@ impl Limits {
 
 impl Taken {
     /// What a transaction took to which no limit applies.
-    fn nothing(recipients: u32) -> Self {
-        Self { recipients, charges: tollgate_engine::Taken::default() }
+    fn nothing(recipients: u32, at: Timestamp) -> Self {
+        Self { recipients, charges: tollgate_engine::Taken::default(), at }
     }
 
     /// Returns when what was taken survives a crash, as far as its store promises that.
@@ -228,7 +236,7 @@ impl Taken {
 
     /// The transaction begins: from now on it keeps what it took, unless it says otherwise.
     pub fn begin(self) -> Begun {
-        Begun(self.charges)
+        Begun { charges: self.charges, at: self.at }
     }
 
     /// Refunds everything, now if the store answers quickly.
@@ -240,13 +248,18 @@ impl Taken {
 impl Begun {
     /// Refunds everything: the server did not get to know of the transaction.
     pub async fn refund(mut self) {
-        let _ = timeout(REFUND_PATIENCE, self.0.refund()).await;
+        self.give_back().await;
+    }
+
+    /// The same for a transaction that goes on, and takes anew.
+    pub async fn give_back(&mut self) {
+        let _ = timeout(REFUND_PATIENCE, self.charges.refund()).await;
     }
 }
 
 impl Drop for Begun {
     fn drop(&mut self) {
-        self.0.keep();
+        self.charges.keep();
     }
 }
 

@@ -370,3 +370,30 @@ async fn an_account_has_limits_of_its_own_and_a_raised_one_is_noticed() {
     stand.until("all of them", |_| sink.count() == 8).await;
     stand.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_text_that_a_slow_server_asks_for_late_is_counted_when_it_goes_out() {
+    // The reply to DATA takes half a second, and meanwhile the clock moves by five.
+    let server = Scripted::start(with(&[("DATA", Act::Dribble("354 go\r\n", 60))])).await;
+    let limited = Limited { account: &["1/10s sliding"], ..Limited::default() };
+    let stand = Stand::start(limited, vec![account("main", server.port, 0)]).await;
+    submit(&stand.queue, envelope(0, &["a@one.example"]), b"x\r\n").await.unwrap();
+    let asked = |count: usize| {
+        move |server: &Scripted| {
+            server.heard.lock().iter().filter(|line| line.starts_with("DATA")).count() == count
+        }
+    };
+    stand.until("the server is asked", |_| asked(1)(&server)).await;
+    stand.advance(Span::from_secs(5));
+    stand.until("the first text", |_| server.texts.lock().len() == 1).await;
+    submit(&stand.queue, envelope(1, &["a@one.example"]), b"x\r\n").await.unwrap();
+    let sleeps_until = |stand: &Stand| {
+        stand.sender.lanes().iter().find_map(|lane| lane.sleep.as_ref().map(|sleep| sleep.until))
+    };
+    stand.until("the second one waits", |stand| sleeps_until(stand).is_some()).await;
+    let begun = START + Span::from_secs(5);
+    assert_eq!(sleeps_until(&stand), Some(begun + Span::from_secs(10)), "ten seconds after the first text");
+    stand.advance(Span::from_secs(10));
+    stand.until("the second text", |_| server.texts.lock().len() == 2).await;
+    stand.stop().await;
+}

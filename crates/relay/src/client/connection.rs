@@ -94,6 +94,11 @@ impl Connection {
         self.used > 1
     }
 
+    /// Gives up a transaction whose server waits for a text: the connection is closed instead.
+    pub(crate) fn abandon(&mut self) {
+        self.reusable = false;
+    }
+
     /// Whether no other transaction may follow.
     pub fn is_broken(&self) -> bool {
         !self.reusable

@@ -66,6 +66,12 @@ pub struct Delivery {
     pub reports: bool,
 }
 
+/// A transaction whose server waits for the text.
+pub(crate) struct Announced {
+    answers: Vec<Option<Answer>>,
+    notes: Notes,
+}
+
 /// How much of a text is read at once.
 const PIECE: usize = 64 << 10;
 
@@ -78,10 +84,29 @@ impl Connection {
         text: Text,
         times: &Timeouts,
     ) -> Delivery {
+        match self.announce_all(envelope, recipients, text.size, times).await {
+            Ok(announced) => self.complete(announced, text, times).await,
+            Err(delivery) => delivery,
+        }
+    }
+
+    /// The first half of [`Connection::transact`]: everything up to the text, which the server waits for.
+    pub(crate) async fn announce_all(
+        &mut self,
+        envelope: &Envelope,
+        recipients: &[&Recipient],
+        size: u64,
+        times: &Timeouts,
+    ) -> Result<Announced, Delivery> {
         self.used += 1;
-        if let Some(reason) = self.unfit(envelope, text.size) {
+        if let Some(reason) = self.unfit(envelope, size) {
             let answers = vec![Answer::Permanent(reason); recipients.len()];
-            return Delivery { progress: Progress::BeforeMail, answers, throttled: false, reports: false };
+            return Err(Delivery {
+                progress: Progress::BeforeMail,
+                answers,
+                throttled: false,
+                reports: false,
+            });
         }
         if recipients.iter().any(|recipient| !is_plain(&recipient.address)) {
             let answer = |recipient: &&Recipient| match is_plain(&recipient.address) {
@@ -89,31 +114,38 @@ impl Connection {
                 false => Answer::Permanent(Reason::own("5.1.3", "the address is malformed".to_owned())),
             };
             let answers = recipients.iter().map(answer).collect();
-            return Delivery { progress: Progress::BeforeMail, answers, throttled: false, reports: false };
+            return Err(Delivery {
+                progress: Progress::BeforeMail,
+                answers,
+                throttled: false,
+                reports: false,
+            });
         }
         let reports = self.extensions.dsn;
         let mut notes = Notes { recipients: recipients.len(), throttled: false, reports };
-        let answers = match self.announce(envelope, recipients, text.size, times, &mut notes).await {
-            Ok(answers) => answers,
-            Err(delivery) => return delivery,
-        };
+        let answers = self.announce(envelope, recipients, size, times, &mut notes).await?;
         let accepted = answers.iter().filter(|answer| answer.is_none()).count();
         if accepted == 0 {
             // The transaction is open: the next one begins with a clean state.
             self.reusable = self.reusable && self.reset(times).await;
-            return notes.end(Progress::BeforeData, answers, Answer::Another);
+            return Err(notes.end(Progress::BeforeData, answers, Answer::Another));
         }
         match self.command("DATA", times.data_start).await {
-            Ok(reply) if reply.code == 354 => {}
+            Ok(reply) if reply.code == 354 => Ok(Announced { answers, notes }),
             Ok(reply) => {
                 // A server that answers 2xx does not wait for a text: its replies belong to other commands.
                 let in_step = reply.code >= 400;
                 self.reusable &= in_step && self.reset(times).await;
                 let answer = notes.refusal(&reply);
-                return notes.end(Progress::BeforeData, answers, answer);
+                Err(notes.end(Progress::BeforeData, answers, answer))
             }
-            Err(silence) => return self.broken(&notes, Progress::BeforeData, answers, &silence),
+            Err(silence) => Err(self.broken(&notes, Progress::BeforeData, answers, &silence)),
         }
+    }
+
+    /// The second half of [`Connection::transact`]: the text.
+    pub(crate) async fn complete(&mut self, announced: Announced, text: Text, times: &Timeouts) -> Delivery {
+        let Announced { answers, mut notes } = announced;
         if let Err(stopped) = self.send_text(text, times).await {
             let answer = match stopped {
                 Stopped::Silence(silence) => self.last_words(&mut notes, &silence, times).await,

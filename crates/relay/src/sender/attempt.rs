@@ -18,6 +18,9 @@ const AFTER_DISK: Span = Span::from_secs(5);
 const BUSY: Span = Span::from_secs(1);
 /// When an account that cannot be reached is tried again while another one is at its limit.
 const UNREACHABLE: Span = Span::from_secs(120);
+/// How much later than its take a text may begin. If the server took longer to ask for it, the limits are taken anew: so
+/// the next hop sees its limits kept, give or take this and the time that a text travels.
+const MARGIN: Span = Span::from_secs(1);
 /// For how long a transaction may go on with what was taken for it on a connection that turned out to be closed.
 const FRESH: Span = Span::from_secs(5);
 
@@ -119,22 +122,15 @@ impl Sender {
         }
         // From here on what was taken stays taken, even if this task is cut off, unless the server never knew of it.
         let mut begun = taken.begin();
-        let mut delivery = self.transact(job, recipients, text, &mut connection).await;
+        let mut delivery =
+            match self.transact(job, &account, recipients, text, &mut connection, &mut begun).await {
+                Ok(delivery) => delivery,
+                Err(not_again) => return self.not_again(job, &account, recipients, not_again).await,
+            };
         if is_stale(&connection, &delivery) {
             match self.try_again(job, &account, recipients, connection, begun).await {
                 Ok(again) => Again { connection, begun, recipients, delivery } = again,
-                Err(NotAgain::Failed(reason)) => {
-                    let about = self.through(job, recipients, &account);
-                    return self.record(job, outcome::of_failure(&reason, &about)).await;
-                }
-                Err(NotAgain::Refused(refusal)) => {
-                    self.close_attempt(job).await;
-                    return self.defer(job, &account, &refusal).await;
-                }
-                Err(NotAgain::Unsaved(reason)) => {
-                    self.close_attempt(job).await;
-                    return self.disk_failed(reason);
-                }
+                Err(not_again) => return self.not_again(job, &account, recipients, not_again).await,
             }
         }
         if delivery.progress == Progress::BeforeMail {
@@ -213,22 +209,81 @@ impl Sender {
                 return Err(NotAgain::Failed(reason));
             }
         };
-        let delivery = self.transact(job, recipients, text, &mut connection).await;
+        let delivery = self.transact(job, account, recipients, text, &mut connection, &mut begun).await?;
         Ok(Again { connection, begun, recipients, delivery })
     }
 
+    /// Does what follows if there is no transaction after all.
+    async fn not_again(&self, job: &Job, account: &Account, recipients: &[u32], why: NotAgain) -> End {
+        match why {
+            NotAgain::Failed(reason) => {
+                let about = self.through(job, recipients, account);
+                self.record(job, outcome::of_failure(&reason, &about)).await
+            }
+            NotAgain::Refused(refusal) => {
+                self.close_attempt(job).await;
+                self.defer(job, account, &refusal).await
+            }
+            NotAgain::Unsaved(reason) => {
+                self.close_attempt(job).await;
+                self.disk_failed(reason)
+            }
+        }
+    }
+
+    /// Hands the message over. If the server is slow to ask for the text, the limits are taken anew before it.
     async fn transact(
         &self,
         job: &Job,
+        account: &Account,
         recipients: &[u32],
         text: Text,
         connection: &mut Connection,
-    ) -> Delivery {
+        begun: &mut Begun,
+    ) -> Result<Delivery, NotAgain> {
         let envelope = &job.kept.envelope;
         let addresses: Vec<&Recipient> =
             recipients.iter().filter_map(|index| envelope.recipients.get(*index as usize)).collect();
         let times = &self.parts.client.options().timeouts;
-        connection.transact(envelope, &addresses, text, times).await
+        let announced = match connection.announce_all(envelope, &addresses, text.size, times).await {
+            Ok(announced) => announced,
+            Err(delivery) => return Ok(delivery),
+        };
+        if self.now().since(begun.at) > MARGIN
+            && let Err(refused) = self.take_anew(job, account, recipients, begun).await
+        {
+            // The server waits for a text: only a closed connection tells it that none comes.
+            connection.abandon();
+            return Err(refused);
+        }
+        Ok(connection.complete(announced, text, times).await)
+    }
+
+    /// Gives back what was taken a while ago, and takes it again now. After an error nothing is taken.
+    async fn take_anew(
+        &self,
+        job: &Job,
+        account: &Account,
+        recipients: &[u32],
+        begun: &mut Begun,
+    ) -> Result<(), NotAgain> {
+        begun.give_back().await;
+        let count = u32::try_from(recipients.len()).unwrap_or(u32::MAX);
+        let taken = self.parts.limits.take(job.load(account, count), self.now()).await;
+        let taken = taken.map_err(NotAgain::Refused)?;
+        if taken.recipients < count {
+            // The server knows all of them. The rest of the limit is for the next attempt.
+            taken.refund().await;
+            let until = self.now() + BUSY;
+            let reason = "the limits allow fewer recipients by now".to_owned();
+            return Err(NotAgain::Refused(Refusal { until, free_at: until, reason, by: RefusedBy::Other }));
+        }
+        if let Err(error) = taken.durable().await {
+            taken.refund().await;
+            return Err(NotAgain::Unsaved(format!("the counts cannot be saved: {error}")));
+        }
+        *begun = taken.begin();
+        Ok(())
     }
 
     /// A message's text, or why it cannot be read.
