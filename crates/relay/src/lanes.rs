@@ -16,6 +16,7 @@ mod sleeping;
 mod stepping;
 mod tenants;
 mod view;
+mod wait;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -29,6 +30,7 @@ use park::Parks;
 pub use retry::{NextTry, Retry};
 use tenants::Tenants;
 pub use view::LaneView;
+pub use wait::{Wait, WaitCause};
 
 use crate::queue::{ItemKey, Waiting};
 

@@ -38,7 +38,7 @@ pub use item::{
     AttemptResult, Event, EventKind, Final, Item, ItemKey, ItemRecipient, Kept, OpenAttempt, Place,
     RecipientState,
 };
-pub use reading::{MessagePage, Shown, Text, Wanted};
+pub use reading::{MessagePage, Order, Shown, Text, Wanted};
 pub use recovery::{Damage, OpenError, Opened};
 pub use salvage::SetAside;
 use settle::Reporting;
@@ -194,6 +194,11 @@ impl Queue {
     pub async fn retry(&self, message: MessageId) -> Result<Vec<Waiting>, QueueError> {
         let now = self.shared.clock.now();
         self.write(move |tables, _| tables.retry(message, now)).await
+    }
+
+    /// Removes a finished message with its history. Returns whether there was one.
+    pub async fn delete(&self, message: MessageId) -> Result<bool, QueueError> {
+        self.write(move |tables, _| tables.delete(message)).await
     }
 
     /// Runs `act` in the next transaction. Its changes are durable when this returns.

@@ -22,7 +22,7 @@ use tollgate_engine::PacedLog;
 use crate::accounts::{Account, Accounts, Pause};
 use crate::client::Client;
 use crate::direct::Direct;
-use crate::lanes::{Cause, End, LaneOptions, LaneView, Lanes, Retry, Scope, Turn};
+use crate::lanes::{Cause, End, LaneOptions, LaneView, Lanes, Retry, Scope, Turn, Wait, WaitCause};
 use crate::limits::Limits;
 use crate::message::MessageId;
 use crate::meters::{Levels, RelayMeters};
@@ -200,6 +200,41 @@ impl Sender {
             recording::log_operator(message, "message retried by an operator");
         }
         Ok(due.len())
+    }
+
+    /// Ends the rests that servers asked for and that keep a message, and tries its items now. Other messages of the same
+    /// lanes are tried, too. Returns how many items there are.
+    pub async fn end_rests(&self, message: MessageId) -> Result<usize, QueueError> {
+        let items = self.parts.queue.show(message)?.map(|shown| shown.items).unwrap_or_default();
+        for (item, _) in items {
+            self.lanes.lock().end_throttle(item, self.now());
+        }
+        self.retry(message).await
+    }
+
+    /// Removes a message and its history. What waits of it is cancelled first. Returns whether it is gone: a message that
+    /// is being sent stays until that ends.
+    pub async fn delete(&self, message: MessageId) -> Result<bool, QueueError> {
+        let Some(shown) = self.parts.queue.show(message)? else { return Ok(false) };
+        let now = self.now();
+        let is_sent = |item: &ItemKey| {
+            let wait = self.lanes.lock().wait_of(*item, now);
+            wait.is_some_and(|wait| wait.cause == WaitCause::Sending)
+        };
+        if shown.items.iter().any(|(item, _)| is_sent(item)) {
+            return Ok(false);
+        }
+        self.cancel(message).await?;
+        let deleted = self.parts.queue.delete(message).await?;
+        if deleted {
+            recording::log_operator(message, "message deleted by an operator");
+        }
+        Ok(deleted)
+    }
+
+    /// What an item waits for; `None` if it does not wait.
+    pub fn wait_of(&self, item: ItemKey) -> Option<Wait> {
+        self.lanes.lock().wait_of(item, self.now())
     }
 
     /// Cancels what waits of a message. Returns whether there was something.

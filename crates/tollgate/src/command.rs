@@ -257,6 +257,15 @@ impl Session<'_> {
         say(text, self.out)
     }
 
+    /// Prints the body of a response byte for byte; on a terminal without the characters that act on it.
+    fn print_text(&mut self, answer: &Answer) -> io::Result<()> {
+        if !io::IsTerminal::is_terminal(&io::stdout()) {
+            return self.out.write_all(&answer.body);
+        }
+        let text = String::from_utf8_lossy(&answer.body);
+        text.lines().try_for_each(|line| writeln!(self.out, "{}", words::plain(line)))
+    }
+
     fn print(&mut self, answer: &Answer) -> io::Result<()> {
         let body = String::from_utf8_lossy(&answer.body);
         self.out.write_all(printable::json(&body).as_bytes())?;

@@ -287,7 +287,7 @@ fn lists_by_status_have_full_pages() {
     wait_until("both lanes sleep", || lanes().contains("limit") && lanes().contains("paused"));
     let (mut found, mut sizes, mut after) = (Vec::new(), Vec::new(), String::new());
     loop {
-        let path = format!("/api/v1/messages?status=deferred&limit=2{after}");
+        let path = format!("/api/v1/messages?status=deferred&order=oldest&limit=2{after}");
         let page = server.ask_as(ADMIN, "GET", &path, None).ok();
         let messages = page["messages"].as_array().unwrap();
         sizes.push(messages.len());
@@ -414,6 +414,86 @@ fn the_queue_is_managed_from_the_command_line_and_a_restart_keeps_it() {
     let log = log + &server.stop();
     assert!(log.contains("account.create") && log.contains("message.cancel"), "{log}");
     assert_no_password(&home, &log);
+}
+
+/// Submits a message with this subject from this address, which waits, and returns its id.
+fn submit_waiting(home: &Home, server: &Server, number: usize, from: &str) -> String {
+    let mut body = message();
+    (body["subject"], body["from"]) = (json!(format!("number {number}")), json!(from));
+    let (status, sent) = submit(home, server, &format!("waits-{number}"), &body);
+    assert_eq!(status, "202", "{sent}");
+    sent["id"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn the_queue_tells_what_each_message_waits_for_and_retry_tells_the_truth() {
+    let (home, sink) = (home(), Sink::start());
+    let server = home.start();
+    let run = |command: &str| text(&run(&home, &server, command));
+    let account = "accounts add --tenant acme --id main --host 127.0.0.1 --tls none --limit-hour 1";
+    run(&format!("{account} --port {}", sink.port()));
+    submit_waiting(&home, &server, 0, "ada@acme.example");
+    wait_until("the limit is used up", || sink.count() == 1);
+    let id = submit_waiting(&home, &server, 1, "ada@acme.example");
+    let waits = |word: &str| wait_until(word, || run("queue list --status waiting").contains(word));
+    waits("limit until 2");
+    assert!(run(&format!("queue show {id}")).contains("there.example waits for limit until 2"));
+    wait_until("the limit keeps it", || {
+        let told = run(&format!("queue retry {id}"));
+        told.contains("still waits for limit until 2") && told.contains("account acme,main")
+    });
+    assert_eq!(run("queue pauses"), "nothing is paused\n");
+    run("queue pause --tenant acme");
+    run("queue pause --tenant other");
+    waits("pause: an operator paused it");
+    let told = run(&format!("queue retry {id}"));
+    assert!(told.contains("still waits for pause") && told.contains("tollgate queue resume"), "{told}");
+    for command in ["queue pauses", "queue lanes", "status", "top --once --interval 100ms"] {
+        let shown = run(command);
+        assert!(shown.contains("paused: mail of other"), "{command}: {shown}");
+    }
+    let ready = server.get("/readyz");
+    assert_eq!((&ready.ok()["status"], &ready.ok()["pauses"]), (&json!("ready"), &json!(2)));
+    assert!(run(&format!("queue text {id}")).contains("Subject: number 1"));
+    let list = run("queue list");
+    let newest = list.lines().nth(1).unwrap();
+    assert!(newest.starts_with(&id), "the newest comes first: {list}");
+    server.stop();
+}
+
+#[test]
+fn messages_that_fit_a_filter_are_changed_when_their_number_is_confirmed() {
+    let home = home();
+    let server = home.start();
+    let run = |command: &str| run(&home, &server, command);
+    text(&run("accounts add --tenant acme --id main --host 127.0.0.1 --port 1 --tls none"));
+    text(&run("queue pause --tenant acme"));
+    for number in 0..5 {
+        let from = if number < 3 { "eve@acme.example" } else { "ada@acme.example" };
+        submit_waiting(&home, &server, number, from);
+    }
+    let counted = text(&run("queue cancel --sender eve@acme.example"));
+    assert!(
+        counted.starts_with("3 messages fit; nothing was changed") && counted.contains("--confirm 3"),
+        "{counted}"
+    );
+    assert!(
+        refused(&run("queue cancel --sender eve@acme.example --confirm 2")).contains("nothing was changed")
+    );
+    assert!(text(&run("queue cancel --status waiting --older-than 1h")).starts_with("0 messages"));
+    assert_eq!(text(&run("queue cancel --sender eve@acme.example --confirm 3")), "cancel: 3 of 3 messages\n");
+    let listed = |arguments: &str| {
+        let list = text(&run(&format!("queue list {arguments} --json")));
+        serde_json::from_str::<Value>(&list).unwrap()["messages"].as_array().unwrap().len()
+    };
+    assert_eq!((listed("--status cancelled"), listed("--status waiting")), (3, 2));
+    assert_eq!((listed("--sender @acme.example --newer-than 1h"), listed("--account main")), (5, 0));
+    assert_eq!(text(&run("queue delete --status cancelled --confirm 3")), "delete: 3 of 3 messages\n");
+    assert_eq!(listed("--order oldest"), 2);
+    assert_eq!(text(&run("queue delete --confirm 2")), "delete: 2 of 2 messages\n");
+    assert_eq!(listed("--order newest"), 0);
+    let log = server.stop();
+    assert!(log.contains("message.cancel") && log.contains("message.delete"), "{log}");
 }
 
 #[test]

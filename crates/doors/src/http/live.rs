@@ -23,6 +23,7 @@ use tollgate_relay::Relay;
 use super::App;
 use super::auth::{AccessKeys, Caller, Role};
 use super::endpoint::{Answered, Ask, Endpoint, Operation};
+use super::messages::MailPauseShown;
 use super::problem::Problem;
 use super::shown::{Moment, json_bytes};
 use super::top::{BusyShown, NearShown, ObservedShown, OffenderShown};
@@ -74,6 +75,8 @@ struct StatusShown<'s> {
     store: StoreShown,
     /// Why the mail relay does not work; null if it works or there is none.
     relay_fault: Option<String>,
+    /// The mail and the accounts that operators paused.
+    pauses: Vec<MailPauseShown>,
     /// The policies with attempts in the last minute.
     policies: Vec<PolicyRates<'s>>,
     /// How many attempts wait for their turn.
@@ -239,6 +242,7 @@ impl Live {
             at: Moment(observer.rates.sampled_at().unwrap_or(now)),
             store,
             relay_fault: self.relay.as_ref().and_then(|relay| relay.fault()),
+            pauses: MailPauseShown::all(self.relay.as_ref(), None),
             policies: policies.collect(),
             waiting: self.pacer.waiting(),
             offenders: observer.offenders.top(MOST_KEYS).into_iter().map(OffenderShown::from).collect(),

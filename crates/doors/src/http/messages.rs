@@ -1,18 +1,23 @@
 //! Messages of the mail relay: `/api/v1/messages`, and `/messages` as genro-mail-proxy has it.
 
+mod acting;
+mod pauses;
 mod shape;
 
-use std::collections::HashMap;
+use std::io::Read;
 use std::sync::Arc;
 
-use axum::http::Method;
+use axum::body::Body;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderValue, Method};
+use axum::response::Response;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tollgate_core::grammar::parse_span;
 use tollgate_relay::Relay;
 use tollgate_relay::accounts::Pausable;
-use tollgate_relay::lanes::{LaneKey, LaneView};
 use tollgate_relay::message::MessageId;
-use tollgate_relay::queue::{QueueError, Shown, Wanted};
+use tollgate_relay::queue::{Order, QueueError, Shown, Wanted};
 
 use super::App;
 use super::audit::Change;
@@ -23,16 +28,22 @@ use super::page::{self, Page};
 use super::path;
 use super::problem::Problem;
 use super::shown::json;
+pub(super) use pauses::MailPauseShown;
+use pauses::PausesShown;
 use shape::{LaneShown, MessageShown, MessageStatus, RowShown};
 
 const ALL: &str = "/api/v1/messages";
 const ONE: &str = "/api/v1/messages/{id}";
-const RETRY: &str = "/api/v1/messages/{id}/retry";
-const CANCEL: &str = "/api/v1/messages/{id}/cancel";
+const TEXT: &str = "/api/v1/messages/{id}/text";
+const PAUSES: &str = "/api/v1/pauses";
 const LEGACY: &str = "/messages";
 const LANES: &str = "/api/v1/lanes";
 const PAUSE: &str = "/api/v1/lanes/pause";
 const RESUME: &str = "/api/v1/lanes/resume";
+
+const RFC822: &str = "message/rfc822";
+/// The longest text that is shown.
+const MOST_TEXT: u64 = 64 << 20;
 
 /// How many messages are read from the queue in one go, and how often one request does that, to find messages in the
 /// state that is asked for.
@@ -41,11 +52,13 @@ const MOST_READS: usize = 200;
 
 #[derive(Serialize, JsonSchema)]
 struct MessagePage {
-    /// Messages in the order in which they were accepted.
+    /// The latest message first, unless `order` says otherwise. `/messages` has the oldest first.
     messages: Vec<RowShown>,
     /// The value of `after` for the next page; null on the last one. A page with a next one
     /// has fewer messages than asked for only if very many do not fit the filter.
     next: Option<String>,
+    /// Whether there are more messages than these: ask again, with `next` as `after`.
+    more: bool,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -55,6 +68,8 @@ struct LanesShown {
     lanes: Vec<LaneShown>,
     /// How many there are in all.
     total: usize,
+    /// What operators paused, also where no mail waits.
+    pauses: Vec<MailPauseShown>,
 }
 
 /// Which mail is paused or resumed: all, that of a tenant, or that of a tenant to one domain.
@@ -80,28 +95,16 @@ pub(super) struct PauseChanged {
     pub(super) changed: bool,
 }
 
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "MessageRetried")]
-struct Retried {
-    /// How many parts of the message, one for each recipient domain, are tried now.
-    retried: usize,
-}
-
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "MessageCancelled")]
-struct Cancelled {
-    /// Whether recipients were still waiting.
-    cancelled: bool,
-}
-
 pub(crate) fn endpoints() -> Vec<Endpoint> {
     let (check, read, admin) = (Some(Role::Check), Some(Role::Read), Some(Role::Admin));
-    let list = Operation::new(ALL, "List messages, oldest first").query(LIST_QUERY).answers::<MessagePage>();
+    let list = Operation::new(ALL, "List messages, newest first").query(LIST_QUERY).answers::<MessagePage>();
     let look =
         Operation::new(ONE, "Show a message with its recipients and its timeline; a key with the role `check` sees those that it submitted").answers::<MessageShown>();
-    let retry = Operation::new(RETRY, "Try a message now").answers::<Retried>();
-    let cancel = Operation::new(CANCEL, "Cancel a message for all recipients that are still waiting")
-        .answers::<Cancelled>();
+    let text =
+        Operation::new(TEXT, "Show the text of a message that still waits").also::<String>(200, RFC822);
+    let pauses = Operation::new(PAUSES, "List what operators paused, also where no mail waits")
+        .query(&[("tenant", "only pauses of this tenant and of all mail")])
+        .answers::<PausesShown>();
     let legacy = Operation::new(LEGACY, "List messages as genro-mail-proxy does")
         .query(LEGACY_QUERY)
         .answers::<MessagePage>();
@@ -114,23 +117,44 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     let resume = Operation::new(RESUME, "Resume sending, on all nodes")
         .takes::<PauseBody<'_>>()
         .answers::<PauseChanged>();
-    vec![
+    let mut all = acting::endpoints();
+    all.extend([
+        Endpoint::new(Method::GET, TEXT, admin, show_text).serves_tenants().does(text),
+        Endpoint::new(Method::GET, PAUSES, read, pauses::show_pauses).serves_tenants().does(pauses),
         Endpoint::new(Method::POST, PAUSE, admin, pause_mail).serves_tenants().does(pause),
         Endpoint::new(Method::POST, RESUME, admin, resume_mail).serves_tenants().does(resume),
         Endpoint::new(Method::GET, ALL, read, show_page).serves_tenants().does(list),
         Endpoint::new(Method::GET, ONE, check, show_one).serves_tenants().does(look),
-        Endpoint::new(Method::POST, RETRY, admin, retry_one).serves_tenants().does(retry),
-        Endpoint::new(Method::POST, CANCEL, admin, cancel_one).serves_tenants().does(cancel),
         Endpoint::new(Method::GET, LEGACY, read, show_page).serves_tenants().does(legacy),
         Endpoint::new(Method::GET, LANES, read, show_lanes).serves_tenants().does(lanes),
-    ]
+    ]);
+    all
 }
 
-const LIST_QUERY: &[(&str, &str)] = &[
+/// The query parameters that select messages.
+const FILTERS: [(&str, &str); 8] = [
     ("tenant", "only messages of this tenant"),
-    ("status", "only `queued`, `deferred`, `retrying`, `sent`, `bounced` or `cancelled` messages"),
+    (
+        "status",
+        "only `queued`, `deferred`, `retrying`, `sent`, `bounced` or `cancelled` messages, or those `waiting`",
+    ),
+    ("sender", "only messages from this address, or from this domain as `@example.com`"),
     ("recipient", "only messages to this address, or to this domain as `@example.com`"),
+    ("account", "only messages that name this account, or wait for it"),
     ("message_id", "only messages with this `Message-ID`"),
+    ("older_than", "only messages that were accepted so long ago, as `30m` or `2d`"),
+    ("newer_than", "only messages that were accepted later than so long ago"),
+];
+const LIST_QUERY: &[(&str, &str)] = &[
+    FILTERS[0],
+    FILTERS[1],
+    FILTERS[2],
+    FILTERS[3],
+    FILTERS[4],
+    FILTERS[5],
+    FILTERS[6],
+    FILTERS[7],
+    ("order", "`newest` (the default) or `oldest` first"),
     page::QUERY[0],
     ("after", "the id of the last message of the page before: `next` in its answer"),
 ];
@@ -142,30 +166,55 @@ const LANES_QUERY: &[(&str, &str)] = &[("tenant", "only lanes of this tenant"), 
 struct MessageFilter {
     wanted: Wanted,
     status: Option<MessageStatus>,
+    account: Option<String>,
 }
 
 impl MessageFilter {
-    fn of(ask: &Ask) -> Result<Self, Problem> {
+    fn of(app: &App, ask: &Ask) -> Result<Self, Problem> {
         let tenant = match ask.query("tenant_id") {
             Some(_) => ask.tenant_filter("tenant_id")?,
             None => ask.tenant_filter("tenant")?,
         };
         let text = |name: &str| ask.query(name).map(path::decode_query).transpose();
-        let status = text("status")?.map(|name| {
+        let status = text("status")?;
+        let is_waiting = status.as_deref() == Some(MessageStatus::WAITING);
+        let status = status.filter(|_| !is_waiting).map(|name| {
+            let names = MessageStatus::NAMES.join(", ");
             let unknown =
-                || Problem::bad_request(format!("`status` is one of {}", MessageStatus::NAMES.join(", ")));
+                || Problem::bad_request(format!("`status` is one of {names}, {}", MessageStatus::WAITING));
             MessageStatus::of_name(&name).ok_or_else(unknown)
         });
         let status = status.transpose()?;
-        let finished = status.map(MessageStatus::is_final);
-        let (recipient, message_id) = (text("recipient")?, text("message_id")?);
-        Ok(Self { wanted: Wanted { tenant, recipient, message_id, finished }, status })
+        let finished = if is_waiting { Some(false) } else { status.map(MessageStatus::is_final) };
+        let now = app.relay()?.acceptances().clock.now();
+        let ago = |name: &str| {
+            let span = text(name)?.map(|text| {
+                let wrong = || Problem::bad_request(format!("`{name}` is a time, as `30m` or `2d`"));
+                parse_span(&text).map_err(|_| wrong())
+            });
+            Ok::<_, Problem>(span.transpose()?.map(|span| now - span))
+        };
+        let order = match ask.query("order") {
+            None if ask.uri.path() == LEGACY => Order::Oldest,
+            None | Some("newest") => Order::Newest,
+            Some("oldest") => Order::Oldest,
+            Some(_) => return Err(Problem::bad_request("`order` is `newest` or `oldest`")),
+        };
+        let (recipient, message_id, sender) = (text("recipient")?, text("message_id")?, text("sender")?);
+        let (until, since) = (ago("older_than")?, ago("newer_than")?);
+        let wanted = Wanted { tenant, recipient, message_id, finished, sender, until, since, order };
+        Ok(Self { wanted, status, account: text("account")? })
+    }
+
+    fn fits(&self, row: &RowShown) -> bool {
+        self.status.is_none_or(|status| status == row.status())
+            && self.account.as_ref().is_none_or(|account| row.is_through(account))
     }
 }
 
 async fn show_page(app: Arc<App>, ask: Ask) -> Answered {
     let relay = Arc::clone(app.relay()?);
-    let (mut page, filter) = (Page::of(&ask)?, MessageFilter::of(&ask)?);
+    let (mut page, filter) = (Page::of(&ask)?, MessageFilter::of(&app, &ask)?);
     // The other proxy has no pages.
     if ask.uri.path() == LEGACY {
         page.limit = page::limit(&ask, page::MOST)?;
@@ -174,34 +223,38 @@ async fn show_page(app: Arc<App>, ask: Ask) -> Answered {
     let limit = page.limit;
     let found = blocking(move || find(&relay, &filter, after, limit)).await??;
     let (messages, next) = found;
-    Ok(json(&MessagePage { messages, next: next.map(shape::id) }))
+    Ok(json(&MessagePage { messages, more: next.is_some(), next: next.map(shape::id) }))
 }
 
 async fn show_one(app: Arc<App>, ask: Ask) -> Answered {
     let relay = Arc::clone(app.relay()?);
     let shown = known(&relay, &ask).await?;
-    let lanes = LaneIndex::of_message(&relay, &shown);
-    Ok(json(&MessageShown::of(&shown, &lanes)))
+    Ok(json(&MessageShown::of(&shown, &|item| relay.sender().wait_of(item))))
 }
 
-async fn retry_one(app: Arc<App>, ask: Ask) -> Answered {
-    let relay = Arc::clone(app.relay()?);
-    let id = known(&relay, &ask).await?.kept.envelope.id;
-    let retried = relay.sender().retry(id).await.map_err(failed)?;
-    Change { action: "message.retry", what: &shape::id(id), ..Change::default() }.record(&ask);
-    Ok(json(&Retried { retried }))
-}
-
-async fn cancel_one(app: Arc<App>, ask: Ask) -> Answered {
+/// The text of a message. It is read with the room of a body, because a slow reader keeps it in memory.
+async fn show_text(app: Arc<App>, ask: Ask) -> Answered {
     let relay = Arc::clone(app.relay()?);
     let shown = known(&relay, &ask).await?;
-    let id = shown.kept.envelope.id;
-    let waited = shown.items.iter().any(|(_, item)| !item.waiting().is_empty());
-    let cancelled = relay.sender().cancel(id).await.map_err(failed)? && waited;
-    if cancelled {
-        Change { action: "message.cancel", what: &shape::id(id), ..Change::default() }.record(&ask);
+    if shown.kept.finished.is_some() {
+        return Err(Problem::not_found("the text is deleted when no recipient waits any more"));
     }
-    Ok(json(&Cancelled { cancelled }))
+    if shown.kept.size > MOST_TEXT {
+        return Err(Problem::too_large(MOST_TEXT as usize));
+    }
+    let id = shown.kept.envelope.id;
+    let text = blocking(move || {
+        let text = relay.queue().text(&shown.kept).map_err(failed)?;
+        let mut bytes = Vec::new();
+        let read = text.bytes.take(MOST_TEXT).read_to_end(&mut bytes);
+        read.map(|_| bytes).map_err(|error| Problem::unavailable(format!("the text cannot be read: {error}")))
+    });
+    let bytes = text.await??;
+    Change { action: "message.text", what: &shape::id(id), ..Change::default() }.record(&ask);
+    let mut response = Response::new(Body::from(bytes));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(RFC822));
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(response)
 }
 
 async fn show_lanes(app: Arc<App>, ask: Ask) -> Answered {
@@ -211,7 +264,8 @@ async fn show_lanes(app: Arc<App>, ask: Ask) -> Answered {
     lanes.retain(|lane| tenant.as_ref().is_none_or(|tenant| **tenant == *lane.key.tenant));
     lanes.sort_unstable_by(|one, two| one.key.cmp(&two.key));
     let total = lanes.len();
-    Ok(json(&LanesShown { lanes: lanes.iter().take(limit).map(LaneShown::of).collect(), total }))
+    let pauses = MailPauseShown::all(Some(app.relay()?), tenant.as_deref());
+    Ok(json(&LanesShown { lanes: lanes.iter().take(limit).map(LaneShown::of).collect(), total, pauses }))
 }
 
 async fn pause_mail(app: Arc<App>, ask: Ask) -> Answered {
@@ -274,13 +328,13 @@ fn find(
     mut after: Option<MessageId>,
     limit: usize,
 ) -> Result<(Vec<RowShown>, Option<MessageId>), Problem> {
-    let lanes = LaneIndex::of(relay);
+    let waits = |item| relay.sender().wait_of(item);
     let (mut found, mut last) = (Vec::new(), None);
     for _ in 0..MOST_READS {
         let page = relay.queue().find(&filter.wanted, after, READ_TOGETHER).map_err(failed)?;
         for shown in &page.messages {
-            let row = RowShown::of(shown, &lanes);
-            if filter.status.is_some_and(|status| status != row.status()) {
+            let row = RowShown::of(shown, &waits);
+            if !filter.fits(&row) {
                 continue;
             }
             // There is another page, because there is another message.
@@ -298,28 +352,6 @@ fn find(
         }
     }
     Ok((found, after))
-}
-
-/// Lanes by what they are for.
-pub(super) struct LaneIndex(HashMap<LaneKey, LaneView>);
-
-impl LaneIndex {
-    /// All lanes.
-    fn of(relay: &Relay) -> Self {
-        Self(relay.sender().lanes().into_iter().map(|lane| (lane.key.clone(), lane)).collect())
-    }
-
-    /// The lanes of one message. There may be a hundred thousand others.
-    fn of_message(relay: &Relay, shown: &Shown) -> Self {
-        let lanes = shown.items.iter().filter_map(|(item, _)| relay.sender().lane_of(*item));
-        Self(lanes.map(|lane| (lane.key.clone(), lane)).collect())
-    }
-
-    /// The lane of a message at a recipient domain.
-    fn find(&self, tenant: &str, account: Option<&str>, domain: &str) -> Option<&LaneView> {
-        let key = LaneKey { tenant: tenant.into(), account: account.map(Into::into), domain: domain.into() };
-        self.0.get(&key)
-    }
 }
 
 fn message_id(text: &str) -> Result<MessageId, Problem> {

@@ -30,6 +30,9 @@ struct Status {
     /// The cause in words; only if `degraded`.
     #[serde(skip_serializing_if = "Option::is_none")]
     cause: Option<String>,
+    /// How many pauses of mail and accounts are in force; absent if there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pauses: Option<usize>,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -59,13 +62,15 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
 }
 
 async fn lives(_: Arc<App>, _: Ask) -> Answered {
-    Ok(json(&Status { status: "live", reason: None, cause: None }))
+    Ok(json(&Status { status: "live", reason: None, cause: None, pauses: None }))
 }
 
 /// A node is ready if it can decide: the store answers, or there is a fallback. The check leaves no trace.
 async fn is_ready(app: Arc<App>, _: Ask) -> Answered {
+    let pauses = app.relay.as_ref().map(|relay| relay.account_registry().pauses().len());
+    let pauses = pauses.filter(|count| *count > 0);
     let degraded = |reason: Reason, cause: Option<String>| {
-        json(&Status { status: "degraded", reason: Some(reason.name()), cause })
+        json(&Status { status: "degraded", reason: Some(reason.name()), cause, pauses })
     };
     if let Health::Degraded(reason) = app.engine.counters.health() {
         return Ok(degraded(reason, app.engine.counters.outage_cause()));
@@ -78,9 +83,9 @@ async fn is_ready(app: Arc<App>, _: Ask) -> Answered {
         return reason.map(|reason| degraded(reason, Some(error.to_string()))).ok_or_else(|| error.into());
     }
     if let Some(cause) = app.relay.as_ref().and_then(|relay| relay.fault()) {
-        return Ok(json(&Status { status: "degraded", reason: Some("relay"), cause: Some(cause) }));
+        return Ok(json(&Status { status: "degraded", reason: Some("relay"), cause: Some(cause), pauses }));
     }
-    Ok(json(&Status { status: "ready", reason: None, cause: None }))
+    Ok(json(&Status { status: "ready", reason: None, cause: None, pauses }))
 }
 
 async fn describe(app: Arc<App>, _: Ask) -> Answered {

@@ -111,6 +111,15 @@ impl AccountRegistry {
         })
     }
 
+    /// Everything that operators paused, also what no mail waits for.
+    pub fn pauses(&self) -> Vec<Pausable> {
+        let records = self.engine.accounts.all();
+        let mut pauses: Vec<Pausable> =
+            records.iter().filter_map(|(name, _)| Pausable::of_record(name)).collect();
+        pauses.sort();
+        pauses
+    }
+
     /// Whether something is paused by itself.
     pub fn is_paused(&self, what: &Pausable) -> bool {
         self.engine.accounts.at(&what.record()).is_some()

@@ -46,6 +46,24 @@ pub struct Wanted {
     pub message_id: Option<String>,
     /// Messages that are finished, or that still wait.
     pub finished: Option<bool>,
+    /// Messages from this address, or from this domain as `@example.com`. Case makes no difference.
+    pub sender: Option<String>,
+    /// Messages that were accepted at this moment or before.
+    pub until: Option<Timestamp>,
+    /// Messages that were accepted at this moment or later.
+    pub since: Option<Timestamp>,
+    /// Which of them come first.
+    pub order: Order,
+}
+
+/// The order of a list of messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// As they were accepted.
+    #[default]
+    Oldest,
+    /// The latest first.
+    Newest,
 }
 
 /// Some of the messages that are wanted, in the order of their ids.
@@ -82,7 +100,7 @@ impl Queue {
         Ok(list)
     }
 
-    /// The messages that are wanted, in the order of their ids, after one of them, at most so many. Looks at a bounded
+    /// The messages that are wanted, in the order that is wanted, after one of them, at most so many. Looks at a bounded
     /// number of messages, and says where to go on.
     pub fn find(
         &self,
@@ -91,7 +109,12 @@ impl Queue {
         most: usize,
     ) -> Result<MessagePage, QueueError> {
         let read = self.read()?;
-        let from = after.map_or(0, |id| id.0.saturating_add(1));
+        let (from, to) = match (wanted.order, after) {
+            (_, None) => (0, u128::MAX),
+            (Order::Oldest, Some(id)) => (id.0.saturating_add(1), u128::MAX),
+            (Order::Newest, Some(MessageId(0))) => return Ok(MessagePage::default()),
+            (Order::Newest, Some(id)) => (0, id.0 - 1),
+        };
         let mut page = MessagePage::default();
         let messages = read.open_table(MESSAGES)?;
         let mut look = |id: u128, kept: Option<Kept>, looked_at: usize| -> Result<bool, QueueError> {
@@ -106,7 +129,8 @@ impl Queue {
             Some(message_id) => {
                 let name = bare_message_id(message_id);
                 let index = read.open_table(MESSAGE_IDS)?;
-                for (looked_at, row) in (1..).zip(index.range((name, from)..=(name, u128::MAX))?) {
+                let rows = index.range((name, from)..=(name, to))?;
+                for (looked_at, row) in (1..).zip(wanted.order.of(rows)) {
                     let id = row?.0.value().1;
                     let kept = messages.get(id)?.and_then(|row| Kept::decode(row.value()));
                     if look(id, kept, looked_at)? {
@@ -115,7 +139,7 @@ impl Queue {
                 }
             }
             None => {
-                for (looked_at, row) in (1..).zip(messages.range(from..)?) {
+                for (looked_at, row) in (1..).zip(wanted.order.of(messages.range(from..=to)?)) {
                     let (id, row) = row?;
                     if look(id.value(), Kept::decode(row.value()), looked_at)? {
                         break;
@@ -150,9 +174,26 @@ impl Queue {
     }
 }
 
+impl Order {
+    /// Rows in this order.
+    fn of<'r, I: DoubleEndedIterator + 'r>(self, rows: I) -> Box<dyn Iterator<Item = I::Item> + 'r> {
+        match self {
+            Self::Oldest => Box::new(rows),
+            Self::Newest => Box::new(rows.rev()),
+        }
+    }
+}
+
 impl Wanted {
     fn fits(&self, kept: &Kept) -> bool {
         let envelope = &kept.envelope;
+        let from = |wanted: &String| {
+            let sender = envelope.sender.as_deref().unwrap_or_default();
+            match wanted.strip_prefix('@') {
+                Some(domain) => sender.rsplit('@').next().is_some_and(|own| own.eq_ignore_ascii_case(domain)),
+                None => sender.eq_ignore_ascii_case(wanted),
+            }
+        };
         let to = |wanted: &String| {
             envelope.recipients.iter().any(|recipient| match wanted.strip_prefix('@') {
                 Some(domain) => recipient.domain.eq_ignore_ascii_case(domain),
@@ -161,6 +202,9 @@ impl Wanted {
         };
         self.tenant.as_ref().is_none_or(|tenant| *tenant == envelope.tenant)
             && self.recipient.as_ref().is_none_or(to)
+            && self.sender.as_ref().is_none_or(from)
+            && self.until.is_none_or(|until| envelope.accepted <= until)
+            && self.since.is_none_or(|since| envelope.accepted >= since)
             && self.finished.is_none_or(|finished| finished == kept.finished.is_some())
     }
 }

@@ -104,6 +104,15 @@ impl Tables<'_> {
         Ok(due)
     }
 
+    /// Forgets a finished message. Returns whether there was one.
+    pub(super) fn delete(&mut self, id: MessageId) -> Result<bool, redb::Error> {
+        let finished = self.message(id)?.and_then(|kept| kept.finished);
+        let Some(at) = finished else { return Ok(false) };
+        self.finished.remove((at.as_micros(), id.0))?;
+        self.forget(id.0)?;
+        Ok(true)
+    }
+
     /// Counts an item as settled. With the last one the message is finished: its text goes, and one report
     /// tells the sender what it wants to know of all recipients. A recipient that a limit defers therefore delays the
     /// report about the others.

@@ -14,8 +14,9 @@ pub use guards::{
     Advice, Begun, Finished, Guard, Guards, Lock, Locks, Standing, Standings, Unlocked, UnlockedKey,
 };
 pub use mail::{
-    Account, AccountPause, Accounts, Cancelled, Lane, Lanes, Message, MessageDetail, MessageEvent,
-    MessagePart, MessageRecipient, Messages, PauseChanged, Retried,
+    Account, AccountPause, Accounts, Cancelled, Deleted, Lane, Lanes, MailPause, MailPauses, ManyChanged,
+    Message, MessageDetail, MessageEvent, MessagePart, MessageRecipient, MessageWait, Messages, PauseChanged,
+    Retried,
 };
 pub use seeing::{
     Change, Changes, KeyEverywhere, Outcomes, PolicyStatus, RulePressed, RulesPressed, Status, StoreStatus,

@@ -53,6 +53,9 @@ fn put(status: &Status, out: &mut dyn Write) -> io::Result<()> {
     if let Some(fault) = &status.relay_fault {
         writeln!(out, "the mail relay does not work: {}", words::plain(fault))?;
     }
+    for pause in &status.pauses {
+        writeln!(out, "paused: {}", words::plain(&pause.in_words()))?;
+    }
     if status.policies.is_empty() {
         return writeln!(out, "no attempts in the last minute");
     }

@@ -5,11 +5,10 @@ use std::collections::BTreeSet;
 use schemars::JsonSchema;
 use serde::Serialize;
 use tollgate_core::Timestamp;
-use tollgate_relay::lanes::{Cause, LaneView};
-use tollgate_relay::message::{Envelope, MessageId};
-use tollgate_relay::queue::{Event, EventKind, Final, Item, RecipientState, Shown};
+use tollgate_relay::lanes::{Cause, LaneView, Wait, WaitCause};
+use tollgate_relay::message::MessageId;
+use tollgate_relay::queue::{Event, EventKind, Final, Item, ItemKey, RecipientState, Shown};
 
-use super::LaneIndex;
 use crate::http::shown::Moment;
 
 /// How many recipients a list shows of each message.
@@ -29,6 +28,8 @@ pub(super) enum MessageStatus {
 impl MessageStatus {
     pub(super) const NAMES: [&'static str; 6] =
         ["queued", "deferred", "retrying", "sent", "bounced", "cancelled"];
+    /// The name of all states in which recipients wait.
+    pub(super) const WAITING: &'static str = "waiting";
     const ALL: [Self; 6] =
         [Self::Queued, Self::Deferred, Self::Retrying, Self::Sent, Self::Bounced, Self::Cancelled];
 
@@ -84,11 +85,32 @@ pub(super) struct RowShown {
     deferred_until: Option<Moment>,
     /// The rule and the key that defer it.
     deferred_by: Option<String>,
+    /// What it waits for; null if no recipient waits. Of several parts, that which is tried first.
+    waits_for: Option<WaitShown>,
     /// Whether recipients may get it twice, because a crash hid the result of an attempt.
     possible_duplicate: bool,
     #[serde(skip)]
     #[schemars(skip)]
     known: MessageStatus,
+    #[serde(skip)]
+    #[schemars(skip)]
+    message: MessageId,
+}
+
+/// What a message, or a part of it, waits for.
+#[derive(Clone, Serialize, JsonSchema)]
+#[schemars(rename = "MessageWait")]
+pub(super) struct WaitShown {
+    /// `limit`, `retry` (its next attempt), `throttle` (its server asked to slow down), `pause` (by an operator), `account`
+    /// (none can be used), `connection`, `outage` (of the relay's store or disk), `turn`, or `sending`.
+    cause: &'static str,
+    /// Until when (RFC 3339); null if that is not known.
+    #[schemars(with = "Option<String>")]
+    until: Option<Moment>,
+    /// The rule and the key, what a server said, or who paused it.
+    reason: Option<String>,
+    /// The account that it waits for.
+    account: Option<String>,
 }
 
 /// A message with all that happened to it.
@@ -118,6 +140,8 @@ struct PartShown {
     /// When the next attempt is due (RFC 3339); null if nothing waits.
     #[schemars(with = "Option<String>")]
     due_at: Option<Moment>,
+    /// What it waits for; null if nothing waits.
+    waits_for: Option<WaitShown>,
     recipients: Vec<RecipientShown>,
 }
 
@@ -198,11 +222,18 @@ struct Deferral {
 }
 
 impl RowShown {
-    pub(super) fn of(shown: &Shown, lanes: &LaneIndex) -> Self {
+    pub(super) fn of(shown: &Shown, waits: Waits<'_>) -> Self {
         let (envelope, items) = (&shown.kept.envelope, &shown.items);
-        let deferral =
-            items.iter().filter_map(|(_, item)| deferral(shown, item, lanes)).min_by_key(|one| one.until);
+        let deferral = items
+            .iter()
+            .filter_map(|(key, item)| deferral(shown, item, waits(*key)))
+            .min_by_key(|one| one.until);
         let known = status(shown, deferral.is_some());
+        let waiting = items.iter().filter(|(_, item)| !item.waiting().is_empty());
+        let waiting = waiting.filter_map(|(key, item)| Some((item, waits(*key)?)));
+        // What is tried now comes before what has a moment, and that before what waits for an operator.
+        let first = waiting.min_by_key(|(_, wait)| (wait.cause == WaitCause::Pause, wait.until));
+        let first = first.map(|(item, wait)| WaitShown::of(shown, item, wait));
         Self {
             id: id(envelope.id),
             tenant: envelope.tenant.clone(),
@@ -220,9 +251,21 @@ impl RowShown {
             deferred_ts: deferral.as_ref().map(|one| one.until.as_micros().div_ceil(1_000_000)),
             deferred_until: deferral.as_ref().map(|one| Moment(one.until)),
             deferred_by: deferral.map(|one| one.by),
+            waits_for: first,
             possible_duplicate: items.iter().any(|(_, item)| item.possible_duplicate),
             known,
+            message: envelope.id,
         }
+    }
+
+    /// Whether it is sent through this account: its sender named it, or it waits for it.
+    pub(super) fn is_through(&self, account: &str) -> bool {
+        self.account.as_deref() == Some(account)
+            || self.waits_for.as_ref().is_some_and(|wait| wait.is_for(account))
+    }
+
+    pub(super) fn message(&self) -> MessageId {
+        self.message
     }
 
     pub(super) fn status(&self) -> MessageStatus {
@@ -230,16 +273,36 @@ impl RowShown {
     }
 }
 
+/// Says what an item waits for.
+pub(super) type Waits<'w> = &'w dyn Fn(ItemKey) -> Option<Wait>;
+
+impl WaitShown {
+    pub(super) fn of(shown: &Shown, item: &Item, wait: Wait) -> Self {
+        // Why it has to be tried again is in its history.
+        let failed = || {
+            let mut events = shown.events.iter().rev().filter(|event| event.domain == item.domain);
+            let last = events.find(|event| matches!(event.kind, EventKind::Failed | EventKind::Unknown))?;
+            Some(last.text.clone())
+        };
+        let reason = if wait.cause == WaitCause::Retry { failed() } else { wait.reason };
+        let account = wait.account.map(|account| account.to_string());
+        Self { cause: wait.cause.name(), until: wait.until.map(Moment), reason, account }
+    }
+
+    /// Whether it waits for an account of this name.
+    pub(super) fn is_for(&self, account: &str) -> bool {
+        self.account.as_deref() == Some(account)
+    }
+}
+
 /// Why a part waits for a limit, if it does: as its lane knows, or as was noted last.
-fn deferral(shown: &Shown, item: &Item, lanes: &LaneIndex) -> Option<Deferral> {
+fn deferral(shown: &Shown, item: &Item, wait: Option<Wait>) -> Option<Deferral> {
     if item.waiting().is_empty() {
         return None;
     }
-    let envelope = &shown.kept.envelope;
-    let lane = lanes.find(&envelope.tenant, envelope.account.as_deref(), &item.domain);
-    if let Some(lane) = lane {
-        let sleep = lane.sleep.as_ref().filter(|sleep| sleep.cause == Cause::Limit)?;
-        return Some(Deferral { until: sleep.until, by: sleep.reason.clone() });
+    if let Some(wait) = wait {
+        let sleep = wait.sleep.filter(|sleep| sleep.cause == Cause::Limit)?;
+        return Some(Deferral { until: sleep.until, by: sleep.reason });
     }
     let last = shown.events.iter().rev().find(|event| event.domain == item.domain)?;
     let until = last.until.filter(|_| last.kind == EventKind::Deferred)?;
@@ -267,22 +330,22 @@ fn status(shown: &Shown, deferred: bool) -> MessageStatus {
 }
 
 impl MessageShown {
-    pub(super) fn of(shown: &Shown, lanes: &LaneIndex) -> Self {
-        let part = |item: &Item| PartShown::of(item, &shown.kept.envelope);
+    pub(super) fn of(shown: &Shown, waits: Waits<'_>) -> Self {
         let origin = &shown.kept.envelope.origin;
         Self {
-            row: RowShown::of(shown, lanes),
+            row: RowShown::of(shown, waits),
             client: origin.client.map(|client| client.to_string()),
             user: origin.user.clone(),
             api_key: origin.api_key.clone(),
-            parts: shown.items.iter().map(|(_, item)| part(item)).collect(),
+            parts: shown.items.iter().map(|(key, item)| PartShown::of(shown, item, waits(*key))).collect(),
             timeline: shown.events.iter().map(EventShown::of).collect(),
         }
     }
 }
 
 impl PartShown {
-    fn of(item: &Item, envelope: &Envelope) -> Self {
+    fn of(shown: &Shown, item: &Item, wait: Option<Wait>) -> Self {
+        let envelope = &shown.kept.envelope;
         let waiting: BTreeSet<u32> = item.waiting().into_iter().collect();
         let recipients = item.recipients.iter().filter_map(|one| {
             let recipient = envelope.recipients.get(usize::try_from(one.index).ok()?)?;
@@ -292,6 +355,7 @@ impl PartShown {
             domain: item.domain.clone(),
             attempts: item.attempts,
             due_at: (!waiting.is_empty()).then_some(Moment(item.due)),
+            waits_for: wait.filter(|_| !waiting.is_empty()).map(|wait| WaitShown::of(shown, item, wait)),
             recipients: recipients.collect(),
         }
     }

@@ -89,16 +89,25 @@ pub struct Message {
     pub size: u64,
     /// When it was accepted.
     pub accepted_at: String,
-    /// Until when a limit defers it.
-    pub deferred_until: Option<String>,
-    /// Which limit does.
-    pub deferred_by: Option<String>,
+    /// What it waits for.
+    pub waits_for: Option<MessageWait>,
+}
+
+/// What a message, or a part of it, waits for.
+#[derive(Clone, Debug, Deserialize)]
+pub struct MessageWait {
+    /// What keeps it.
+    pub cause: String,
+    /// Until when.
+    pub until: Option<String>,
+    /// The rule, or what a server said.
+    pub reason: Option<String>,
 }
 
 /// A page of messages.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Messages {
-    /// Oldest first.
+    /// In the order that was asked for.
     pub messages: Vec<Message>,
     /// Where the next page begins.
     pub next: Option<String>,
@@ -119,6 +128,10 @@ pub struct MessageDetail {
 /// The recipients of a message at one domain.
 #[derive(Clone, Debug, Deserialize)]
 pub struct MessagePart {
+    /// The recipient domain.
+    pub domain: String,
+    /// What it waits for.
+    pub waits_for: Option<MessageWait>,
     /// The recipients.
     pub recipients: Vec<MessageRecipient>,
 }
@@ -154,8 +167,59 @@ pub struct MessageEvent {
 /// What a retry did.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Retried {
-    /// How many parts of the message are tried.
+    /// How many parts of the message were made due.
     pub retried: u64,
+    /// What parts still wait for.
+    pub waits_for: Vec<MessageWait>,
+}
+
+/// What a deletion did.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Deleted {
+    /// Whether the message is gone.
+    pub deleted: bool,
+}
+
+/// What a request for many messages found and did.
+#[derive(Clone, Debug, Deserialize)]
+pub struct ManyChanged {
+    /// How many messages fit the filter.
+    pub matched: u64,
+    /// How many were changed.
+    pub changed: u64,
+    /// Whether more may fit.
+    pub more: bool,
+}
+
+/// What an operator paused.
+#[derive(Clone, Debug, Deserialize)]
+pub struct MailPause {
+    /// `all`, `tenant`, `domain` or `account`.
+    pub what: String,
+    /// The tenant, unless all mail is paused.
+    pub tenant: Option<String>,
+    /// The recipient domain, or the account.
+    pub name: Option<String>,
+}
+
+impl MailPause {
+    /// What is paused, in words.
+    pub fn in_words(&self) -> String {
+        let (tenant, name) = (self.tenant.as_deref().unwrap_or("?"), self.name.as_deref().unwrap_or("?"));
+        match &*self.what {
+            "all" => "all mail".to_owned(),
+            "tenant" => format!("mail of {tenant}"),
+            "domain" => format!("mail of {tenant} to {name}"),
+            _ => format!("account {tenant}/{name}"),
+        }
+    }
+}
+
+/// What operators paused.
+#[derive(Clone, Debug, Deserialize)]
+pub struct MailPauses {
+    /// The pauses.
+    pub pauses: Vec<MailPause>,
 }
 
 /// What a cancellation did.
@@ -179,6 +243,9 @@ pub struct PauseChanged {
 pub struct Lanes {
     /// The first of them.
     pub lanes: Vec<Lane>,
+    /// What operators paused.
+    #[serde(default)]
+    pub pauses: Vec<MailPause>,
 }
 
 /// The mail of a tenant to one recipient domain.

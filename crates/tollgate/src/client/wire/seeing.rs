@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::Counters;
+use super::{Counters, MailPause};
 
 /// What happens now.
 #[derive(Clone, Debug, Deserialize)]
@@ -11,6 +11,9 @@ pub struct Status {
     pub store: StoreStatus,
     /// Why the mail relay does not work.
     pub relay_fault: Option<String>,
+    /// What operators paused of the mail.
+    #[serde(default)]
+    pub pauses: Vec<MailPause>,
     /// The policies with attempts in the last minute.
     pub policies: Vec<PolicyStatus>,
 }

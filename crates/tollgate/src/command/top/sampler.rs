@@ -13,6 +13,8 @@ pub(super) struct Sample {
     pub(super) top: wire::Top,
     /// The lanes of the mail relay, if there is one.
     pub(super) lanes: Vec<wire::Lane>,
+    /// What operators paused of the mail.
+    pub(super) pauses: Vec<wire::MailPause>,
 }
 
 /// The samples as they arrive. The thread ends when this is dropped.
@@ -52,12 +54,12 @@ fn ask(
     stopped: &Receiver<()>,
 ) {
     // The lanes are asked for after a sample was sent, and shown with the next one: they hold up none.
-    let mut known = Some(Vec::new());
+    let mut known = Some(wire::Lanes { lanes: Vec::new(), pauses: Vec::new() });
     loop {
         let top = client.get(path).and_then(|answer| answer.read(client.server()));
         let answered = top.is_ok();
-        let lanes = known.clone().unwrap_or_default();
-        if samples.send(top.map(|top| Sample { at: moment(), top, lanes })).is_err() {
+        let (lanes, pauses) = known.clone().map(|mail| (mail.lanes, mail.pauses)).unwrap_or_default();
+        if samples.send(top.map(|top| Sample { at: moment(), top, lanes, pauses })).is_err() {
             return;
         }
         if answered && known.is_some() {
@@ -70,9 +72,9 @@ fn ask(
 }
 
 /// The lanes of the mail relay; `None` if the server has no relay, or does not show them.
-fn lanes_of(client: &Client) -> Option<Vec<wire::Lane>> {
+fn lanes_of(client: &Client) -> Option<wire::Lanes> {
     let answer = client.get(&Path::new(&["lanes"]).at_most(MOST_LANES)).ok()?;
-    answer.read::<wire::Lanes>(client.server()).ok().map(|lanes| lanes.lanes)
+    answer.read::<wire::Lanes>(client.server()).ok()
 }
 
 #[expect(clippy::disallowed_methods, reason = "rates are counts over the time that really passed")]

@@ -46,6 +46,9 @@ impl View<'_> {
         if !sample.lanes.is_empty() {
             let _ = write!(page, "\n{TITLE}mail{TITLE:#}\n{}", lanes_in_words(&sample.lanes));
         }
+        for pause in &sample.pauses {
+            let _ = writeln!(page, "{BAD}paused{BAD:#}: {}", words::plain(&pause.in_words()));
+        }
         page
     }
 
