@@ -352,6 +352,7 @@ async fn submissions_pass_the_same_limits_and_a_refusal_speaks_as_a_mail_server(
 #[tokio::test(flavor = "multi_thread")]
 async fn escapes_in_any_member_are_read_as_what_they_stand_for() {
     let post = Post::open(keys());
+    post.add_account().await;
     let json = [("x-api-token", "app"), ("content-type", "application/json")];
     let mut body = message(&["b@there.example"]);
     body["headers"] = json!({ "X-Campaign": "spring", "Bcc": "x@y.example" });
