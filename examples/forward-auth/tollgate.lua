@@ -27,7 +27,8 @@ local ALWAYS_SHOWN = {
     "x-ratelimit-type",
 }
 local SHOWN_WHEN_REFUSED = {
-    "cache-control", "content-type", "retry-after", "www-authenticate", "x-correlation-id",
+    "cache-control", "content-type", "retry-after", "retry-after-ms", "www-authenticate",
+    "x-correlation-id", "x-should-retry",
 }
 
 -- The headers of a request, with HAProxy's own values in place of the client's; nil if there are too many.

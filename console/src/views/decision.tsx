@@ -57,7 +57,7 @@ export function DecisionView({ about }: { about: string }) {
 
 const Unknown = () => (
   <Notice tone="plain">
-    No decision with this id is in the journal of this node. The journal keeps up to 1000 recent decisions of this node; under high load it records only a part.
+    No decision with this id is in the journal of this node. The journal keeps the latest decisions of this node, 1000 by default; under high load it records only a part.
     Other nodes have their own.
   </Notice>
 );

@@ -75,7 +75,7 @@ export function KeyView({ about }: { about: string }) {
         </>
       )}
       <h2>Latest decisions</h2>
-      <Decisions rows={decisions} none="None in the journal. The journal keeps up to 1000 recent decisions of this node; under high load it records only a part." />
+      <Decisions rows={decisions} none="None in the journal. The journal keeps the latest decisions of this node, 1000 by default; under high load it records only a part." />
       {open && <Action open={open} about={about} close={() => setOpen(null)} done={refresh} />}
     </>
   );

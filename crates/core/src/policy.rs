@@ -343,6 +343,11 @@ impl Policy {
         same.or_else(|| self.rules.iter().find(|rule| rule.name == *name))
     }
 
+    /// The numeric fields that limits bound or rules count.
+    pub fn numbers(&self) -> impl Iterator<Item = &str> {
+        self.numbers.iter().map(|name| &**name)
+    }
+
     /// Every field that a rule uses: the fields of keys, the sources of derived fields, and the numeric fields that
     /// limits bound or rules count.
     pub fn fields(&self) -> impl Iterator<Item = &str> {

@@ -95,8 +95,8 @@ pub struct HttpParts {
     pub registry: Registry,
 }
 
-/// Reloads the configuration, or returns its errors.
-pub type Reload = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
+/// Reloads the configuration, and returns the changed settings that need a restart; or returns its errors.
+pub type Reload = Arc<dyn Fn() -> Result<Vec<String>, String> + Send + Sync>;
 
 /// What all requests share.
 pub(crate) struct App {

@@ -130,6 +130,7 @@ async fn a_wait_that_is_too_long_is_refused_at_once_with_its_length() {
     assert_eq!((reply.status, reply.json()["denied_by"].clone()), (429, json!("pace")));
     assert_eq!(reply.json()["retry_after_ms"], 6_000);
     assert_eq!(reply.header("retry-after"), Some("6"));
+    assert_eq!((reply.header("retry-after-ms"), reply.header("x-should-retry")), (Some("6000"), None));
     // No request waits for longer than a minute, whatever its rules allow.
     let chat = json!({ "policy": "chats", "fields": { "chat": "a" }, "cost": 1 });
     assert_eq!(acquire(&door, chat.clone()).await.status, 200);
@@ -137,6 +138,7 @@ async fn a_wait_that_is_too_long_is_refused_at_once_with_its_length() {
     until_waiting(&door, 6).await;
     let reply = acquire(&door, chat).await;
     assert_eq!((reply.status, &reply.json()["retry_after_ms"]), (429, &json!(120_000)));
+    assert_eq!(reply.header("x-should-retry"), Some("false"));
     assert_eq!(start.elapsed(), Duration::ZERO, "none of these waited");
     waiting.into_iter().chain(next).for_each(|task| task.abort());
 }

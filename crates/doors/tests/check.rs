@@ -86,6 +86,10 @@ async fn a_denial_names_its_rule_and_the_retry_time() {
     let headers = ["x-ratelimit-limit: 3", "x-ratelimit-remaining: 0", "x-ratelimit-reset: 1768474800"];
     assert_eq!(reply.headers_like("x-ratelimit"), headers);
     assert_eq!(reply.header("retry-after"), Some("1800"));
+    assert_eq!(
+        (reply.header("retry-after-ms"), reply.header("x-should-retry")),
+        (Some("1800000"), Some("false"))
+    );
     assert_eq!(reply.header("cache-control"), Some("no-store"));
     assert_eq!(reply.header("x-correlation-id"), reply.json()["correlationId"].as_str());
 

@@ -46,6 +46,10 @@ async fn a_blocked_client_is_refused_by_a_policy_without_addresses() {
     let reply = ask(&door, "search", &blocked).await;
     assert_eq!((reply.status, reply.json()["type"].clone()), (403, json!("/problems/banned")));
     assert_eq!(reply.header("retry-after"), Some("3600"));
+    assert_eq!(
+        (reply.header("retry-after-ms"), reply.header("x-should-retry")),
+        (Some("3600000"), Some("false"))
+    );
     assert!(reply.headers_like("x-ratelimit").is_empty());
     assert_eq!(used(&door, "search", "1").await, 0);
     let other = [("x-forwarded-for", "198.51.100.7"), ("x-forwarded-uri", "/?q=1")];

@@ -31,6 +31,10 @@ async fn counted(site: &Site, page: &str) -> u64 {
 fn assert_limited(reply: &Reply) {
     assert_eq!(reply.status, 429, "{reply:?}");
     assert_eq!(reply.header("retry-after"), Some("3600"));
+    assert_eq!(
+        (reply.header("retry-after-ms"), reply.header("x-should-retry")),
+        (Some("3600000"), Some("false"))
+    );
     assert_eq!(reply.header("content-type"), Some("application/problem+json"));
     assert_eq!(reply.header("cache-control"), Some("no-store"));
     let body = reply.json();

@@ -55,6 +55,7 @@ async fn the_answer_has_advice_for_this_attempt_and_for_the_next() {
     assert_eq!(second["if_failed"]["delay_ms"], 2_000);
     let refused = begin(&door, json!({ "user": "ada" })).await;
     assert_eq!((refused.status, refused.header("retry-after")), (429, Some("2")));
+    assert_eq!(refused.header("retry-after-ms"), Some("2000"));
     let refused = refused.json();
     assert_eq!(
         (&refused["allowed"], &refused["delay_ms"], &refused["locked_until"], &refused["ticket"]),

@@ -80,6 +80,7 @@ async fn a_cost_beyond_the_share_is_503_and_one_beyond_the_limit_429() {
     assert_eq!((share.status, &share.json()["origin"]), (503, &json!("outage")));
     let never = door.post("/api/v1/check", ask(5)).await;
     assert_eq!((never.status, &never.json()["retry_after"]), (429, &Value::Null));
+    assert_eq!(never.headers["x-should-retry"], "false");
 }
 
 #[tokio::test]

@@ -339,6 +339,10 @@ async fn submissions_pass_the_same_limits_and_a_refusal_speaks_as_a_mail_server(
         (&json!("rate limit exceeded"), &json!("sender"), &json!("ada@acme.example"))
     );
     assert_eq!((&body["retry_after"], refused.header("retry-after")), (&json!(3600), Some("3600")));
+    assert_eq!(
+        (refused.header("retry-after-ms"), refused.header("x-should-retry")),
+        (Some("3600000"), Some("false"))
+    );
     let mut other = message(&["b@there.example"]);
     other["from"] = json!("eve@acme.example");
     assert_eq!(post.submit("app", &[], other.clone()).await.status, 202);

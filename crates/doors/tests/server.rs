@@ -315,7 +315,7 @@ async fn health_follows_the_store() {
 async fn a_reload_is_done_or_says_what_is_wrong() {
     let door = Door::open();
     let reply = door.post("/api/v1/reload", json!({})).await;
-    assert_eq!((reply.status, reply.json()), (200, json!({ "reloaded": true })));
+    assert_eq!((reply.status, reply.json()), (200, json!({ "reloaded": true, "needs_restart": ["listen"] })));
     let reply = door.send(Method::POST, "/api/v1/reload", &[], Vec::new()).await;
     assert_eq!(reply.status, 422);
     assert_eq!(reply.detail(), "rules.sender.limits: `100/hou`, character 5: a period is …");

@@ -52,7 +52,20 @@ pub struct DecodedLine {
     pub limits: Vec<(String, Reading)>,
 }
 
-/// The form in which a denial contains its decision.
+/// What denials over HTTP say beside their reasons.
+///
+/// # Defaults
+///
+/// No token, and retries within a minute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DenialSettings {
+    /// What they say about their decisions.
+    pub form: DenialForm,
+    /// The longest wait after which a client program should retry by itself.
+    pub retry_within: Span,
+}
+
+/// What a denial says about its decision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DenialForm {
     /// No token.
@@ -89,6 +102,12 @@ const REASONS: [Reason; 8] = [
     Reason::Uncounted,
 ];
 
+impl Default for DenialSettings {
+    fn default() -> Self {
+        Self { form: DenialForm::default(), retry_within: Span::from_secs(60) }
+    }
+}
+
 impl Observer {
     /// The token of a decision.
     pub fn decision_token(&self, decision: &Decision<'_>) -> String {
@@ -100,14 +119,19 @@ impl Observer {
             .unwrap_or_default()
     }
 
-    /// Sets what denials say about their decisions from now on.
-    pub fn set_denial_form(&self, form: DenialForm) {
-        self.denial_form.store(Arc::new(form));
+    /// Sets what denials say from now on.
+    pub fn set_denials(&self, settings: DenialSettings) {
+        self.denials.store(Arc::new(settings));
+    }
+
+    /// The longest wait after which a client program should retry by itself.
+    pub fn retry_within(&self) -> Span {
+        self.denials.load().retry_within
     }
 
     /// The member of a denial that contains its decision: its name, and the token or the link.
     pub fn denial_token(&self, decision: &Decision<'_>) -> Option<(&'static str, String)> {
-        match &**self.denial_form.load() {
+        match &self.denials.load().form {
             DenialForm::Plain => None,
             DenialForm::Token => Some(("decision", self.decision_token(decision))),
             DenialForm::Link { before, after } => {

@@ -17,6 +17,8 @@ pub(crate) struct Followed {
     /// The number of entries that the store has and this node has not. This node skips entries whose names are
     /// not text.
     surplus: Option<i64>,
+    /// How many entries this node knew after the last changes.
+    entries: usize,
 }
 
 /// The part of a namespace to read.
@@ -42,6 +44,11 @@ impl Followed {
         self.version
     }
 
+    /// Whether this node knows any entry.
+    pub(crate) fn has_entries(&self) -> bool {
+        self.entries > 0
+    }
+
     /// Whether these changes are new. If so, records their version. `known` is the version at the time of the
     /// request: another reply may have come in between.
     pub(crate) fn accept(&mut self, known: Option<u64>, changes: &Changes) -> bool {
@@ -58,6 +65,7 @@ impl Followed {
     /// Compares the number of entries in the store with the number known here, after changes were applied. A
     /// failover may lose entries without changing the version; everything is read again then.
     pub(crate) fn check_size(&mut self, changes: &Changes, known: usize) -> Entries {
+        self.entries = known;
         if changes.scope == Scope::All {
             // Changes made during the read of everything are not known yet.
             self.surplus = None;
@@ -79,6 +87,9 @@ pub(crate) trait Replica: Send + Sync {
 
     /// The version that was read; `None` if everything has to be read.
     fn version(&self) -> Option<u64>;
+
+    /// Whether it has any entry.
+    fn has_entries(&self) -> bool;
 
     /// Applies changes. `known` is the version at the time of the request.
     fn apply(&self, known: Option<u64>, changes: &Changes) -> Entries;
@@ -133,8 +144,9 @@ impl RecordStore {
         }
         let changes = changes?;
         if let Some(shared) = shared {
-            // The store may forget reports of nodes, so that their version starts again.
-            if space.idle_after().is_none() {
+            // The store may forget reports of nodes, so that their version starts again. Where there were no records,
+            // none are missing.
+            if space.idle_after().is_none() && replica.has_entries() {
                 shared.condition.note_version(about(space), known, changes.version);
             }
             if changes.secret_was_missing {

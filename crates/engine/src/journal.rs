@@ -1,29 +1,52 @@
 //! The latest decisions, for operators.
 //!
 //! The journal bounds how many decisions it keeps, how many bytes they take, and how many it writes a second,
-//! so that a flood costs next to nothing. Denials have a budget of their own, so that a flood of allowed
-//! attempts does not displace them.
+//! so that a flood costs next to nothing. It is fair between keys: the denials of a key have a pace of their own, and
+//! when there is no room, the key with the most loses its oldest decision. Allowed attempts get at most a quarter of
+//! the room while there are denials. A flood over many keys still displaces older decisions.
 
-use std::collections::VecDeque;
+mod pages;
+
+use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 
+use hashbrown::DefaultHashBuilder;
 use parking_lot::Mutex;
 use tollgate_core::{Code, Listing, Origin, Span, Timestamp, Verdict, When};
 
-use crate::log_limiter::LogLimiter;
+use crate::log_limiter::{KeyedLimiter, LogLimiter};
+use pages::Pages;
 
 /// The latest decisions, newest last.
 pub struct Journal {
     pages: Mutex<Pages>,
     allowed: LogLimiter,
     refused: LogLimiter,
+    /// The pace of each key that is denied.
+    paces: KeyedLimiter,
+    hasher: DefaultHashBuilder,
 }
 
-/// The entries, and the bytes of their texts.
-#[derive(Default)]
-struct Pages {
-    entries: VecDeque<Entry>,
-    bytes: usize,
+/// Stands for a key, whose decisions share the room that the key gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct KeyMark(u64);
+
+/// Which decisions share their room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Class {
+    /// Ordinary decisions, of which a sample is enough.
+    Allowed,
+    /// Denials, attempts that an observed rule would have denied, bans and locks.
+    Refused,
+}
+
+/// How much of a journal there is, for operators who look for a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JournalExtent {
+    /// How many decisions it has.
+    pub decisions: usize,
+    /// The time of its oldest decision.
+    pub oldest: Option<Timestamp>,
 }
 
 /// One decision, in a form that outlives it.
@@ -63,18 +86,8 @@ pub struct Entry {
     pub locked: Option<Span>,
 }
 
-/// The budget of writes that a decision uses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Budget {
-    /// The budget of ordinary decisions, of which a sample is enough.
-    Allowed,
-    /// The budget of denials, and of attempts that an observed rule would have denied.
-    Denied,
-}
-
-const KEPT: usize = 1_000;
-/// The most bytes that the texts of all entries take together. Usual entries take far less.
-const MOST_BYTES: usize = 4 << 20;
+/// How many decisions a journal keeps by default.
+pub const USUAL_MOST: usize = 1_000;
 
 impl Entry {
     /// The size of its texts in bytes.
@@ -94,35 +107,48 @@ impl Entry {
 impl Default for Journal {
     fn default() -> Self {
         Self {
-            pages: Mutex::default(),
+            pages: Mutex::new(Pages::new(USUAL_MOST)),
             allowed: LogLimiter::new(Span::from_micros(10_000), 100),
-            refused: LogLimiter::new(Span::from_micros(1_000), 100),
+            refused: LogLimiter::new(Span::from_micros(1_000), 1_000),
+            paces: KeyedLimiter::new(Span::from_micros(100_000), 100),
+            hasher: DefaultHashBuilder::default(),
         }
     }
 }
 
 impl Journal {
-    /// Records a decision, if the rate allows it.
+    /// Sets how many decisions it keeps from now on.
+    pub fn keep(&self, most: usize) {
+        self.pages.lock().keep(most);
+    }
+
+    /// The mark of a key, or of whatever its decisions are found by.
     #[inline]
-    pub(crate) fn record(&self, budget: Budget, now: Timestamp, entry: impl FnOnce() -> Entry) {
-        let limiter = match budget {
-            Budget::Allowed => &self.allowed,
-            Budget::Denied => &self.refused,
-        };
-        if limiter.admits(now) {
-            self.write(entry());
+    pub(crate) fn mark(&self, of: impl Hash) -> KeyMark {
+        KeyMark(self.hasher.hash_one(of))
+    }
+
+    /// Records an allowed attempt, if the rate allows it.
+    #[inline]
+    pub(crate) fn record_allowed(&self, now: Timestamp, entry: impl FnOnce() -> (KeyMark, Entry)) {
+        if self.allowed.admits(now) {
+            let (mark, entry) = entry();
+            self.pages.lock().write(Class::Allowed, mark, entry);
         }
     }
 
+    /// Records a denial, if the rate of its key and the rate of all allow it.
+    pub(crate) fn record_refused(&self, mark: KeyMark, now: Timestamp, entry: impl FnOnce() -> Entry) {
+        if self.paces.admits(mark.0, now) && self.refused.admits(now) {
+            self.pages.lock().write(Class::Refused, mark, entry());
+        }
+    }
+
+    /// Records a ban or a lock. Its key's denials do not displace it.
     #[cold]
     pub(crate) fn write(&self, entry: Entry) {
-        let mut pages = self.pages.lock();
-        pages.bytes += entry.bytes();
-        pages.entries.push_back(entry);
-        while pages.entries.len() > KEPT || pages.bytes > MOST_BYTES {
-            let Some(oldest) = pages.entries.pop_front() else { break };
-            pages.bytes -= oldest.bytes();
-        }
+        let mark = self.mark(("notice", &entry.rule, &entry.key));
+        self.pages.lock().write(Class::Refused, mark, entry);
     }
 
     /// The latest decisions, newest first.
@@ -132,71 +158,15 @@ impl Journal {
 
     /// The latest decisions that `wanted` selects, newest first.
     pub fn latest_of(&self, most: usize, wanted: impl Fn(&Entry) -> bool) -> Vec<Entry> {
-        self.pages.lock().entries.iter().rev().filter(|entry| wanted(entry)).take(most).cloned().collect()
+        self.pages.lock().newest_first().filter(|entry| wanted(entry)).take(most).cloned().collect()
+    }
+
+    /// How many decisions it has, and since when.
+    pub fn extent(&self) -> JournalExtent {
+        let pages = self.pages.lock();
+        JournalExtent { decisions: pages.len(), oldest: pages.oldest().map(|entry| entry.at) }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn entry(at: Timestamp) -> Entry {
-        Entry {
-            at,
-            policy: "p".into(),
-            verdict: Verdict::Allow,
-            origin: Origin::Store,
-            rule: None,
-            code: None,
-            key: None,
-            keys: Vec::new(),
-            correlation: None,
-            listing: None,
-            cost: 1,
-            retry: When::Now,
-            observed: Vec::new(),
-            token: None,
-            banned: None,
-            locked: None,
-        }
-    }
-
-    #[test]
-    fn a_flood_is_written_at_its_pace_and_the_newest_are_kept() {
-        let journal = Journal::default();
-        let mut written = 0;
-        for micros in 0..1_000_000 {
-            let at = Timestamp::from_micros(1_000_000_000 + micros);
-            journal.record(Budget::Allowed, at, || {
-                written += 1;
-                entry(at)
-            });
-        }
-        assert!((150..=250).contains(&written), "{written} in a second");
-        for second in 0..2_000 {
-            let at = Timestamp::from_micros(2_000_000_000 + second * 1_000_000);
-            journal.record(Budget::Denied, at, || entry(at));
-        }
-        assert_eq!(journal.latest(usize::MAX).len(), KEPT);
-        assert_eq!(journal.latest(1)[0].at, Timestamp::from_micros(2_000_000_000 + 1_999 * 1_000_000));
-    }
-
-    #[test]
-    fn long_keys_leave_room_for_fewer_entries_and_one_key_of_many_is_enough_to_be_found() {
-        let journal = Journal::default();
-        let long = |second: u64| {
-            let at = Timestamp::from_micros(second * 1_000_000);
-            let keys =
-                (0..16).map(|rule| (Arc::from("rule"), format!("{second}-{rule}-{}", "x".repeat(8_000))));
-            Entry { keys: keys.collect(), ..entry(at) }
-        };
-        for second in 1..=1_000 {
-            journal.write(long(second));
-        }
-        let kept = journal.latest(usize::MAX);
-        let bytes: usize = kept.iter().map(Entry::bytes).sum();
-        assert!(bytes <= MOST_BYTES && bytes > MOST_BYTES / 2, "{bytes} bytes in {} entries", kept.len());
-        let last = long(1_000).keys[15].1.clone();
-        assert_eq!(journal.latest_of(9, |entry| entry.is_about(&last)).len(), 1);
-    }
-}
+mod tests;

@@ -71,7 +71,7 @@ impl LiveLists {
     }
 
     /// The entry set at run time for a target.
-    pub(crate) fn set_for(&self, target: &Target) -> Option<Arc<Listing>> {
+    pub fn set_for(&self, target: &Target) -> Option<Arc<Listing>> {
         self.known.lock().find(target).cloned()
     }
 
@@ -108,6 +108,10 @@ impl Replica for LiveLists {
 
     fn version(&self) -> Option<u64> {
         self.known.lock().followed.version()
+    }
+
+    fn has_entries(&self) -> bool {
+        self.known.lock().followed.has_entries()
     }
 
     fn apply(&self, known: Option<u64>, changes: &Changes) -> Entries {

@@ -280,6 +280,10 @@ impl Replica for LiveConfig {
         self.configured.lock().followed.version()
     }
 
+    fn has_entries(&self) -> bool {
+        self.configured.lock().followed.has_entries()
+    }
+
     fn apply(&self, known: Option<u64>, changes: &Changes) -> Entries {
         let mut configured = self.configured.lock();
         let Configured { base, runtime, followed, .. } = &mut *configured;

@@ -12,6 +12,13 @@ pub struct LogLimiter {
     most_ahead: u64,
 }
 
+/// A pace for each key. Keys share cells, so the memory does not grow with the keys: two keys in one cell share a pace.
+pub(crate) struct KeyedLimiter {
+    cells: Box<[AtomicU64]>,
+    gap: u64,
+    most_ahead: u64,
+}
+
 /// Keeps frequent events from filling the log. By default it lets through ten lines a second, and fifty at
 /// once.
 pub struct PacedLog {
@@ -19,6 +26,8 @@ pub struct PacedLog {
     held_back: AtomicU64,
 }
 
+/// How many cells a keyed limiter has.
+const CELLS: usize = 4_096;
 /// Threads may read the clock in another order than they come here. A limiter that is further ahead than it may run, and
 /// by more than this, was set before the clock went back.
 const OUT_OF_ORDER: u64 = 1_000_000;
@@ -32,16 +41,36 @@ impl LogLimiter {
     /// Whether another one may pass now.
     #[inline]
     pub fn admits(&self, now: Timestamp) -> bool {
-        let now = now.as_micros();
-        let next = self.next.load(Ordering::Relaxed);
-        let ahead = next.saturating_sub(now);
-        let went_back = ahead > self.most_ahead + self.gap + OUT_OF_ORDER;
-        if ahead > self.most_ahead && !went_back {
-            return false;
-        }
-        let base = if went_back { now } else { next.max(now) };
-        self.next.compare_exchange(next, base + self.gap, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        admits(&self.next, self.gap, self.most_ahead, now)
     }
+}
+
+impl KeyedLimiter {
+    /// One in each gap at each key, and `burst` at once.
+    pub(crate) fn new(gap: Span, burst: u64) -> Self {
+        let cells = std::iter::repeat_with(AtomicU64::default).take(CELLS).collect();
+        Self { cells, gap: gap.as_micros(), most_ahead: gap.as_micros() * (burst - 1) }
+    }
+
+    /// Whether another one of the key with this hash may pass now.
+    pub(crate) fn admits(&self, hash: u64, now: Timestamp) -> bool {
+        let cell = usize::try_from(hash % CELLS as u64).ok().and_then(|cell| self.cells.get(cell));
+        cell.is_some_and(|next| admits(next, self.gap, self.most_ahead, now))
+    }
+}
+
+/// Whether another one may pass a limiter whose next regular moment is `next`.
+#[inline]
+fn admits(next: &AtomicU64, gap: u64, most_ahead: u64, now: Timestamp) -> bool {
+    let now = now.as_micros();
+    let regular = next.load(Ordering::Relaxed);
+    let ahead = regular.saturating_sub(now);
+    let went_back = ahead > most_ahead + gap + OUT_OF_ORDER;
+    if ahead > most_ahead && !went_back {
+        return false;
+    }
+    let base = if went_back { now } else { regular.max(now) };
+    next.compare_exchange(regular, base + gap, Ordering::Relaxed, Ordering::Relaxed).is_ok()
 }
 
 impl std::fmt::Debug for PacedLog {

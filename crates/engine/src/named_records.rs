@@ -66,6 +66,10 @@ impl Replica for NamedRecords {
         self.known.lock().followed.version()
     }
 
+    fn has_entries(&self) -> bool {
+        self.known.lock().followed.has_entries()
+    }
+
     fn apply(&self, known: Option<u64>, changes: &Changes) -> Entries {
         let Known { followed, by_name } = &mut *self.known.lock();
         if !followed.accept(known, changes) {

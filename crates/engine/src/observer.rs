@@ -8,10 +8,10 @@ use tollgate_core::{
     Attempt, Charges, Decision, Line, Listing, Origin, Rule, Span, Ticket, Timestamp, Verdict, When,
 };
 
-use crate::decision_token::DenialForm;
-use crate::journal::{Budget, Entry, Journal};
+use crate::decision_token::DenialSettings;
+use crate::journal::{Entry, Journal, KeyMark};
 use crate::live_config::Snapshot;
-use crate::log_limiter::PacedLog;
+use crate::log_limiter::{LogLimiter, PacedLog};
 use crate::meter::Meters;
 use crate::nearest::Nearest;
 use crate::ranking::Ranking;
@@ -27,7 +27,7 @@ pub struct Observer {
     pub journal: Journal,
     /// The keys refused most often.
     pub offenders: Ranking,
-    /// The keys that ask most often, of the decisions that the journal records.
+    /// The keys that ask most often, in a sample of all decisions.
     pub busiest: Ranking,
     /// The keys that observed rules would have denied most often.
     pub observed: Ranking,
@@ -38,9 +38,11 @@ pub struct Observer {
     /// The rates of the last fifteen minutes, sampled from the metrics.
     pub rates: Rates,
     log: PacedLog,
+    /// Which denials are in the sample of the busiest keys.
+    refused_sample: LogLimiter,
     pub(crate) seals: Arc<Seals>,
-    /// The form in which denials contain their decisions.
-    pub(crate) denial_form: ArcSwap<DenialForm>,
+    /// What denials over HTTP say.
+    pub(crate) denials: ArcSwap<DenialSettings>,
 }
 
 impl Observer {
@@ -54,8 +56,9 @@ impl Observer {
             meters: Meters::default(),
             rates: Rates::default(),
             log: PacedLog::default(),
+            refused_sample: LogLimiter::new(Span::from_micros(1_000), 100),
             seals,
-            denial_form: ArcSwap::default(),
+            denials: ArcSwap::default(),
         }
     }
 
@@ -96,8 +99,42 @@ impl Observer {
         if self.nearest.wants(decision) {
             self.nearest.note(decision, |rule, key| self.shown_key(rule, key));
         }
-        let budget = if decision.allowed() && !observed { Budget::Allowed } else { Budget::Denied };
-        self.journal.record(budget, decision.outcome.now, || self.entry(pinned, decision));
+        if decision.allowed() && !observed {
+            self.journal.record_allowed(decision.outcome.now, || {
+                self.note_busy(decision);
+                (self.mark(decision), self.entry(pinned, decision))
+            });
+        } else {
+            self.record_refused(pinned, decision);
+        }
+    }
+
+    /// Records a denial, or what would have been one.
+    #[cold]
+    fn record_refused(&self, pinned: &Snapshot, decision: &Decision<'_>) {
+        let now = decision.outcome.now;
+        if self.refused_sample.admits(now) {
+            self.note_busy(decision);
+        }
+        self.journal.record_refused(self.mark(decision), now, || self.entry(pinned, decision));
+    }
+
+    /// The mark by which the journal is fair: that of the key that denied, or would have, or of the first one.
+    fn mark(&self, decision: &Decision<'_>) -> KeyMark {
+        if let Some(listing) = decision.blocked() {
+            return self.journal.mark((BLOCKLIST, &listing.target));
+        }
+        let line = decision.denied_by().or_else(|| exceeded_observed(decision).next());
+        let line = line.or_else(|| decision.lines().next());
+        self.journal.mark(line.map(|line| (&*line.rule.name, line.key)))
+    }
+
+    /// Counts a decision of the sample at its keys.
+    fn note_busy(&self, decision: &Decision<'_>) {
+        for line in decision.lines() {
+            let key = self.shown_key(line.rule, line.key);
+            self.busiest.note(&line.rule.name, &key, decision.outcome.now);
+        }
     }
 
     /// Records the keys that observed rules would have denied. Returns whether there are any.
@@ -173,7 +210,8 @@ impl Observer {
     /// Logs a blocked client to which no policy applies, and writes it to the journal.
     pub(crate) fn note_blocked_elsewhere(&self, listing: &Arc<Listing>, correlation: &str, now: Timestamp) {
         self.note_blocked("", listing, correlation, now);
-        self.journal.record(Budget::Denied, now, || Entry {
+        let mark = self.journal.mark((BLOCKLIST, &listing.target));
+        self.journal.record_refused(mark, now, || Entry {
             at: now,
             policy: String::new(),
             verdict: Verdict::Deny,
@@ -201,7 +239,6 @@ impl Observer {
         let mut keys = Vec::new();
         for line in decision.lines() {
             let key = self.shown_key(line.rule, line.key);
-            self.busiest.note(&line.rule.name, &key, decision.outcome.now);
             keys.push((Arc::clone(&line.rule.name), key.into_owned()));
         }
         if decision.blocked().is_some() {

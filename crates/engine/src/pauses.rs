@@ -230,6 +230,10 @@ impl Replica for Pauses {
         self.known.lock().followed.version()
     }
 
+    fn has_entries(&self) -> bool {
+        self.known.lock().followed.has_entries()
+    }
+
     fn apply(&self, known: Option<u64>, changes: &Changes) -> Entries {
         let read = |value: &[u8]| self.seals.with(Home::Store, |seal| Stopped::read(value, seal)).flatten();
         // The delay of the store's reply lengthens a pause, and never shortens it.

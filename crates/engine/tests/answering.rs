@@ -8,7 +8,7 @@ mod support;
 use futures_lite::future::block_on;
 use support::{Stand, decide, policies, rule};
 use tollgate_core::{Attempt, Decision, Rule, Span, Verdict, When};
-use tollgate_engine::decision_token::{DenialForm, MOST_TOKEN};
+use tollgate_engine::decision_token::{DenialForm, DenialSettings, MOST_TOKEN};
 use tollgate_engine::receipt::Forged;
 
 fn ask<'a>(
@@ -115,7 +115,7 @@ fn a_token_has_the_readings_of_every_rule_and_cannot_be_forged() {
     let denied = ask(&stand, &pinned, &fields);
     let observer = &stand.engine.observer;
     assert_eq!(observer.denial_token(&denied), None, "denials have none unless that is configured");
-    observer.set_denial_form(DenialForm::Token);
+    observer.set_denials(DenialSettings { form: DenialForm::Token, ..DenialSettings::default() });
     let (member, token) = observer.denial_token(&denied).unwrap();
     assert_eq!(member, "decision");
     assert!(token.len() <= MOST_TOKEN && !token.contains("hush"), "{token}");
@@ -141,7 +141,8 @@ fn a_token_has_the_readings_of_every_rule_and_cannot_be_forged() {
     }
     let refund = stand.engine.refund(&pinned, &token, tollgate_engine::engine::RefundPart::All);
     assert!(block_on(refund).is_err(), "nor is a token a receipt");
-    observer.set_denial_form(DenialForm::Link { before: "https://ops/".to_owned(), after: "?x".to_owned() });
+    let form = DenialForm::Link { before: "https://ops/".to_owned(), after: "?x".to_owned() };
+    observer.set_denials(DenialSettings { form, ..DenialSettings::default() });
     let (member, link) = observer.denial_token(&denied).unwrap();
     assert!(member == "decision_url" && link.starts_with("https://ops/") && link.ends_with("?x"), "{link}");
 }

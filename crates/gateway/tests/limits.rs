@@ -47,6 +47,7 @@ async fn a_request_within_the_limit_passes_and_shows_the_remainder() {
     let reply = client.ask("GET / HTTP/1.1\r\nHost: a\r\nX-Correlation-ID: abc-123\r\n\r\n").await;
     assert_eq!(reply.status, 429);
     assert_eq!(reply.header("retry-after"), Some("6"));
+    assert_eq!((reply.header("retry-after-ms"), reply.header("x-should-retry")), (Some("6000"), None));
     assert_eq!(reply.header("x-ratelimit-remaining"), Some("0"));
     assert_eq!(reply.header("cache-control"), Some("no-store"));
     assert_eq!(reply.header("content-type"), Some("application/problem+json"));

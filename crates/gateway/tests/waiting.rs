@@ -57,6 +57,8 @@ async fn a_request_that_would_wait_too_long_gets_retry_after() {
     assert_eq!(reply.status, 429, "its turn would come after two seconds");
     let seconds: u64 = reply.header("retry-after").unwrap().parse().unwrap();
     assert!((1..=2).contains(&seconds), "{seconds}");
+    let millis: u64 = reply.header("retry-after-ms").unwrap().parse().unwrap();
+    assert!(millis <= seconds * 1_000 && reply.header("x-should-retry").is_none(), "{millis}");
     assert_eq!(waiting.reply().await.status, 200);
 }
 

@@ -97,6 +97,7 @@ async fn requests_pass_up_to_the_limit_and_then_the_service_sees_none() {
     let refused = app.clone().oneshot(asked_by("192.0.2.1")).await.unwrap();
     assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(said(refused.headers(), "retry-after"), "60");
+    assert_eq!(said(refused.headers(), "retry-after-ms"), "60000");
     assert_eq!(said(refused.headers(), "content-type"), "application/problem+json");
     assert_eq!(app.oneshot(asked_by("192.0.2.2")).await.unwrap().status(), StatusCode::OK, "another client");
     assert_eq!(seen.load(Ordering::Relaxed), 3);

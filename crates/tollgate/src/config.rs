@@ -22,6 +22,7 @@ mod gateway;
 pub mod guards;
 mod hash_tags;
 mod hush;
+mod journal;
 pub mod keys;
 mod limits;
 pub mod listen;
@@ -40,7 +41,9 @@ pub mod slot_spread;
 mod stage;
 pub mod store;
 mod suspect;
+mod unclear_claims;
 mod unleased_holds;
+mod unlisted_rules;
 mod unreachable_rules;
 pub mod valkey;
 mod variables;
@@ -54,7 +57,7 @@ use std::sync::Arc;
 
 use tollgate_core::key::Kinds;
 use tollgate_core::{Policies, Roster, Span};
-use tollgate_engine::decision_token::DenialForm;
+use tollgate_engine::decision_token::DenialSettings;
 use tollgate_gateway::settings::Settings;
 use tollgate_postgres::Settings as PostgresSettings;
 pub(crate) use tollgate_tree as tree;
@@ -92,7 +95,7 @@ const ELSEWHERE: &str = "set overrides with `tollgate set` or `PUT /api/v1/count
 ///
 /// Without a file, [`STARTER`] is the configuration. A file that leaves settings out gets: `127.0.0.1:8080`
 /// to listen on, no access keys, the store in the file `tollgate.redb` flushed every ten seconds with at most
-/// 1,000,000 keys, a pretty log at level info, ten seconds for requests in flight at the end, empty lists, no
+/// 1,000,000 keys, a pretty log at level info, tokens in denials, ten seconds for requests in flight at the end, empty lists, no
 /// rules and no policies.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -112,8 +115,10 @@ pub struct Config {
     pub policies: Policies,
     /// How the gateway and forward-auth identify clients.
     pub clients: Clients,
-    /// What denials say about their decisions.
-    pub denials: DenialForm,
+    /// What denials over HTTP say beside their reasons.
+    pub denials: DenialSettings,
+    /// How many decisions the journal keeps.
+    pub journal: usize,
     /// How decisions are written for them.
     pub answers: Answers,
     /// The reverse proxy, if there is one.
@@ -161,7 +166,9 @@ impl Config {
             .chain(self.unreachable_rules())
             .chain(self.lockouts())
             .chain(self.doubtful_logins())
-            .chain(self.unleased_holds());
+            .chain(self.unleased_holds())
+            .chain(self.unlisted_rules())
+            .chain(self.unclear_claims());
         let of_store =
             self.store.homeless().into_iter().chain(self.too_large()).chain(self.forgetful_relay());
         self.doubts.iter().cloned().chain(of_policies).chain(of_store).collect()
@@ -289,6 +296,7 @@ fn mean(
     let clients = clients::mean(&written.clients.unwrap_or_default(), environment, &mut findings);
     let drain = drain::mean(written.drain.as_deref(), &mut findings);
     let denials = denials::mean(&written.denials.unwrap_or_default(), &mut findings);
+    let journal = journal::mean(&written.journal.unwrap_or_default(), &mut findings);
     let answers = answers::mean(&written.answers.unwrap_or_default(), &mut findings);
     let known = gateway::Known {
         policies: &policies,
@@ -317,6 +325,7 @@ fn mean(
             .with_on_outage(on_outage),
         clients,
         denials,
+        journal,
         answers,
         gateway,
         relay,

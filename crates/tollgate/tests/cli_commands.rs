@@ -339,7 +339,7 @@ fn decisions_are_looked_for_by_the_server() {
     let server = Responder::always(Reply::Json(200, r#"{"decisions":[]}"#));
     let filters = ["--policy", "api", "--rule", "client", "--key", "a b,c", "--verdict", "deny"];
     let run = server.run(&[&["decisions"][..], &filters].concat());
-    assert_eq!((run.code, run.out.as_str()), (0, "no such decisions\n"));
+    assert_eq!((run.code, run.out.as_str()), (0, "no such decisions: the journal of this node is empty\n"));
     let query = "limit=100&policy=api&rule=client&key=a%20b%2Cc&verdict=deny";
     assert_eq!(server.only().line, format!("GET /api/v1/decisions?{query}"));
 }

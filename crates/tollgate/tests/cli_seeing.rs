@@ -26,7 +26,7 @@ login           0         0        0.02         0          0           0        
 
 #[test]
 fn status_shows_why_a_store_and_a_relay_do_not_work() {
-    let status = r#"{"store":{"shared":true,"state":"degraded","reason":"unreachable","cause":"connection \u001b[31mrefused"},"relay_fault":"the disk is full","policies":[]}"#;
+    let status = r#"{"store":{"shared":true,"state":"degraded","reason":"unreachable","cause":"the store cannot be used: connection \u001b[31mrefused"},"relay_fault":"the disk is full","policies":[]}"#;
     let run = Responder::always(Reply::Json(200, status)).run(&["status"]);
     let lines: Vec<&str> = run.out.lines().collect();
     assert_eq!(lines.len(), 3, "{}", run.out);
@@ -111,11 +111,24 @@ fn a_short_token_is_found_like_a_long_one() {
 }
 
 #[test]
-fn an_id_that_is_unknown_is_no_error() {
+fn an_id_that_is_unknown_fails_and_the_server_says_how_far_back_it_looked() {
     for id in ["unknown", "100%", "a/b/"] {
         let run = knows("x").run(&["decisions", "--id", id]);
-        assert_eq!((run.code, run.out.as_str(), run.err.as_str()), (0, "no such decisions\n", ""), "{id}");
+        let said = format!("no decision has the id {id}: the journal of this node is empty\n");
+        assert_eq!((run.code, run.out, run.err.as_str()), (1, said, ""), "{id}");
     }
+    let journal = r#"{"decisions":[],"kept":1000,"oldest":"2026-01-01T00:00:01Z"}"#;
+    let server = || Responder::always(Reply::Json(200, journal));
+    let long = "a".repeat(100);
+    let said = "the journal of this node has 1,000 decisions, the oldest of 2026-01-01T00:00:01Z\n";
+    for (filters, code, about) in
+        [(["--id", "é"], 1, "no decision has the id é"), (["--key", &long], 0, "no such decisions")]
+    {
+        let run = server().run(&[&["decisions"][..], &filters].concat());
+        assert_eq!((run.code, run.out), (code, format!("{about}: {said}")), "{filters:?}");
+    }
+    let run = server().run(&["decisions", "--json", "--id", "é"]);
+    assert_eq!((run.code, run.out.contains("\"oldest\"")), (1, true), "{run:?}");
 }
 
 #[test]

@@ -86,7 +86,7 @@ fn unknown_keys_are_refused_with_the_near_name() {
         ),
         (
             "policies:\napi: [client]\n",
-            "t.yaml:2:1: api: unknown key `api`; the keys here are `enabled`, `listen`, `keys`, `store`, `log`, `drain`, `clients`, `denials`, `answers`, `gateway`, `relay`, `postfix`, `on_outage`, `databases`, `fields`, `rules`, `blocklist`, `allowlist`, `policies`, `guards`; is it a policy, to be indented below `policies`?",
+            "t.yaml:2:1: api: unknown key `api`; the keys here are `enabled`, `listen`, `keys`, `store`, `log`, `drain`, `clients`, `denials`, `journal`, `answers`, `gateway`, `relay`, `postfix`, `on_outage`, `databases`, `fields`, `rules`, `blocklist`, `allowlist`, `policies`, `guards`; is it a policy, to be indented below `policies`?",
         ),
         ("log: { lvl: info }", "t.yaml:1:8: log.lvl: unknown key `lvl`; did you mean `level`?"),
         (

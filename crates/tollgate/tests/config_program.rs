@@ -74,7 +74,7 @@ fn check_config_reckons_with_the_memory_of_all_keys() {
     let directory = tempfile::tempdir().unwrap();
     let check = |max_keys: u64, limits: &str| {
         let config = format!(
-            "store: {{ memory: {{ max_keys: {max_keys} }} }}\nrules: {{ one: {{ by: user, limits: {limits} }}, all: {{ limits: 5/s }} }}\npolicies: {{ p: [one, all] }}\n"
+            "store: {{ memory: {{ max_keys: {max_keys} }} }}\nrules: {{ one: {{ by: user, limits: {limits} }}, all: {{ limits: 5/s }} }}\npolicies: {{ p: [one], q: [all] }}\n"
         );
         std::fs::write(directory.path().join("t.yaml"), config).unwrap();
         let words = tollgate(directory.path(), &["check-config", "t.yaml"], &[]);
@@ -141,7 +141,11 @@ rules:
 #[test]
 fn check_config_warns_of_problems_that_the_server_would_meet() {
     let directory = tempfile::tempdir().unwrap();
-    std::fs::write(directory.path().join("lost.yaml"), "store: { file: nowhere/counts.redb }\n").unwrap();
+    std::fs::write(
+        directory.path().join("lost.yaml"),
+        "store: { file: nowhere/counts.redb }\nrules: { one: { limits: 1/s } }\npolicies: { p: [one] }\n",
+    )
+    .unwrap();
     // The file can be given without the option, which then takes precedence.
     let variables = [("TOLLGATE_CONFIG", "other.yaml"), ("TOLLGATE_LISTEN_HTTP", "127.0.0.1:1")];
     let output = tollgate(directory.path(), &["check-config", "lost.yaml"], &variables);

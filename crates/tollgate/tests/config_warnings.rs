@@ -91,3 +91,69 @@ fn a_server_logs_the_warnings_at_its_start_and_when_it_reloads() {
     server.wait_for_log("rules.c.limits: 0 and null mean");
     server.stop();
 }
+
+/// The warnings of a configuration, and that it fails if it is strict.
+fn warnings_of(config: &str) -> Vec<(String, String)> {
+    let home = Home::with(config).variable("SECRET", "a-secret-that-is-long-enough-to-verify-tokens");
+    let strict = home.program().args(["check-config", "--strict", "--json"]).output().unwrap();
+    assert_eq!(strict.status.code(), Some(2), "{config}{}", text(&strict.stderr));
+    let said: Value = serde_json::from_slice(&strict.stdout).unwrap();
+    let texts = |warning: &Value| {
+        let text = |name: &str| warning[name].as_str().unwrap().to_owned();
+        (text("message"), text("remedy"))
+    };
+    said["warnings"].as_array().unwrap_or_else(|| panic!("{said}")).iter().map(texts).collect()
+}
+
+#[test]
+fn each_trap_has_its_warning_and_its_remedy() {
+    let claims = "
+store: memory
+clients: { trusted_proxies: [10.0.0.0/8], tokens: { secret_env: SECRET }, fields: { team: claim.groups } }
+rules: { ip: { by: ip, limits: 10/s }, team: { by: team, limits: 10/s }, org: { by: claim.org.id, limits: 10/s } }
+policies: { api: [ip, team, org] }
+";
+    for (config, message, remedy) in [
+        (
+            "store: memory\nrules: { used: { limits: 1/s }, other: { by: ip, limits: 2/s }, off: { limits: 1/s, enabled: false } }\npolicies: { api: [used] }\n",
+            "the rule other is in no policy, so it limits nothing",
+            "add `other` to a list below `policies`, or remove the rule",
+        ),
+        (
+            "store: memory\nrules: { client: { by: ip, limits: 1/s } }\n",
+            "there are no policies, so nothing is limited, and every check is answered with 400",
+            "add one, as in `policies: { api: [client] }`, or create it with `tollgate policies`",
+        ),
+        (
+            "store: memory\nrules: { client: { by: ip, limits: [10/hour, 1000/min] } }\npolicies: { api: [client] }\n",
+            "tollgate.yaml:2:36: rules.client.limits: `1000/min` never denies anything, because `10/hour` allows less",
+            "remove `1000/min`, or correct one of the two numbers or periods",
+        ),
+        (
+            claims,
+            "the rule team counts by the claim `groups`, which is a list or a table in the tokens of most issuers: the rule does not apply then",
+            "count by a claim that is a text or a number, as in `subject` or `claim.org_id`; `claim.org.id` is the member `id` of the claim `org`",
+        ),
+    ] {
+        assert_eq!(warnings_of(config), [(message.to_owned(), remedy.to_owned())], "{config}");
+    }
+}
+
+#[test]
+fn limits_without_brackets_are_told_to_have_them() {
+    for (limits, message) in [
+        (
+            "{ by: ip, limits: 10/min, 100/hour, 1000/day }",
+            "several limits need brackets: write `limits: [10/min, 100/hour, 1000/day]`",
+        ),
+        (
+            "\n    by: ip\n    limits: 10/min, 100/hour",
+            "these are 2 limits: write each as an entry of its own, `10/min` and `100/hour`",
+        ),
+    ] {
+        let home = Home::with(&format!("rules:\n  client: {limits}\npolicies: {{ api: [client] }}\n"));
+        let output = home.program().args(["check-config"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        assert!(text(&output.stderr).contains(message), "{}", text(&output.stderr));
+    }
+}

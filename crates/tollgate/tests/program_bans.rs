@@ -147,6 +147,16 @@ fn bans_and_unbans_are_logged_with_their_author() {
         (&shown["bans"][0]["author"], &shown["bans"][0]["target"]),
         (&json!("ops"), &json!("ip=10.0.0.1,user=bob"))
     );
+    let run = home.run(&server, &["ban", "user=bob,ip=10.0.0.1", "--for", "2h"]);
+    assert!(run.status.success(), "{}", text(&run.stderr));
+    let run = home.run(&server, &["changes", "--json"]);
+    let shown: Value = serde_json::from_str(text(&run.stdout)).unwrap();
+    for changed in [&shown["changes"][0], &shown["changes"][1]] {
+        let before = changed["before"].as_str();
+        assert!(before.is_some_and(|before| before.starts_with("block until 20")), "{shown}");
+        assert_ne!(changed["before"], changed["after"]);
+    }
+    assert_eq!(shown["changes"][3]["before"], Value::Null, "{shown}");
     let log = server.stop();
     let changes: Vec<(Value, Value, Value)> = lines(&log, "changed over the API")
         .into_iter()
@@ -157,6 +167,7 @@ fn bans_and_unbans_are_logged_with_their_author() {
         change("ban.set", "203.0.113.0/24"),
         change("ban.set", "ip=10.0.0.1,user=bob"),
         change("ban.remove", "203.0.113.0/24"),
+        change("ban.set", "ip=10.0.0.1,user=bob"),
     ];
     assert_eq!(changes, expected);
 }

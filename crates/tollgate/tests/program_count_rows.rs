@@ -95,6 +95,7 @@ fn without_a_confirmation_a_place_is_reserved_and_a_refund_gives_everything_back
     let answer = denied.json();
     assert_eq!((denied.status, &answer["code"]), (429, &json!("MAX_CHANNEL_DEALS_PER_DAY")), "{answer}");
     assert_eq!((&answer["denied_key"], answer.get("retry_after")), (&json!("7"), None), "{answer}");
+    assert_eq!(answer["detail"], "channel_deals 7 exceeded 5 rows; retry when there are fewer");
     assert_eq!(server.remaining("active_deals", "acme"), 10, "the other rule reserves nothing");
     assert_eq!(server.remaining("writes", "ada"), 1000);
     let looked = json!({ "policy": "deals.in_channel", "fields": fields, "dry_run": true });

@@ -71,6 +71,10 @@ fn every_query_that_does_not_count_denies_takes_nothing_and_is_told() {
         let answer = reply.json();
         assert_eq!((reply.status, &answer["denied_by"]), (503, &json!(policy)), "{answer}");
         assert_eq!((&answer["code"], &answer["reason"]), (&json!("C"), &json!("uncounted")), "{answer}");
+        assert_eq!(
+            (&answer["type"], &answer["error"]),
+            (&json!("/problems/rows-uncounted"), &json!("rows uncounted"))
+        );
         server.wait_for_log(said);
         let held = server.get(&format!("/api/v1/holds/{policy}/ada")).ok();
         assert_eq!(held["held"], 0, "{policy}: {held}");

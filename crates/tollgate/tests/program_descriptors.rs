@@ -46,17 +46,18 @@ fn pid(server: &Server) -> Pid {
 
 #[test]
 fn the_program_takes_as_many_as_it_may_and_says_if_they_are_few() {
-    let server = start(CONFIG);
+    let server = start(&format!("{CONFIG}  bounds: {{ connections: 30000 }}\n"));
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", server.pid())).unwrap();
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
     let mut numbers = line.split_whitespace().map(|number| number.parse::<u64>());
     assert_eq!([numbers.next(), numbers.next()], [Some(Ok(HARD)), Some(Ok(HARD))]);
     let log = server.stop();
     assert_eq!(log.matches(FEW).count(), 1, "{log}");
-    assert!(log.contains("40000"), "{log}");
+    assert!(log.contains("60000"), "{log}");
 
     let bounded = start(&format!("{CONFIG}  bounds: {{ connections: 512 }}\n"));
     assert!(!bounded.stop().contains(FEW), "1024 are enough for them");
+    assert!(!start(CONFIG).stop().contains(FEW), "the default is no wish of the operator");
 }
 
 #[test]

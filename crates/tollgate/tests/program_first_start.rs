@@ -20,6 +20,7 @@ fn in_a_shell(home: &Home, line: &str) -> String {
 
 /// The line after "try: ".
 fn line_to_try(server: &mut program::Server) -> String {
+    assert_eq!(server.next_line(), format!("the console is at {}/", server.url()));
     let line = server.next_line();
     line.strip_prefix("try: ").unwrap_or_else(|| panic!("{line:?}")).to_owned()
 }

@@ -237,6 +237,31 @@ fn records_that_are_deleted_or_damaged_are_told() {
 }
 
 #[test]
+fn where_there_were_no_records_only_the_secret_is_missing() {
+    let redis = Redis::redis().start();
+    let home = home(&redis.url(), PATIENT, &RULES);
+    let server = home.start();
+    comes_back(&server, "window");
+    let looks = || {
+        let stats = redis.command(&["INFO", "commandstats"]).text();
+        let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_hlen:calls="));
+        calls.map_or(0, |calls| calls.split(',').next().unwrap().parse::<u64>().unwrap())
+    };
+    let path = "/api/v1/counters/window/ada";
+    assert_eq!(server.ask("PUT", path, Some(&json!({ "limits": "7/day" }))).status, 200);
+    assert_eq!(server.ask("DELETE", &format!("{path}/override"), None).status, 200);
+    let before = looks();
+    wait_until("it looks at its records", || looks() >= before + 6);
+    order(&redis, &["FLUSHALL"]);
+    wait_until("the secret is told", || metric(&server, "tollgate_records_missing_total") >= 1.0);
+    let before = looks();
+    wait_until("it looks at its records again", || looks() >= before + 6);
+    let lines = store_lines(&server.log());
+    let missing = lines.iter().filter(|(_, message)| message.contains("are missing"));
+    assert_eq!(missing.count(), 1, "{lines:?}");
+}
+
+#[test]
 fn a_batch_of_a_hundred_costs_a_few_round_trips_and_keeps_its_order() {
     let redis = Redis::redis().start();
     let proxy = Proxy::to(redis.port());

@@ -43,14 +43,15 @@ fn the_file_is_an_argument_an_option_or_the_usual_one() {
         let home = Home::empty();
         std::fs::write(home.path(name), config).unwrap();
         let lines = greeting(&home, arguments);
-        assert_eq!(lines.len(), 4, "{arguments:?}: {lines:?}");
+        assert_eq!(lines.len(), 5, "{arguments:?}: {lines:?}");
         assert_eq!(lines[0], format!("reads the configuration {name}"));
         assert_eq!(lines[1], "keeps counters in memory, for at most 1000000 keys");
         assert!(
             lines[2].starts_with("tollgate ") && lines[2].contains(" listens on http://127.0.0.1:"),
             "{lines:?}"
         );
-        assert!(lines[3].contains("\"policy\":\"mine\""), "{lines:?}");
+        assert!(lines[3].starts_with("the console is at http://127.0.0.1:"), "{lines:?}");
+        assert!(lines[4].contains("\"policy\":\"mine\""), "{lines:?}");
         assert!(
             home.program().args(["check-config"]).args(&arguments[1..]).output().unwrap().status.success()
         );

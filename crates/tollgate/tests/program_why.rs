@@ -82,7 +82,9 @@ fn the_id_of_a_refusal_leads_to_the_log_and_to_the_decision() {
         assert!(!said.contains("hush"), "{said}");
     }
     let none = home.run(&server, &["decisions", "--id", "other"]);
-    assert_eq!(text(&none.stdout), "no such decisions\n");
+    assert_eq!(none.status.code(), Some(1));
+    let said = "no decision has the id other: the journal of this node has 3 decisions, the oldest of 20";
+    assert!(text(&none.stdout).starts_with(said), "{}", text(&none.stdout));
     // Several attempts of one request share its id.
     let two = json!({ "attempts": [{ "policy": "mail", "fields": sender }, { "policy": "mail", "fields": sender }] });
     let batch = server.post("/api/v1/check", &two).ok();

@@ -186,7 +186,7 @@ impl Answers {
         }
         headers.fixed(CACHING, "no-store");
         headers.text(ID, id);
-        headers::retry_after(refusal.wait(), headers);
+        refusal.write_retry(headers);
         self.say_left(decision, refusal.binding_of_rule(), headers);
         refusal.status()
     }
@@ -250,7 +250,7 @@ const ID: Name = Name::new(CORRELATION_ID, "x-correlation-id: ");
 const EXPOSED: Name = Name::new(ACCESS_CONTROL_EXPOSE_HEADERS, "access-control-expose-headers: ");
 
 /// Capacity for every header of a refusal, so that the map does not grow.
-const ROOM: usize = 12;
+const ROOM: usize = 14;
 
 /// Reads a body template and makes sure that it is JSON with any values.
 fn body_template(text: &str) -> Result<Template, BadTemplate> {
@@ -277,7 +277,7 @@ fn body_template(text: &str) -> Result<Template, BadTemplate> {
 fn exposed(sets: HeaderSets) -> HeaderValue {
     const X_RATELIMIT: &str =
         "X-RateLimit-Limit, X-RateLimit-Burst, X-RateLimit-Remaining, X-RateLimit-Reset, X-RateLimit-Type";
-    let mut names = vec!["Retry-After, X-Correlation-ID"];
+    let mut names = vec!["Retry-After, Retry-After-Ms, X-Should-Retry, X-Correlation-ID"];
     names.extend(sets.x_ratelimit.then_some(X_RATELIMIT));
     names.extend(sets.ietf.then_some("RateLimit-Policy, RateLimit"));
     HeaderValue::try_from(names.join(", ")).expect("names fit into a header")

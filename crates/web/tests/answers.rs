@@ -8,6 +8,7 @@ use http::header::{HeaderMap, HeaderValue};
 use serde_json::{Value, json};
 use support::{Bench, START, rule};
 use tollgate_core::{Decision, OnExceed, Rule, Span};
+use tollgate_engine::decision_token::DenialSettings;
 use tollgate_web::answer::{Exposure, HeaderSets, Media, Response};
 use tollgate_web::{AnswerSettings, Answers, Correlation};
 
@@ -61,6 +62,7 @@ fn a_refusal_names_the_key_the_limit_and_the_retry_time() {
         [
             "cache-control: no-store",
             "content-type: application/problem+json",
+            "retry-after-ms: 12000",
             "retry-after: 12",
             "x-correlation-id: abc-123-def",
             "x-ratelimit-burst: 3",
@@ -126,6 +128,28 @@ fn a_denial_without_end_says_no_retry_time() {
         assert_eq!(body.get(absent), None);
     }
     assert_eq!(response.headers().get("retry-after"), None);
+    assert_eq!(response.headers()["x-should-retry"], "false");
+}
+
+#[test]
+fn client_programs_are_told_not_to_wait_longer_than_the_operator_allows() {
+    let told = |limit: &str, within: Option<u64>| {
+        let bench = Bench::new(vec![rule("user", &["user"], &[limit])]);
+        if let Some(within) = within {
+            let retry_within = Span::from_secs(within);
+            bench.engine.observer.set_denials(DenialSettings { retry_within, ..DenialSettings::default() });
+        }
+        let response = refusal(&bench, &Answers::default(), &ALICE);
+        let header = |name| response.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
+        (header("retry-after-ms").unwrap(), header("x-should-retry"))
+    };
+    let no = Some("false".to_owned());
+    assert_eq!(told("1/min", None), ("60000".to_owned(), None), "a minute is short enough");
+    assert_eq!(told("1/61s", None), ("61000".to_owned(), no.clone()));
+    assert_eq!(told("1/61s", Some(61)), ("61000".to_owned(), None));
+    assert_eq!(told("1/day", Some(3_600)), ("86400000".to_owned(), no));
+    // Sooner than a second, which `Retry-After` cannot say.
+    assert_eq!(told("5/s burst 1", None), ("200".to_owned(), None));
 }
 
 #[test]
@@ -361,13 +385,13 @@ fn which_headers_are_sent_is_a_choice() {
     );
     assert_eq!(
         said(answers(false, false, Exposure::Exposed)),
-        ["access-control-expose-headers: Retry-After, X-Correlation-ID"]
+        ["access-control-expose-headers: Retry-After, Retry-After-Ms, X-Should-Retry, X-Correlation-ID"]
     );
     let all = said(answers(true, true, Exposure::Exposed));
     assert_eq!(
         all[0],
-        "access-control-expose-headers: Retry-After, X-Correlation-ID, X-RateLimit-Limit, X-RateLimit-Burst, \
-         X-RateLimit-Remaining, X-RateLimit-Reset, X-RateLimit-Type, RateLimit-Policy, RateLimit"
+        "access-control-expose-headers: Retry-After, Retry-After-Ms, X-Should-Retry, X-Correlation-ID, \
+         X-RateLimit-Limit, X-RateLimit-Burst, X-RateLimit-Remaining, X-RateLimit-Reset, X-RateLimit-Type, RateLimit-Policy, RateLimit"
     );
     // Every header is exposed.
     for line in &all[1..] {

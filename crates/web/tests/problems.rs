@@ -6,9 +6,9 @@ use std::collections::HashSet;
 
 use http::header::{HeaderMap, HeaderValue};
 use serde_json::{Value, json};
-use tollgate_core::StoreError;
+use tollgate_core::{Mistake, StoreError};
 use tollgate_web::correlation::CORRELATION_ID;
-use tollgate_web::{Correlation, Problem};
+use tollgate_web::{Aliases, Correlation, Problem};
 
 fn correlation(id: &str) -> Correlation {
     let mut headers = HeaderMap::new();
@@ -57,6 +57,16 @@ fn every_problem_has_its_status() {
         assert_eq!(response.headers().contains_key("retry-after"), *status == 503);
         assert_eq!(response.headers().contains_key("www-authenticate"), *status == 401);
     }
+}
+
+#[test]
+fn a_client_is_not_told_to_change_the_configuration() {
+    let (policy, fields) = ("orders".to_owned(), vec!["header.x-tenant".to_owned(), "query.user".to_owned()]);
+    let problem = Problem::about(Mistake::NoRuleApplies { policy, fields }, &Aliases::default());
+    assert_eq!(problem.status, 400);
+    let expected =
+        "the request has nothing that it can be limited by: it needs some of header.x-tenant, query.user";
+    assert_eq!(problem.detail(), expected);
 }
 
 #[test]

@@ -5,15 +5,16 @@
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderValue, Method, Response, StatusCode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
-use tollgate_core::{Attempt, Decision, Span, grammar};
+use tollgate_core::{Attempt, Decision, Span, When, grammar};
 use tollgate_engine::admit::Wait;
 use tollgate_engine::pacer::Bound;
 use tollgate_engine::{Admission, Engine, Fault, NotAdmitted, Terms};
+use tollgate_web::answer::headers;
 
 use super::App;
 use super::answer::shapes::{Allowed, Refused};
@@ -116,7 +117,7 @@ async fn acquire(app: Arc<App>, ask: Ask) -> Answered {
         app.pacer.count_rejected(policy).map_err(Fault::Mistake)?;
         let full = NotAdmitted::Full { waiting: MOST_WAITING };
         let still = app.pacer.stands_still_for(policy, &fields);
-        return Ok(Unserved::of(&full, policy, still).answer(&ask));
+        return Ok(Unserved::of(&full, policy, still).answer(&app, &ask));
     };
     if let Some(patience) = ask.extensions.get::<Patience>() {
         patience.begin();
@@ -135,7 +136,7 @@ async fn acquire(app: Arc<App>, ask: Ask) -> Answered {
         Ok(Admission { seen: Seen::Refused(answer), .. }) => Ok(answer.map(Body::from)),
         Err(not_admitted @ (NotAdmitted::TooLate { .. } | NotAdmitted::Full { .. })) => {
             let still = app.pacer.stands_still_for(policy, &fields);
-            Ok(Unserved::of(&not_admitted, policy, still).answer(&ask))
+            Ok(Unserved::of(&not_admitted, policy, still).answer(&app, &ask))
         }
         Err(not_admitted) => Err(not_admitted.into()),
     }
@@ -209,7 +210,7 @@ impl<'u> Unserved<'u> {
         }
     }
 
-    fn answer(self, ask: &Ask) -> Response<Body> {
+    fn answer(self, app: &App, ask: &Ask) -> Response<Body> {
         let id = ask.correlation.id();
         let body = Unserved { correlation_id: id.as_str(), ..self };
         let mut response = json(&body);
@@ -217,7 +218,8 @@ impl<'u> Unserved<'u> {
         let head = response.headers_mut();
         head.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
         head.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        head.insert(RETRY_AFTER, HeaderValue::from(body.retry_after));
+        let wait = When::After(Span::from_millis(body.retry_after_ms));
+        headers::retry(wait, app.engine.observer.retry_within(), head);
         head.insert(CORRELATION_ID, id.into());
         response
     }

@@ -175,8 +175,9 @@ async fn show(app: Arc<App>, ask: Ask) -> Answered {
 async fn set_all(app: Arc<App>, ask: Ask) -> Answered {
     let body: BanBody<'_> = body::read(&ask.body)?;
     let wishes = body.wishes(&app.engine, ask.caller())?;
+    let before: Vec<_> = wishes.iter().map(|wish| app.engine.lists.set_for(&wish.target)).collect();
     let set = app.engine.lists.put(wishes).await?;
-    tell(&ask, &set);
+    tell(&ask, &before, &set);
     Ok(json(&BansShown { bans: set.iter().map(|listing| BanShown::of(listing)).collect(), next: None }))
 }
 
@@ -184,10 +185,11 @@ async fn remove_one(app: Arc<App>, ask: Ask) -> Answered {
     let written = ask.uri.path().splitn(5, '/').nth(4).unwrap_or_default();
     let target = app.engine.lists.target(&path::decode(written)?);
     let target = target.map_err(|error| Problem::bad_request(wrong(&error)))?;
+    let before = app.engine.lists.set_for(&target);
     let removed = app.engine.lists.remove(&target).await?;
     if removed {
-        let what = &target.to_string();
-        audit::Change { action: "ban.remove", what, ..audit::Change::default() }.record(&ask);
+        let (what, before) = (&target.to_string(), before.as_deref().map(described));
+        audit::Change { action: "ban.remove", what, before, after: None }.record(&ask);
     }
     let configured = app.engine.pin().policies.roster().listings().iter().any(|one| one.target == target);
     Ok(json(&Unlisted { removed, configured }))
@@ -301,16 +303,18 @@ impl OneBan<'_> {
     }
 }
 
-/// Logs the entries that were set: each of them, or only the first of very many.
-fn tell(ask: &Ask, set: &[Arc<Listing>]) {
+/// Logs the entries that were set, with those for the same targets before: each of them, or only the first of very many.
+fn tell(ask: &Ask, before: &[Option<Arc<Listing>>], set: &[Arc<Listing>]) {
     let (logged, more) = if set.len() > MOST_LOGGED { (1, set.len() - 1) } else { (set.len(), 0) };
-    for listing in &set[..logged] {
+    for (index, listing) in set[..logged].iter().enumerate() {
+        let same = |old: &&Arc<Listing>| old.target == listing.target;
+        let old = before.get(index).and_then(Option::as_ref).filter(same);
         let more = if more > 0 { format!(", and {more} more entries") } else { String::new() };
         audit::Change {
             action: "ban.set",
             what: &listing.target.to_string(),
+            before: old.map(|old| described(old)),
             after: Some(described(listing) + &more),
-            ..audit::Change::default()
         }
         .record(ask);
     }

@@ -235,7 +235,7 @@ impl ResponseContext {
         head.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         head.insert(CORRELATION_ID, id.into());
         headers::rate_limit(decision, head);
-        headers::retry_after(refusal.wait(), head);
+        refusal.write_retry(head);
         if self.ietf {
             headers::ietf(decision, head);
         }

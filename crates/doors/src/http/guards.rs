@@ -15,7 +15,7 @@ use tollgate_engine::admit::Login;
 use tollgate_engine::guard::{Advice, Ending, FinishFault, LadderState, Lock};
 use tollgate_engine::{Admission, Engine, Terms};
 use tollgate_web::Correlation;
-use tollgate_web::answer::{Refusal, headers};
+use tollgate_web::answer::Refusal;
 
 use super::App;
 use super::answer::{Answer, USUAL_BYTES, written};
@@ -158,7 +158,7 @@ fn refused(engine: &Engine, guard: &Guard, decision: &Decision<'_>, correlation:
     head.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
     head.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     head.insert(CORRELATION_ID, id.into());
-    headers::retry_after(refusal.wait(), head);
+    refusal.write_retry(head);
     response
 }
 

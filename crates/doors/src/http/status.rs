@@ -39,6 +39,8 @@ struct Status {
 struct Reloaded {
     /// Always true.
     reloaded: bool,
+    /// The settings that differ from those of the start, and apply only after a restart.
+    needs_restart: Vec<String>,
 }
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
@@ -103,10 +105,10 @@ async fn show_metrics(app: Arc<App>, ask: Ask) -> Answered {
 
 async fn read_again(app: Arc<App>, ask: Ask) -> Answered {
     let by = ask.caller();
-    (app.reload)().map_err(|problems| {
+    let needs_restart = (app.reload)().map_err(|problems| {
         tracing::warn!(component = "http", by, problems, "the reload failed: the old policies stay in force");
         Problem::bad_configuration(problems)
     })?;
     Change { action: "configuration.reload", what: "configuration", ..Change::default() }.record(&ask);
-    Ok(json(&Reloaded { reloaded: true }))
+    Ok(json(&Reloaded { reloaded: true, needs_restart }))
 }

@@ -16,6 +16,7 @@ use axum::response::Response;
 use schemars::JsonSchema;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
+use tollgate_core::Span;
 use tollgate_relay::acceptance::{Acceptance, Acceptances, Submission, Via};
 use tollgate_relay::accounts::check_name;
 use tollgate_relay::lanes::Priority;
@@ -91,9 +92,10 @@ async fn submit_one(app: Arc<App>, ask: Ask, body: Body) -> Answered {
     let doors = Arc::clone(relay.acceptances());
     let identity = identity(&ask, ask.query("tenant").map(path::decode_query).transpose()?)?;
     let idempotency = idempotency(&ask)?;
+    let retry_within = app.engine.observer.retry_within();
     match media(&ask) {
-        Media::Json => submit_json(doors, ask, body, identity, idempotency).await,
-        Media::Rfc822 => submit_text(doors, ask, body, identity, idempotency).await,
+        Media::Json => submit_json(doors, ask, body, identity, (idempotency, retry_within)).await,
+        Media::Rfc822 => submit_text(doors, ask, body, identity, (idempotency, retry_within)).await,
         Media::Other => Err(Problem::unsupported_media("send `application/json` or `message/rfc822`")),
     }
 }
@@ -103,7 +105,7 @@ async fn submit_json(
     mut ask: Ask,
     body: Body,
     identity: Identity,
-    idempotency: Option<Idempotency>,
+    (idempotency, retry_within): (Option<Idempotency>, Span),
 ) -> Answered {
     let most = usize::try_from(doors.terms().max_size).unwrap_or(usize::MAX).min(MOST_JSON);
     let bytes = ask.read(body, most).await?;
@@ -123,7 +125,7 @@ async fn submit_json(
     let begun = Acceptance::begin(&doors, submission, Some(bytes.len() as u64)).await;
     let mut acceptance = match begun {
         Ok(acceptance) => acceptance,
-        Err(refused) => return refusal::answer(&refused),
+        Err(refused) => return refusal::answer(&refused, retry_within),
     };
     let message_id = format!("{:032x}@{hostname}", acceptance.id().0);
     let text = match body.compose(&message_id, now) {
@@ -135,9 +137,9 @@ async fn submit_json(
     };
     if let Err(refused) = acceptance.write(&text).await {
         acceptance.abandon().await;
-        return refusal::answer(&refused);
+        return refusal::answer(&refused, retry_within);
     }
-    finish(acceptance).await
+    finish(acceptance, retry_within).await
 }
 
 async fn submit_text(
@@ -145,7 +147,7 @@ async fn submit_text(
     mut ask: Ask,
     mut body: Body,
     identity: Identity,
-    idempotency: Option<Idempotency>,
+    (idempotency, retry_within): (Option<Idempotency>, Span),
 ) -> Answered {
     match incoming::declared_length(&ask.headers).map(usize::try_from) {
         // A short message has room, whatever the other messages and bodies take.
@@ -160,14 +162,14 @@ async fn submit_text(
     let begun = Acceptance::begin(&doors, submission, incoming::declared_length(&ask.headers)).await;
     let mut acceptance = match begun {
         Ok(acceptance) => acceptance,
-        Err(refused) => return refusal::answer(&refused),
+        Err(refused) => return refusal::answer(&refused, retry_within),
     };
     let mut piece = Some(Bytes::from(head));
     while let Some(bytes) = piece {
         hasher.update(&bytes);
         if let Err(refused) = acceptance.write(&bytes).await {
             acceptance.abandon().await;
-            return refusal::answer(&refused);
+            return refusal::answer(&refused, retry_within);
         }
         piece = match incoming::next(&mut body).await {
             Ok(piece) => piece,
@@ -178,11 +180,11 @@ async fn submit_text(
         };
     }
     acceptance.set_digest(hasher.finalize().into());
-    finish(acceptance).await
+    finish(acceptance, retry_within).await
 }
 
 /// Puts a message into the queue, even if the caller disconnects meanwhile.
-async fn finish(acceptance: Acceptance) -> Answered {
+async fn finish(acceptance: Acceptance, retry_within: Span) -> Answered {
     to_its_end(Box::pin(async move {
         match acceptance.finish().await {
             Ok(Accepted::Now(id)) => Ok(accepted(id.0)),
@@ -191,7 +193,7 @@ async fn finish(acceptance: Acceptance) -> Answered {
                 response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
                 Ok(response)
             }
-            Err(refused) => refusal::answer(&refused),
+            Err(refused) => refusal::answer(&refused, retry_within),
         }
     }))
     .await

@@ -6,7 +6,7 @@ use axum::http::Method;
 use schemars::JsonSchema;
 use serde::Serialize;
 use tollgate_core::Policies;
-use tollgate_engine::journal::Entry;
+use tollgate_engine::journal::{Entry, JournalExtent};
 
 use super::App;
 use super::auth::Role;
@@ -23,6 +23,11 @@ use super::tenancy;
 struct JournalShown {
     /// The latest decisions, newest first.
     decisions: Vec<EntryShown>,
+    /// How many decisions the journal of this node has, whether they are wanted here or not.
+    kept: usize,
+    /// When the oldest of them was made (RFC 3339); null if there is none.
+    #[schemars(with = "Option<String>")]
+    oldest: Option<Moment>,
 }
 
 /// One decision.
@@ -193,5 +198,6 @@ async fn decisions(app: Arc<App>, ask: Ask) -> Answered {
         banned_for_ms: entry.banned.map(|lasts| lasts.as_millis_ceil()),
         locked_for_ms: entry.locked.map(|lasts| lasts.as_millis_ceil()),
     });
-    Ok(json(&JournalShown { decisions: entries.collect() }))
+    let JournalExtent { decisions: kept, oldest } = app.engine.observer.journal.extent();
+    Ok(json(&JournalShown { decisions: entries.collect(), kept, oldest: oldest.map(Moment) }))
 }

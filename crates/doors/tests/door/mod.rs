@@ -123,7 +123,7 @@ impl Door {
         let reloads = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&reloads);
         let reload = Arc::new(move || match counted.fetch_add(1, Ordering::SeqCst) {
-            0 => Ok(()),
+            0 => Ok(vec!["listen".to_owned()]),
             _ => Err("rules.sender.limits: `100/hou`, character 5: a period is …".to_owned()),
         });
         let keys = Arc::new(AccessKeys::new(keys));

@@ -6,12 +6,11 @@ use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
 use std::task::Poll;
 
-use http::header::RETRY_AFTER;
-use http::{HeaderMap, HeaderValue};
-use tollgate_core::{Attempt, Decision, Mistake, Origin, Policy};
+use http::HeaderMap;
+use tollgate_core::{Attempt, Decision, Mistake, Origin, Policy, Span, When};
 use tollgate_engine::admit::{Holds, Wait};
 use tollgate_engine::{Admission, Admit, Engine, Fault, NotAdmitted, Pinned, Snapshot, Taken, Terms};
-use tollgate_web::answer::{Lines, Refusal};
+use tollgate_web::answer::{Lines, Refusal, headers};
 use tollgate_web::facts::{Asked, Body, Source};
 use tollgate_web::{Aliases, Answers, Correlation, Facts, Identity, Problem, Statuses, words};
 
@@ -212,8 +211,12 @@ impl Case<'_> {
         };
         note.decided = queue.map(Decided::queued);
         let mut answer = Problem::from(not_admitted).answer(&self.correlation());
-        let seconds = wait.map_or(1, |wait| wait.as_secs_ceil().max(1));
-        answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+        let wait = When::After(wait.unwrap_or(Span::from_secs(1)));
+        headers::retry(
+            wait,
+            self.downstream.worker.shared.admissions.engine.observer.retry_within(),
+            answer.headers_mut(),
+        );
         Ok(Box::new(Answer::from(answer)))
     }
 

@@ -95,6 +95,11 @@ impl Users {
         self.by_name.is_empty()
     }
 
+    /// The tenants that their mail belongs to, each as often as it has users.
+    pub fn tenants(&self) -> impl Iterator<Item = &str> {
+        self.by_name.values().map(|(identity, _)| &*identity.tenant)
+    }
+
     /// The identity of the user with this name and password. Takes as long for an unknown user as for a known one,
     /// and may take long: call it on a thread for blocking work.
     pub fn identify(&self, name: &str, password: &str) -> Option<Identity> {

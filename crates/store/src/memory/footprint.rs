@@ -14,8 +14,10 @@ pub struct Footprint {
     pub entry: u64,
     /// The most entries that the limits allow.
     pub most_entries: u64,
-    /// What an entry takes more if it has the longest id that there may be.
-    pub longest_id: u64,
+    /// The memory of the most entries that each limit allows, with the longest ids that there may be.
+    pub most_of_entries: u64,
+    /// The most holds, and their memory: a part of the above.
+    pub most_of_holds: (u64, u64),
 }
 
 /// A slot of a table, with its share of free ones.
@@ -46,7 +48,8 @@ impl Footprint {
             Fit::Two => WIDE,
             Fit::Deep => NARROW + BESIDE + STATE * limits.len() as u64,
         };
-        let mut footprint = Self { key, entry: 0, most_entries: 0, longest_id: 0 };
+        let mut footprint =
+            Self { key, entry: 0, most_entries: 0, most_of_entries: 0, most_of_holds: (0, 0) };
         for limit in limits {
             let (fixed, entry, most) = match limit {
                 Limit::Sliding(limit) => (LOG, TAKE, limit.max()),
@@ -63,8 +66,11 @@ impl Footprint {
                 | Limit::Total(_) => (0, 0, 0),
             };
             footprint.key += fixed;
+            let longest = if limit.holds() { entry + LONGEST_ID } else { entry };
+            let all = longest.saturating_mul(most);
+            footprint.most_of_entries = footprint.most_of_entries.saturating_add(all);
             if limit.holds() {
-                footprint.longest_id = LONGEST_ID;
+                footprint.most_of_holds = (most, all);
             }
             footprint = footprint.joined(entry, most);
         }
@@ -83,6 +89,6 @@ impl Footprint {
 
     /// The memory of a key with the most entries that its limits allow.
     pub fn most(&self) -> u64 {
-        self.with_entries(self.most_entries).saturating_add(self.longest_id.saturating_mul(self.most_entries))
+        self.key.saturating_add(self.most_of_entries)
     }
 }

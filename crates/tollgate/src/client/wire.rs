@@ -336,11 +336,25 @@ pub struct Total {
     pub per_second: Option<f64>,
 }
 
+/// The result of a reload.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Reloaded {
+    /// The changed settings that apply only after a restart.
+    #[serde(default)]
+    pub needs_restart: Vec<String>,
+}
+
 /// The latest decisions.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Journal {
     /// Newest first.
     pub decisions: Vec<Entry>,
+    /// How many decisions the node has, wanted or not.
+    #[serde(default)]
+    pub kept: usize,
+    /// When the oldest of them was made.
+    #[serde(default)]
+    pub oldest: Option<String>,
 }
 
 /// One decision of the journal.

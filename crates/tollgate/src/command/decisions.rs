@@ -37,6 +37,8 @@ pub struct Decisions {
     verdict: Option<Verdict>,
 }
 
+/// The exit code if no decision has the id.
+const NOT_FOUND: u8 = 1;
 /// The longest correlation id, in bytes.
 const LONGEST_ID: usize = 128;
 
@@ -68,8 +70,9 @@ Examples:
   tollgate decisions --observed new_limit
   tollgate decisions --policy api --json | jq -r '.decisions[].rule'
 
-The newest decision comes first. Under high load the server records only a part.
-Exit codes: 0 shown, 2 an error.";
+The newest decision comes first. Under high load the server records only a part. The journal
+is that of the node that is asked; a token or link works at every node that shares the store.
+Exit codes: 0 shown, 1 no decision has this id, 2 an error.";
 
 impl Decisions {
     pub(super) fn run(&self, session: &mut Session<'_>) -> anyhow::Result<ExitCode> {
@@ -104,8 +107,10 @@ impl Decisions {
                 Err(fault) => return Err(fault.into()),
             }
         }
-        let none = if self.filters() { "no such decisions" } else { "no decisions yet" };
-        let journal: Journal = session.show(&answer, |journal, out| put(journal, none, out))?;
+        let journal: Journal = session.show(&answer, |journal, out| self.put(journal, out))?;
+        if self.id.is_some() && journal.decisions.is_empty() {
+            return Ok(ExitCode::from(NOT_FOUND));
+        }
         if self.id.is_some() && session.format == OutputFormat::Words {
             for entry in &journal.decisions {
                 show_entry(session, entry)?;
@@ -118,12 +123,27 @@ impl Decisions {
         let texts = [&self.policy, &self.rule, &self.key, &self.id, &self.observed];
         texts.into_iter().any(Option::is_some) || self.verdict.is_some()
     }
+
+    fn put(&self, journal: &Journal, out: &mut dyn Write) -> io::Result<()> {
+        if !journal.decisions.is_empty() {
+            return put(journal, out);
+        }
+        let none = match &self.id {
+            Some(id) => format!("no decision has the id {}", words::plain(id)),
+            None if self.filters() => "no such decisions".to_owned(),
+            None => return writeln!(out, "no decisions yet"),
+        };
+        match &journal.oldest {
+            Some(oldest) => {
+                let (kept, oldest) = (words::number(journal.kept as u64), words::plain(oldest));
+                writeln!(out, "{none}: the journal of this node has {kept} decisions, the oldest of {oldest}")
+            }
+            None => writeln!(out, "{none}: the journal of this node is empty"),
+        }
+    }
 }
 
-fn put(journal: &Journal, none: &str, out: &mut dyn Write) -> io::Result<()> {
-    if journal.decisions.is_empty() {
-        return writeln!(out, "{none}");
-    }
+fn put(journal: &Journal, out: &mut dyn Write) -> io::Result<()> {
     let mut table = TextTable::new(&["at", "policy", "verdict", "rule", "key", ">cost", ">retry in"]);
     for entry in &journal.decisions {
         let tone = if entry.verdict == "allow" { Tone::Normal } else { Tone::Bad };

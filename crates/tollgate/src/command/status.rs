@@ -46,7 +46,11 @@ fn put(status: &Status, out: &mut dyn Write) -> io::Result<()> {
         ("up", false) => writeln!(out, "the store is up")?,
         _ => {
             let cause = store.cause.as_ref().or(store.reason.as_ref());
-            let cause = cause.map_or_else(String::new, |cause| format!(": {}", words::plain(cause)));
+            // The cause begins with the same words.
+            let own = |cause: &String| {
+                words::plain(cause.trim_start_matches("the store cannot be used: ")).to_string()
+            };
+            let cause = cause.map_or_else(String::new, |cause| format!(": {}", own(cause)));
             writeln!(out, "the shared store cannot be used{cause}")?;
         }
     }

@@ -1,6 +1,7 @@
-//! What denials say about their decisions.
+//! What denials say beside their reasons.
 
-use tollgate_engine::decision_token::DenialForm;
+use tollgate_core::grammar;
+use tollgate_engine::decision_token::{DenialForm, DenialSettings};
 
 use super::problem::Findings;
 use super::raw::Denials;
@@ -9,11 +10,22 @@ use super::tree::Path;
 /// Stands for the token in a link.
 const TOKEN: &str = "{token}";
 
-pub(super) fn mean(written: &Denials, findings: &mut Findings<'_>) -> DenialForm {
+pub(super) fn mean(written: &Denials, findings: &mut Findings<'_>) -> DenialSettings {
     let path = Path::of(&["denials"]);
+    let usual = DenialSettings::default().retry_within;
+    let retry_within = written.retry_within.as_deref().map_or(usual, |text| {
+        grammar::parse_span(text).unwrap_or_else(|error| {
+            findings.value(&path.key("retry_within"), error.to_string());
+            usual
+        })
+    });
+    DenialSettings { form: form(written, &path, findings), retry_within }
+}
+
+fn form(written: &Denials, path: &Path, findings: &mut Findings<'_>) -> DenialForm {
     match (&written.link, written.token) {
-        (None, None | Some(false)) => DenialForm::Plain,
-        (None, Some(true)) => DenialForm::Token,
+        (None, Some(false)) => DenialForm::Plain,
+        (None, None | Some(true)) => DenialForm::Token,
         (Some(link), None) => link_form(link, &path.key("link"), findings),
         (Some(_), Some(_)) => {
             findings.value(

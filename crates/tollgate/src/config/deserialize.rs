@@ -305,6 +305,11 @@ impl<'de> MapAccess<'de> for Entries<'_> {
         let read: Result<_, Mistake> = seed.deserialize(entry.key.as_str().into_deserializer());
         read.map(Some).map_err(|mut mistake| {
             if mistake.part == Part::Key {
+                if let Some(list) = suspect::unbracketed(self.all, entry) {
+                    mistake.message = list;
+                    mistake.hushed = None;
+                    return mistake.at(|| self.path.key(&entry.key));
+                }
                 let outdented = suspect::outdented(&entry.node).filter(|_| self.path.is_root());
                 let empty = || {
                     suspect::empty_above(self.all, entry)

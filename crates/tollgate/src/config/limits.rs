@@ -1,5 +1,7 @@
 //! Limits and durations, from their text to their meaning.
 
+mod idle;
+
 use std::sync::Arc;
 
 use tollgate_core::grammar::{self, GrammarError};
@@ -9,6 +11,7 @@ use super::problem::Findings;
 use super::raw::{LimitText, Limits};
 use super::tree::Path;
 use super::zones;
+pub(in crate::config) use idle::most_within;
 
 /// A duration, as in `10s`.
 pub(super) fn span(text: &str, path: &Path, findings: &mut Findings<'_>) -> Option<Span> {
@@ -35,6 +38,13 @@ pub(super) fn plan(
     let read: Vec<Option<Option<Limit>>> =
         texts.iter().map(|(LimitText(text), path)| limit(text, path, findings)).collect();
     let limits: Vec<Limit> = read.into_iter().collect::<Option<Vec<_>>>()?.into_iter().flatten().collect();
+    if let Some((idle, other)) = idle::find(&limits) {
+        findings.warn(
+            path,
+            &format!("`{idle}` never denies anything, because `{other}` allows less"),
+            &format!("remove `{idle}`, or correct one of the two numbers or periods"),
+        );
+    }
     match Plan::new(Arc::clone(name), limits) {
         Ok(plan) => Some(Arc::new(plan)),
         Err(error) => {

@@ -1,11 +1,12 @@
 //! The most memory that the counters can take, compared with the machine's.
 
+mod demand;
+
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
 use tollgate_core::{OnOutage, Rule};
-use tollgate_store::memory::Footprint;
 
 use super::{Config, StoreConfig, Warning};
 
@@ -15,11 +16,11 @@ pub(crate) const FALLBACK_KEYS: usize = 1_000_000;
 /// The most memory that counters in this process can take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryNeed {
-    /// The most keys.
+    /// The most keys, without those whose number is bounded otherwise.
     pub keys: u64,
-    /// The memory of a key of the largest rule, with its limits used up.
+    /// The memory of each of them.
     pub key_bytes: u64,
-    /// The memory of all keys.
+    /// The memory of all keys, with their limits used up.
     pub bytes: u64,
 }
 
@@ -37,23 +38,12 @@ impl Config {
                 (&local, FALLBACK_KEYS)
             }
         };
-        let max_keys = max_keys as u64;
-        let (mut key_bytes, mut single, mut keyed) = (0, 0_u64, false);
         // A rule that denies in an outage counts nothing then.
         let counts =
             |rule: &&Arc<Rule>| rule.enabled && !(self.store.is_shared() && rule.on_outage == OnOutage::Deny);
-        for rule in policies.rules().iter().filter(counts) {
-            let plans = std::iter::once(&rule.plan).chain(rule.overrides.values());
-            let plans = plans.filter(|plan| !self.store.is_shared() || plan.has_share());
-            let most = plans.map(|plan| Footprint::of(plan).most()).max().unwrap_or(0);
-            if rule.by.is_empty() {
-                single = single.saturating_add(most);
-            } else {
-                (key_bytes, keyed) = (most.max(key_bytes), true);
-            }
-        }
-        let keys = if keyed { max_keys } else { 0 };
-        MemoryNeed { keys, key_bytes, bytes: keys.saturating_mul(key_bytes).saturating_add(single) }
+        let rules = policies.rules().iter().filter(counts);
+        let max_keys = max_keys as u64;
+        demand::need(rules.map(|rule| self.demand(policies, rule, max_keys)), max_keys)
     }
 
     /// A warning if the counters can take more memory than the machine has.

@@ -52,8 +52,10 @@ pub(super) struct Written {
     pub(super) drain: Option<String>,
     /// How the gateway and forward-auth identify clients.
     pub(super) clients: Option<clients::Clients>,
-    /// What denials over HTTP say about their decisions.
+    /// What denials over HTTP say beside their reasons.
     pub(super) denials: Option<Denials>,
+    /// The latest decisions, for operators.
+    pub(super) journal: Option<JournalForm>,
     /// How the gateway and forward-auth answer.
     pub(super) answers: Option<clients::Answers>,
     /// The reverse proxy.
@@ -136,15 +138,28 @@ pub(super) enum Role {
     Admin,
 }
 
-/// What denials over HTTP say about their decisions.
+/// What denials over HTTP say beside their reasons.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, expecting = "a table, as in `{ token: true }`")]
+#[serde(deny_unknown_fields, expecting = "a table, as in `{ token: false }`")]
 pub(super) struct Denials {
-    /// Whether the body of a denial has a sealed token of its decision, as `decision`; by default false.
+    /// Whether the body of a denial has a sealed token of its decision, as `decision`; by default true.
     pub(super) token: Option<bool>,
     /// Instead of that, a link with the token in place of `{token}`, as `decision_url`.
     #[schemars(example = &"https://ops.example.com/decisions/{token}")]
     pub(super) link: Option<String>,
+    /// The longest wait after which a client program should retry by itself; by default `60s`. A denial with a longer
+    /// wait has the header `x-should-retry: false`.
+    #[schemars(example = &"5m")]
+    pub(super) retry_within: Option<String>,
+}
+
+/// The latest decisions, for operators.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a table, as in `{ decisions: 10000 }`")]
+pub(super) struct JournalForm {
+    /// How many decisions a node keeps, from 100 to 100,000; by default 1000. They take 4 KiB each at most.
+    #[schemars(range(min = 100, max = 100_000))]
+    pub(super) decisions: Option<u64>,
 }
 
 /// The log.

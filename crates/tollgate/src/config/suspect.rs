@@ -1,6 +1,8 @@
 //! Guesses what an unknown key means: a term of another program, a setting of another section, or a wrongly
 //! indented line.
 
+use tollgate_core::grammar;
+
 use super::tree::{Entry, Node, Value};
 
 /// Terms of other programs, and tollgate's term for each.
@@ -47,6 +49,21 @@ pub(super) fn outdented(node: &Node) -> Option<&'static str> {
         Value::List(_) => Some("a policy, to be indented below `policies`"),
         _ => None,
     }
+}
+
+/// The error for an unknown key that is one of several limits without brackets, as in `{ limits: 10/min, 100/hour }`.
+pub(super) fn unbracketed(entries: &[Entry], entry: &Entry) -> Option<String> {
+    let is_limit = |text: &str| grammar::parse(text).is_ok_and(|limit| limit.is_some());
+    if !matches!(entry.node.value, Value::Null) || !is_limit(&entry.key) {
+        return None;
+    }
+    let at = entries.iter().position(|own| std::ptr::eq(own, entry))?;
+    let limits = entries[..at].iter().rposition(|own| &*own.key == "limits")?;
+    let Value::Text(first) = &entries[limits].node.value else { return None };
+    let more = entries[limits + 1..].iter();
+    let more = more.take_while(|own| matches!(own.node.value, Value::Null) && is_limit(&own.key));
+    let all: Vec<&str> = std::iter::once(&**first).chain(more.map(|own| &*own.key)).collect();
+    Some(format!("several limits need brackets: write `limits: [{}]`", all.join(", ")))
 }
 
 /// The last key before `entry` that has no value.

@@ -76,7 +76,8 @@ pub(crate) async fn assemble(config: &Config) -> anyhow::Result<Assembly> {
     let mut engine = engine.counting_rows(Arc::clone(&databases) as Arc<dyn RowSource>);
     engine.nodes.set_name(&node_name(config));
     let engine = Arc::new(engine);
-    engine.observer.set_denial_form(config.denials.clone());
+    engine.observer.set_denials(config.denials.clone());
+    engine.observer.journal.keep(config.journal);
     registry.register_collector(Box::new(engine.rows.meters.clone()));
     let leases = Arc::new(Leases::new(Arc::clone(&engine), Arc::new(SteadyClock::new())));
     // In the main runtime, so that waiting calls do not depend on the gateway's threads.

@@ -1,9 +1,12 @@
 //! Raises the limit on file descriptors, since each connection needs one.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tollgate_gateway::settings::Settings;
+use tollgate_gateway::settings::{Bounds, Settings};
 
 use crate::config::{Config, RelayConfig};
+
+/// How many file descriptors a gateway without a bound of its own should have.
+const USUAL: u64 = 1_000;
 
 /// Raises the limit to its maximum, and logs a warning if the gateway, the relay and Postfix may need more.
 pub(super) fn raise(config: &Config) {
@@ -23,9 +26,14 @@ pub(super) fn raise(config: &Config) {
     }
 }
 
-/// The most connections: each client connection may need one to an upstream.
+/// The most connections: each client connection may need one to an upstream. The default bound is only a bound: it says
+/// nothing about how many clients the operator expects.
 fn needed(settings: &Settings) -> u64 {
-    let each = 2 * settings.bounds.connections as u64;
+    let bound = settings.bounds.connections;
+    if bound == Bounds::default().connections {
+        return USUAL;
+    }
+    let each = 2 * bound as u64;
     each.saturating_mul(settings.workers.get() as u64)
 }
 

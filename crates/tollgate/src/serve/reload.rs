@@ -65,11 +65,14 @@ impl Source {
 impl InForce {
     /// Puts other policies, routes and settings of the relay and of Postfix in force. They name policies, so each must find its own
     /// at every moment: removed policies stay until nothing names them.
-    fn replace(&self, config: Config, policies: &mut Policies) {
+    /// Returns settings of the relay that need a restart.
+    fn replace(&self, config: Config, policies: &mut Policies) -> Vec<String> {
+        let mut needing = Vec::new();
         let last = std::mem::replace(policies, config.policies.clone());
         self.forward_auth.replace(forward_auth(&config));
         self.webhooks.replace(config.webhooks);
-        self.engine.observer.set_denial_form(config.denials.clone());
+        self.engine.observer.set_denials(config.denials.clone());
+        self.engine.observer.journal.keep(config.journal);
         if let Err(error) = self.databases.replace(&config.databases) {
             tracing::error!(component = "rows", %error, "the old databases stay in use");
         }
@@ -77,9 +80,7 @@ impl InForce {
             self.engine.reload(config.policies.beside(&last));
         }
         if let (Some(relay), Some(new)) = (&self.relay, config.relay) {
-            for setting in relay.reload(new.settings) {
-                tracing::warn!(component = "config", setting, "this setting has changed and needs a restart");
-            }
+            needing.extend(relay.reload(new.settings).into_iter().map(String::from));
         }
         if let (Some(postfix), Some(new)) = (&self.postfix, config.postfix) {
             postfix.reload(new.settings);
@@ -88,9 +89,10 @@ impl InForce {
             && let Err(error) = gateway.replace(settings)
         {
             tracing::error!(component = "gateway", %error, "the old routes stay in force");
-            return;
+            return needing;
         }
         self.engine.reload(config.policies);
+        needing
     }
 }
 
@@ -117,14 +119,15 @@ impl Reloader {
         Duration::from_micros(self.drain.lock().as_micros())
     }
 
-    /// Reloads. If the configuration is invalid, the old one stays in force.
-    pub(crate) fn reload(&self) -> Result<(), ConfigError> {
+    /// Reloads, and returns the changed settings that need a restart. If the configuration is invalid, the old one stays
+    /// in force.
+    pub(crate) fn reload(&self) -> Result<Vec<String>, ConfigError> {
         let done = self.try_reload();
         self.counts.count(if done.is_ok() { ReloadResult::Ok } else { ReloadResult::Failed });
         done
     }
 
-    fn try_reload(&self) -> Result<(), ConfigError> {
+    fn try_reload(&self) -> Result<Vec<String>, ConfigError> {
         let mut last = self.last.lock();
         // Read before loading, so that a change in between is seen as a change.
         *last = self.source.bytes();
@@ -133,16 +136,17 @@ impl Reloader {
             let source = self.source.path.as_ref().map(|path| path.display().to_string());
             return Err(ConfigError::of_source(&source.unwrap_or_default(), message.to_owned()));
         }
-        for setting in needing_a_restart(&self.started, &config) {
-            tracing::warn!(component = "config", setting, "this setting has changed and needs a restart");
-        }
+        let mut needing: Vec<String> = needing_a_restart(&self.started, &config).map(str::to_owned).collect();
         super::log_config_warnings(&config);
         // Tags are part of the store, which stays the one of the start.
         super::warn_slot_spread(&self.started.store, &config.policies);
         self.in_force.keys.replace(access_keys(&config));
         *self.drain.lock() = config.drain;
-        self.in_force.replace(config, &mut self.policies.lock());
-        Ok(())
+        needing.extend(self.in_force.replace(config, &mut self.policies.lock()));
+        for setting in &needing {
+            tracing::warn!(component = "config", setting, "this setting has changed and needs a restart");
+        }
+        Ok(needing)
     }
 
     /// Why a configuration without policies, or without keys, does not replace one with them.
@@ -163,7 +167,7 @@ impl Reloader {
     /// Reloads and logs the result.
     pub(crate) fn reload_and_tell(&self) {
         match self.reload() {
-            Ok(()) => {
+            Ok(_) => {
                 let pinned = self.in_force.engine.pin();
                 let (rules, policies) = (pinned.policies.rules().len(), pinned.policies.iter().count());
                 tracing::info!(component = "config", rules, policies, "the configuration was reloaded");

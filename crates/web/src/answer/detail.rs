@@ -42,11 +42,14 @@ fn write_excess(refusal: &Refusal<'_>, f: &mut Formatter<'_>) -> fmt::Result {
     if let Origin::Outage(reason) = refusal.origin {
         write!(f, " cannot be counted: {}", words::excuse(reason))?;
     }
-    if let Some((limit, ..)) = refusal.binding() {
-        write!(f, " exceeded {limit}")?;
+    match refusal.binding() {
+        Some((_, limit, _)) if line.rule.rows.is_some() => write!(f, " exceeded {} rows", limit.number())?,
+        Some((limit, ..)) => write!(f, " exceeded {limit}")?,
+        None => {}
     }
     match (refusal.wait(), refusal.retry) {
         (Some(wait), _) => write!(f, "; retry after {} s", whole_secs(wait))?,
+        (None, When::OnRelease) if line.rule.rows.is_some() => f.write_str("; retry when there are fewer")?,
         (None, When::OnRelease) => f.write_str("; retry when a hold has ended")?,
         (None, _) => f.write_str("; it can never pass")?,
     }

@@ -14,6 +14,8 @@ const REMAINING: Name =
     Name::new(HeaderName::from_static("x-ratelimit-remaining"), "x-ratelimit-remaining: ");
 const RESET: Name = Name::new(HeaderName::from_static("x-ratelimit-reset"), "x-ratelimit-reset: ");
 const TYPE: Name = Name::new(HeaderName::from_static("x-ratelimit-type"), "x-ratelimit-type: ");
+const RETRY_AFTER_MS: Name = Name::new(HeaderName::from_static("retry-after-ms"), "retry-after-ms: ");
+const SHOULD_RETRY: Name = Name::new(HeaderName::from_static("x-should-retry"), "x-should-retry: ");
 const IETF_POLICY: Name = Name::new(HeaderName::from_static("ratelimit-policy"), "ratelimit-policy: ");
 const IETF: Name = Name::new(HeaderName::from_static("ratelimit"), "ratelimit: ");
 
@@ -89,10 +91,26 @@ pub fn whole_secs(wait: Span) -> u64 {
     wait.as_secs_ceil().max(1)
 }
 
-/// Writes `Retry-After`.
-pub fn retry_after(wait: Option<Span>, headers: &mut impl HeaderSink) {
-    if let Some(wait) = wait {
+/// The wait in whole milliseconds: rounded up, and at least 1.
+pub fn whole_millis(wait: Span) -> u64 {
+    wait.as_millis_ceil().max(1)
+}
+
+/// Writes when to retry: `Retry-After`, and `retry-after-ms`, which the client libraries of some APIs prefer. Many
+/// programs sleep as long as these say, even for days. So `x-should-retry: false` tells them not to retry by themselves
+/// if the wait is longer than `within`, or if waiting never helps.
+pub fn retry(when: When, within: Span, headers: &mut impl HeaderSink) {
+    if let When::After(wait) = when {
         headers.number(Name::new(RETRY_AFTER, "retry-after: "), whole_secs(wait));
+        headers.number(RETRY_AFTER_MS, whole_millis(wait));
+    }
+    let in_vain = match when {
+        When::After(wait) => wait > within,
+        When::Never => true,
+        When::Now | When::OnRelease => false,
+    };
+    if in_vain {
+        headers.fixed(SHOULD_RETRY, "false");
     }
 }
 

@@ -2,13 +2,13 @@
 
 use std::borrow::Cow;
 
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
 use serde::Serialize;
-use tollgate_core::{Listing, Mistake, StoreError};
+use tollgate_core::{Listing, Mistake, Span, StoreError, When};
 use tollgate_engine::{Fault, NotAdmitted};
 
-use super::Response;
+use super::{Response, headers};
 use crate::correlation::{CORRELATION_ID, Correlation};
 use crate::facts::{Aliases, BadFact};
 use crate::identity::BadCredential;
@@ -172,7 +172,7 @@ impl Problem {
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         headers.insert(CORRELATION_ID, id.into());
         if self.status == StatusCode::SERVICE_UNAVAILABLE {
-            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            headers::retry(When::After(Span::from_secs(1)), Span::MAX, headers);
         }
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
@@ -211,6 +211,11 @@ impl Problem {
             Mistake::NoRuleApplies { fields, .. } if fields.iter().any(is_proved) => {
                 Self::credentials_required()
             }
+            // The client cannot change the policy.
+            Mistake::NoRuleApplies { fields, .. } => Self::bad_request(format!(
+                "the request has nothing that it can be limited by: it needs some of {}",
+                fields.join(", ")
+            )),
             Mistake::UnknownPolicy { .. } | Mistake::UnknownGuard { .. } | Mistake::UnknownField { .. } => {
                 Self::misconfigured(mistake.to_string())
             }

@@ -6,11 +6,12 @@ use std::borrow::Cow;
 
 use http::StatusCode;
 use serde::Serialize;
-use tollgate_core::{Decision, Limit, Line, Listing, Origin, Reading, Rule, Span, Verdict, When};
+use tollgate_core::{Decision, Limit, Line, Listing, Origin, Reading, Reason, Rule, Span, Verdict, When};
 use tollgate_engine::Engine;
 
 use super::detail::Detail;
-use super::headers::whole_secs;
+use super::header_sink::HeaderSink;
+use super::headers::{self, whole_millis, whole_secs};
 use crate::words::{self, Moment};
 
 /// A denial and the members of its problem document.
@@ -26,6 +27,8 @@ pub struct Refusal<'d> {
     /// That rule's binding limit as text and as a value, and its reading.
     binding: Option<(&'d str, &'d Limit, Reading)>,
     wait: Option<Span>,
+    /// The longest wait after which a client program should retry by itself.
+    retry_within: Span,
     /// The rule that determines the wait, if it is another one, and its key as it may be shown.
     pub(super) retry_by: Option<(Line<'d>, Cow<'d, str>)>,
     /// The name of the member with the decision's token or link, and its value.
@@ -36,10 +39,10 @@ pub struct Refusal<'d> {
 #[derive(Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RefusalBody<'r> {
-    /// `/problems/rate-limit-exceeded`, `/problems/store-unavailable` if an outage denies, or
-    /// `/problems/banned` for a client on the blocklist.
+    /// `/problems/rate-limit-exceeded`, `/problems/store-unavailable` if an outage denies, `/problems/rows-uncounted` if
+    /// the rows of the application cannot be counted, or `/problems/banned` for a client on the blocklist.
     pub(super) r#type: &'r str,
-    /// `Rate limit exceeded`, `Store unavailable` or `Banned`.
+    /// `Rate limit exceeded`, `Store unavailable`, `Rows uncounted` or `Banned`.
     pub(super) title: &'r str,
     /// 429; 503 if an outage denies; 403 for a client on the blocklist.
     status: u16,
@@ -49,7 +52,7 @@ pub struct RefusalBody<'r> {
     /// The id of the request: the caller's, or a generated one.
     #[serde(rename = "correlationId")]
     correlation_id: &'r str,
-    /// `rate limit exceeded`, `store unavailable` or `banned`.
+    /// `rate limit exceeded`, `store unavailable`, `rows uncounted` or `banned`.
     error: &'r str,
     /// Always false.
     allowed: bool,
@@ -89,7 +92,7 @@ pub struct RefusalBody<'r> {
     /// The number of its binding limit, as configured; absent if nothing was counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     limit: Option<u64>,
-    /// The token of the decision, if `denials.token` is set.
+    /// The token of the decision, unless `denials.token` is false.
     #[serde(skip_serializing_if = "Option::is_none")]
     decision: Option<&'r str>,
     /// A link to the decision, if `denials.link` is set.
@@ -119,6 +122,13 @@ const OUTAGE: Kind = Kind {
     error: "store unavailable",
 };
 
+const UNCOUNTED: Kind = Kind {
+    status: StatusCode::SERVICE_UNAVAILABLE,
+    r#type: "/problems/rows-uncounted",
+    title: "Rows uncounted",
+    error: "rows uncounted",
+};
+
 const BANNED: Kind =
     Kind { status: StatusCode::FORBIDDEN, r#type: "/problems/banned", title: "Banned", error: "banned" };
 
@@ -130,6 +140,7 @@ impl<'d> Refusal<'d> {
     pub fn new(engine: &Engine, decision: &'d Decision<'_>) -> Self {
         let named = decision.denied_by().map(|line| (line, engine.observer.shown_key(line.rule, line.key)));
         let kind = match decision.origin {
+            Origin::Outage(Reason::Uncounted) => &UNCOUNTED,
             Origin::Outage(_) => &OUTAGE,
             Origin::Blocked => &BANNED,
             Origin::Store | Origin::Local(_) | Origin::Fixed => &EXCEEDED,
@@ -146,6 +157,7 @@ impl<'d> Refusal<'d> {
             named,
             binding,
             wait: decision.wait(),
+            retry_within: engine.observer.retry_within(),
             retry_by,
             token: engine.observer.denial_token(decision),
         }
@@ -159,6 +171,11 @@ impl<'d> Refusal<'d> {
     /// The wait before the next attempt.
     pub fn wait(&self) -> Option<Span> {
         self.wait
+    }
+
+    /// Writes the headers that say when to retry.
+    pub fn write_retry(&self, headers: &mut impl HeaderSink) {
+        headers::retry(self.wait.map_or(self.retry, When::After), self.retry_within, headers);
     }
 
     /// The name of the policy that decided.
@@ -207,7 +224,7 @@ impl<'d> Refusal<'d> {
             denied_key: self.named.as_ref().map(|(_, key)| &**key),
             retry_after,
             retry_after_again: retry_after,
-            retry_after_ms: self.wait.map(|wait| wait.as_millis_ceil().max(1)),
+            retry_after_ms: self.wait.map(whole_millis),
             defer_until: match self.verdict {
                 Verdict::Defer(at) => Some(Moment(at)),
                 Verdict::Allow | Verdict::Wait(_) | Verdict::Deny => None,

@@ -1,15 +1,17 @@
 //! The relay's refusals as HTTP responses.
 
 use axum::body::Body;
-use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 use schemars::JsonSchema;
 use serde::Serialize;
+use tollgate_core::{Span, When};
 use tollgate_relay::acceptance::{Limited as Exceeded, NotAccepted, RefusalReason};
 use tollgate_relay::session::TextFault;
 use tollgate_relay::session::data::DataFault;
 use tollgate_relay::session::headers::HeaderFault;
+use tollgate_web::answer::headers;
 
 use crate::http::endpoint::Answered;
 use crate::http::problem::{PROBLEM_JSON, Problem};
@@ -35,11 +37,12 @@ pub(super) struct Limited<'r> {
     retry_after: Option<u64>,
 }
 
-/// The answer to a message that is not accepted.
-pub(super) fn answer(refused: &NotAccepted) -> Answered {
+/// The answer to a message that is not accepted. After a longer wait than `retry_within`, the caller should not retry by
+/// itself.
+pub(super) fn answer(refused: &NotAccepted, retry_within: Span) -> Answered {
     let detail = refused.reason.to_string();
     Err(match &refused.reason {
-        RefusalReason::Limited(limited) => return Ok(exceeded(refused, limited)),
+        RefusalReason::Limited(limited) => return Ok(exceeded(refused, limited, retry_within)),
         RefusalReason::Blocked { .. } => Problem::forbidden("the client is on the blocklist".to_owned()),
         RefusalReason::SenderNotAllowed { .. }
         | RefusalReason::Text(TextFault::Header(HeaderFault::ForeignAuthor)) => Problem::forbidden(detail),
@@ -58,7 +61,7 @@ pub(super) fn answer(refused: &NotAccepted) -> Answered {
     })
 }
 
-fn exceeded(refused: &NotAccepted, limited: &Exceeded) -> Response {
+fn exceeded(refused: &NotAccepted, limited: &Exceeded, retry_within: Span) -> Response {
     let status = StatusCode::TOO_MANY_REQUESTS;
     let body = Limited {
         r#type: "/problems/rate-limit-exceeded",
@@ -79,6 +82,11 @@ fn exceeded(refused: &NotAccepted, limited: &Exceeded) -> Response {
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
-    headers.extend(limited.retry_secs.map(|secs| (RETRY_AFTER, HeaderValue::from(secs))));
+    let when = match limited.retry_secs {
+        Some(secs) => When::After(Span::from_secs(secs)),
+        None if limited.never_fits => When::Never,
+        None => When::OnRelease,
+    };
+    headers::retry(when, retry_within, headers);
     response
 }
