@@ -47,6 +47,8 @@ pub struct LaneOptions {
     pub in_total: u32,
     /// After which time a delivery is slow: it no longer counts among those of its tenant and in total.
     pub slow_after: Span,
+    /// After which time a delivery is slow whose server has not let it come as far as its limits: it does not answer.
+    pub unanswered_after: Span,
     /// How many deliveries may be slow. Others that are count as before.
     pub most_slow: u32,
 }
@@ -127,6 +129,8 @@ pub struct Lanes {
     places: BTreeMap<ItemKey, LanePlace>,
     /// What is in flight and not slow, by when it began.
     flights: BTreeSet<(Timestamp, ItemKey)>,
+    /// Those of them whose servers have not answered yet.
+    unanswered: BTreeSet<(Timestamp, ItemKey)>,
     /// How many deliveries are slow.
     slow: u32,
     /// What an operator paused.
@@ -145,6 +149,7 @@ impl Default for LaneOptions {
             per_tenant: 250,
             in_total: 500,
             slow_after: Span::from_secs(10),
+            unanswered_after: Span::from_secs(2),
             most_slow: 2_000,
         }
     }
@@ -170,6 +175,7 @@ impl Lanes {
             parks: Parks::default(),
             places: BTreeMap::new(),
             flights: BTreeSet::new(),
+            unanswered: BTreeSet::new(),
             slow: 0,
             held: Held::default(),
             next: 0,
@@ -234,6 +240,7 @@ impl Lanes {
         let mut turn = Turn { lane: lane.key.clone(), item, recipients, kept: None };
         self.tenants.charge(&picked, recipients);
         self.flights.insert((now, item));
+        self.unanswered.insert((now, item));
         if let Some(place) = self.places.get_mut(&item) {
             place.flight = Flight::Since(now);
             turn.kept = place.kept;
@@ -250,11 +257,12 @@ impl Lanes {
 
     /// Lets deliveries that take long give up their places.
     fn note_slow(&mut self, now: Timestamp) {
-        while let Some((since, item)) = self.flights.first().copied()
-            && since + self.options.slow_after <= now
+        while let Some((at, since, item)) = self.next_slow()
+            && at <= now
             && self.slow < self.options.most_slow
         {
-            self.flights.pop_first();
+            self.flights.remove(&(since, item));
+            self.unanswered.remove(&(since, item));
             self.slow += 1;
             let Some(place) = self.places.get_mut(&item) else { continue };
             place.flight = Flight::Slow;
@@ -262,6 +270,15 @@ impl Lanes {
                 self.tenants.freed(&lane.key.tenant);
             }
         }
+    }
+
+    /// The delivery that is slow next, when, and since when it is in flight.
+    fn next_slow(&self) -> Option<(Timestamp, Timestamp, ItemKey)> {
+        let after = |flights: &BTreeSet<(Timestamp, ItemKey)>, patience: Span| {
+            flights.first().map(|(since, item)| (*since + patience, *since, *item))
+        };
+        let any = after(&self.flights, self.options.slow_after);
+        any.into_iter().chain(after(&self.unanswered, self.options.unanswered_after)).min()
     }
 
     /// The lane whose turn it is.
@@ -324,6 +341,7 @@ impl Lanes {
             Flight::Slow => self.slow -= 1,
             Flight::Since(since) => {
                 self.flights.remove(&(since, item));
+                self.unanswered.remove(&(since, item));
                 self.tenants.freed(&lane.key.tenant);
             }
         }
@@ -334,8 +352,7 @@ impl Lanes {
         let own = self.timers.first().map(|(at, _)| *at);
         // Only where something waits for a place.
         let crowded = (self.is_full() || self.tenants.any_held_back()) && self.slow < self.options.most_slow;
-        let oldest = self.flights.first().filter(|_| crowded);
-        let slow = oldest.map(|(since, _)| *since + self.options.slow_after);
+        let slow = self.next_slow().filter(|_| crowded).map(|(at, ..)| at);
         own.into_iter().chain(self.parks.wake_at()).chain(slow).min()
     }
 

@@ -58,8 +58,16 @@ fn busy(name: &str, now: u64) -> End {
 
 fn lanes(per_lane: u32, in_total: u32) -> Lanes {
     let slow_after = Span::from_secs(1_000_000);
-    let options =
-        LaneOptions { quantum: 10, per_lane, in_total, per_tenant: in_total, slow_after, most_slow: 10 };
+    let (per_tenant, unanswered_after) = (in_total, slow_after);
+    let options = LaneOptions {
+        quantum: 10,
+        per_lane,
+        in_total,
+        per_tenant,
+        slow_after,
+        unanswered_after,
+        most_slow: 10,
+    };
     Lanes::new(options)
 }
 
@@ -338,6 +346,7 @@ fn slow_deliveries_give_up_their_places_within_a_bound() {
         per_tenant: 4,
         in_total: 4,
         slow_after,
+        unanswered_after: slow_after,
         most_slow: 6,
         ..LaneOptions::default()
     };
@@ -354,6 +363,27 @@ fn slow_deliveries_give_up_their_places_within_a_bound() {
     assert_eq!((lanes.in_flight(), all(&mut lanes, 1_000).len()), (10, 0));
     lanes.done(key(first[0]), End::Settled, at(1_000));
     assert_eq!(all(&mut lanes, 1_000).len(), 1, "one that ended makes room");
+}
+
+#[test]
+fn servers_that_do_not_answer_give_up_their_places_sooner_than_slow_ones() {
+    let options = LaneOptions { per_tenant: 20, in_total: 40, ..LaneOptions::default() };
+    let mut lanes = Lanes::new(options);
+    for number in 0..100 {
+        lanes.add(&waiting(number, "acme", &format!("d{number}.example"), 1, 0), START);
+    }
+    // Half of the servers answer, and are slow.
+    let mut tried = 0;
+    while let Some(turn) = lanes.next(START) {
+        tried += 1;
+        if tried % 2 == 0 {
+            lanes.admitted(turn.item, START);
+        }
+    }
+    assert_eq!(tried, 20);
+    assert_eq!(lanes.wake_at(), Some(at(2)));
+    let mut later = |now: u64| std::iter::from_fn(|| lanes.next(at(now))).count();
+    assert_eq!([later(1), later(2), later(4)], [0, 10, 10], "the places of those that did not answer");
 }
 
 #[test]

@@ -27,6 +27,7 @@ const LANES: LaneOptions = LaneOptions {
     per_tenant: 20,
     in_total: 20,
     slow_after: Span::from_secs(10),
+    unanswered_after: Span::from_secs(10),
     most_slow: 1_000,
 };
 

@@ -33,8 +33,10 @@ impl Lanes {
                 *moment = *moment - back;
             }
         }
-        let flights = std::mem::take(&mut self.flights);
-        self.flights = flights.into_iter().map(|(since, item)| (since - back, item)).collect();
+        for flights in [&mut self.flights, &mut self.unanswered] {
+            *flights =
+                std::mem::take(flights).into_iter().map(|(since, item)| (since - back, item)).collect();
+        }
         let timers = std::mem::take(&mut self.timers);
         self.timers = timers.into_iter().map(|(at, lane)| (at - back, lane)).collect();
         self.lanes.values_mut().for_each(|lane| lane.set_back(back));
