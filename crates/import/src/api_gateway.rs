@@ -11,21 +11,22 @@ use crate::work::Work;
 
 pub(crate) fn read(trees: &[&Node], work: &mut Work<'_>) {
     let mut settings: Option<Place> = None;
-    let mut policies = 0;
+    let mut policies = Vec::new();
     for tree in trees {
         match &tree.value {
             Value::List(nodes) => {
-                policies += nodes.iter().filter(|node| read_policy(node, work)).count();
+                policies.extend(nodes.iter().filter_map(|node| read_policy(node, work)));
             }
             _ if tree.entry("gateway").is_some() => settings = read_settings(tree, work),
-            _ => policies += usize::from(read_policy(tree, work)),
+            _ => policies.extend(read_policy(tree, work)),
         }
     }
     let first = settings.or_else(|| trees.first().map(|tree| tree.place.clone()));
     if let Some(place) = first {
-        if policies == 0 {
-            assumed_policy(&place, work);
+        if policies.is_empty() {
+            policies.push(assumed_policy(&place, work));
         }
+        write_gateway(&policies, &place, work);
         work.differs(&place, "the client's address is taken from `X-Forwarded-For` only if `clients.trusted_proxies` names the proxy, and from the right: there the leftmost value counts, which the client chooses");
         work.differs(&place, "Retry-After is the time to the next token, not to a full bucket");
     }
@@ -105,32 +106,32 @@ pub(crate) fn spring_redis<'t>(top: &mut Section<'t>, work: &mut Work<'_>) -> Op
 }
 
 /// A policy of its API: `{"name": …, "requestsPerSecond": 10, "burstSize": 50}`.
-fn read_policy(node: &Node, work: &mut Work<'_>) -> bool {
-    let Some(mut policy) = Section::of(node, Path::default(), work) else { return false };
+fn read_policy(node: &Node, work: &mut Work<'_>) -> Option<String> {
+    let mut policy = Section::of(node, Path::default(), work)?;
     let name = policy.text("name", work).map_or("route".to_owned(), |(name, _)| name);
     let rate = policy.number("requestsPerSecond", work);
     let burst = policy.whole("burstSize", work);
     policy.leave("it is not about limits", work);
     let (Some((rate, place)), Some((burst, _))) = (rate, burst) else {
         work.wrong(&node.place, "the policy needs `requestsPerSecond` and `burstSize`");
-        return false;
+        return None;
     };
-    let Some(limit) = work.rewrite(place, &format!("{rate}/s burst={burst}")) else { return false };
+    let limit = work.rewrite(place, &format!("{rate}/s burst={burst}"))?;
     work.exact(place, format!("`{name}` is `{}` for each route and client address", limit.limit));
-    add(&name, limit.limit, work);
-    true
+    Some(add(&name, limit.limit, work))
 }
 
-fn assumed_policy(place: &Place, work: &mut Work<'_>) {
+fn assumed_policy(place: &Place, work: &mut Work<'_>) -> String {
     const ASSUMED: &str = "10/s burst 50";
     let limit = work.answered_limit("route").unwrap_or_else(|| {
         work.asks(place, format!("`requestsPerSecond` and `burstSize` of the routes are in the gateway's database, not in this file; assumed `{ASSUMED}`. Answer with `--limit 'route={ASSUMED}'`, or import its policies as JSON too"));
         ASSUMED.to_owned()
     });
-    add("route", limit, work);
+    add("route", limit, work)
 }
 
-fn add(name: &str, limit: String, work: &mut Work<'_>) {
+/// Adds a rule, and a policy of the same name. Returns the name.
+fn add(name: &str, limit: String, work: &mut Work<'_>) -> String {
     let name = work.rule_names.free(name);
     work.draft.rules.push(RuleDraft {
         name: name.clone(),
@@ -141,5 +142,33 @@ fn add(name: &str, limit: String, work: &mut Work<'_>) {
     });
     let comments =
         vec!["Name it as the `policy` of a route; a route without one passes untouched.".to_owned()];
-    work.draft.policies.push(PolicyDraft { name: name.clone(), comments, rules: vec![name] });
+    work.draft.policies.push(PolicyDraft { name: name.clone(), comments, rules: vec![name.clone()] });
+    name
+}
+
+/// The body of a denial there.
+const ANSWERS: &str = r#"# The body of a denial, as the gateway there writes it.
+answers:
+  media: json
+  body: |-
+    {
+        "type": "https://api.gateway/errors/rate-limit-exceeded",
+        "title": "Too Many Requests",
+        "status": 429,
+        "detail": "Rate limit exceeded. Try again in {retry_after} seconds.",
+        "correlationId": "{correlation_id}"
+    }"#;
+
+/// Writes the gateway, with one route for each policy: the routes themselves are in the database.
+fn write_gateway(policies: &[String], place: &Place, work: &mut Work<'_>) {
+    work.exact(place, "`answers`: a denial has the body of the gateway there");
+    work.asks(place, "the routes are in the gateway's database, not in this file; assumed one route for each policy and the upstream `127.0.0.1:9000`, with the gateway at `127.0.0.1:8000`. Change `gateway.routes`, `gateway.upstreams` and `gateway.listen`");
+    let routes = policies.iter().map(|policy| {
+        let path = if policies.len() == 1 { "/*".to_owned() } else { format!("/{policy}/*") };
+        format!("    {policy}: {{ path: {path}, upstream: app, policy: {policy} }}")
+    });
+    let routes: Vec<String> = routes.collect();
+    let head = "gateway:\n  listen: 127.0.0.1:8000\n  upstreams: { app: 127.0.0.1:9000 }\n  # The name of a route is a part of its buckets. A route without a policy passes untouched.\n  routes:\n";
+    work.draft.sections.push(ANSWERS.to_owned());
+    work.draft.sections.push(head.to_owned() + &routes.join("\n"));
 }

@@ -1,6 +1,7 @@
 //! Elemta: `[resources]` in TOML, and the environment that overrides it.
 //!
-//! Its rate of 100 connections in 60 seconds is built in there. The defaults are those that it documents.
+//! Its rate is 100 connections in 60 seconds unless `max_requests_per_window` and `rate_limit_window` say otherwise. The
+//! defaults are those that it documents.
 
 use tollgate_tree::{Path, Place};
 
@@ -15,6 +16,9 @@ use crate::work::Work;
 struct Found {
     connections: Option<u64>,
     connections_per_ip: Option<u64>,
+    /// Connections of one address in each window, and the seconds of the window.
+    rate: Option<u64>,
+    window: Option<u64>,
     url: Option<(String, Place)>,
     key_prefix: Option<String>,
     first: Option<Place>,
@@ -23,6 +27,9 @@ struct Found {
 /// Connections in all, and of one address, unless the file says otherwise.
 const CONNECTIONS: u64 = 1000;
 const CONNECTIONS_PER_IP: u64 = 50;
+/// Connections of one address in each window, and the seconds of the window.
+const RATE: u64 = 100;
+const WINDOW: u64 = 60;
 
 pub(crate) fn read(files: &[Parsed], work: &mut Work<'_>) {
     let mut found = Found::default();
@@ -31,6 +38,12 @@ pub(crate) fn read(files: &[Parsed], work: &mut Work<'_>) {
             let Some(mut top) = Section::of(tree, Path::default(), work) else { continue };
             if let Some(resources) = top.section("resources", work) {
                 read_resources(resources, &mut found, work);
+            }
+            if let Some(entry) = top.take("rate_limiter") {
+                work.left_out(
+                    &entry.key_place,
+                    "`rate_limiter`: only the limits of `[resources]` are imported",
+                );
             }
             top.leave("it is not about limits", work);
         }
@@ -73,6 +86,8 @@ fn read_resources(mut resources: Section<'_>, found: &mut Found, work: &mut Work
         work.exact(place, connections(number, "from one address"));
         found.connections_per_ip = Some(number);
     }
+    found.rate = in_window(&mut resources, "max_requests_per_window", RATE, work);
+    found.window = in_window(&mut resources, "rate_limit_window", WINDOW, work);
     if let Some((url, place)) = resources.text("valkey_url", work) {
         work.exact(place, format!("the store is {}", Address::of(&url).shown()));
         found.url = Some((url, place.clone()));
@@ -84,6 +99,32 @@ fn read_resources(mut resources: Section<'_>, found: &mut Found, work: &mut Work
     resources.leave("it is not about limits", work);
 }
 
+/// A setting of the rate. Zero stands for its default there.
+fn in_window(resources: &mut Section<'_>, key: &str, default: u64, work: &mut Work<'_>) -> Option<u64> {
+    let (number, place) = resources.whole(key, work)?;
+    if number == 0 {
+        work.exact(place, format!("`{key}`: 0 is the default, {default}"));
+        return None;
+    }
+    work.exact(place, format!("`{key}` is a part of the rule `rate`"));
+    Some(number)
+}
+
+/// The limit of connections of one address in a window, and what the report says of it.
+fn rate_of(found: &Found, first: &Place, work: &mut Work<'_>) -> Option<String> {
+    let (rate, window) = (found.rate.unwrap_or(RATE), found.window.unwrap_or(WINDOW));
+    if found.rate.is_none() && found.window.is_none() {
+        work.exact(first, "`100/min sliding` for each address: it is built in there, and a setting here");
+        return work.limit(first, "100/60s sliding");
+    }
+    work.sliding(
+        first,
+        &format!("{rate} connections of an address in {window} seconds"),
+        rate,
+        &format!("{window}s"),
+    )
+}
+
 fn connections(number: u64, whose: &str) -> String {
     if number == 0 {
         return format!("connections {whose} have no limit");
@@ -92,8 +133,8 @@ fn connections(number: u64, whose: &str) -> String {
 }
 
 fn write(found: Found, work: &mut Work<'_>) {
-    let Some(first) = found.first else { return };
-    work.exact(&first, "`100/min sliding` for each address: it is built in there, and a setting here");
+    let Some(first) = found.first.clone() else { return };
+    let rate = rate_of(&found, &first, work);
     work.exact(
         &first,
         "`on_outage: local 100%`: without the store each node holds the full limits by itself",
@@ -115,7 +156,7 @@ fn write(found: Found, work: &mut Work<'_>) {
         (
             "rate",
             ip.clone(),
-            Some("100/60s sliding".to_owned()),
+            rate,
             "How often a client may connect. `ip` is the peer's address, never a header.",
         ),
         ("per_ip", ip, per_ip, "Open connections of a client, over all nodes."),

@@ -1,10 +1,13 @@
 //! envoyproxy/ratelimit: the descriptors of a domain.
 //!
 //! A descriptor of keys without values becomes a rule by these fields. One with all values given becomes an override of
-//! that rule. Any other becomes a rule and a policy of its own, for requests with these values.
+//! that rule. Any other becomes a rule and a policy of its own, for requests with these values. A descriptor that cannot be
+//! translated is left out, and does not stop the others.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
 
+use tollgate_core::key::check_field_name;
 use tollgate_tree::{Node, Path, Place, Value};
 
 use crate::draft::{PolicyDraft, RuleDraft};
@@ -42,8 +45,12 @@ pub(crate) fn read(tree: &Node, work: &mut Work<'_>) {
     work.differs(place, "a request may carry several descriptors there, which are counted one by one. Here a policy lists the rules, which are charged together or not at all, and a denied request counts nowhere");
     work.asks(place, "Envoy's own protocol is not served; assumed that the caller asks `POST /api/v1/check`, or that a proxy asks by forward-auth, with the descriptor's keys as fields");
     let mut domain = Domain { name, rules: HashMap::new() };
+    let (rules, blocked, found) = (work.draft.rules.len(), work.draft.blocklist.len(), work.found());
     if let Some(entry) = top.take("descriptors") {
         domain.descriptors(&entry.node, &mut Vec::new(), work);
+    }
+    if (work.draft.rules.len(), work.draft.blocklist.len()) == (rules, blocked) {
+        work.refuse_since(found);
     }
     top.leave("ratelimit has no such setting", work);
 }
@@ -60,52 +67,74 @@ impl Domain {
             return;
         };
         for node in nodes {
-            let Some(mut descriptor) = Section::of(node, Path::default(), work) else { continue };
-            let Some((key, _)) = descriptor.text("key", work) else {
-                work.wrong(&node.place, "the descriptor has no `key`");
-                continue;
-            };
-            let value = descriptor.text("value", work).map(|(value, _)| value);
-            let key = names::reported_field(&key, &node.place, work);
-            path.push(Step { key, value });
-            let observed = descriptor.flag("shadow_mode", work).is_some_and(|(on, _)| on);
-            let below = descriptor.take("descriptors");
-            match descriptor.section("rate_limit", work) {
-                Some(limit) => {
-                    if let Some(allowed) = read_limit(limit, work) {
-                        self.add(path, allowed, observed, &node.place, work);
-                    }
-                }
-                None if below.is_none() => self.add(path, Allowed::Unlimited, observed, &node.place, work),
-                None => {}
-            }
-            for setting in ["detailed_metric", "value_to_metric", "metadata"] {
-                if let Some(entry) = descriptor.take(setting) {
-                    work.left_out(
-                        &entry.key_place,
-                        format!("`{setting}`: metrics have no values of keys; `tollgate decisions` has them"),
-                    );
-                }
-            }
-            descriptor.leave("it has no equivalent", work);
-            if let Some(below) = below {
-                self.descriptors(&below.node, path, work);
-            }
-            path.pop();
+            work.apart(|work| self.descriptor(node, path, work));
         }
     }
 
+    fn descriptor(&mut self, node: &Node, path: &mut Vec<Step>, work: &mut Work<'_>) {
+        let Some(mut descriptor) = Section::of(node, Path::default(), work) else { return };
+        let Some((key, place)) = descriptor.text("key", work) else {
+            work.wrong(&node.place, "the descriptor has no `key`");
+            return;
+        };
+        let value = descriptor.text("value", work).map(|(value, _)| value);
+        let key = names::reported_field(&key, &node.place, work);
+        if let Err(problem) = check_field_name(&key) {
+            work.wrong(place, format!("the key `{}` cannot be a field: {problem}", shorten(&key)));
+            return;
+        }
+        path.push(Step { key, value });
+        let observed = descriptor.flag("shadow_mode", work).is_some_and(|(on, _)| on);
+        let below = descriptor.take("descriptors");
+        let limit = descriptor.take("rate_limit");
+        match limit.and_then(|limit| Section::of(&limit.node, Path::of(&["rate_limit"]), work)) {
+            Some(limit) => {
+                if let Some(allowed) = read_limit(limit, work) {
+                    self.add(path, allowed, observed, &node.place, work);
+                }
+            }
+            // A limit that is no table is not the same as none.
+            None if below.is_none() && limit.is_none_or(|limit| matches!(limit.node.value, Value::Null)) => {
+                self.add(path, Allowed::Unlimited, observed, &node.place, work);
+            }
+            None => {}
+        }
+        for setting in ["detailed_metric", "value_to_metric", "metadata"] {
+            if let Some(entry) = descriptor.take(setting) {
+                work.left_out(
+                    &entry.key_place,
+                    format!("`{setting}`: metrics have no values of keys; `tollgate decisions` has them"),
+                );
+            }
+        }
+        descriptor.leave("it has no equivalent", work);
+        if let Some(below) = below {
+            self.descriptors(&below.node, path, work);
+        }
+        path.pop();
+    }
+
     fn add(&mut self, path: &[Step], allowed: Allowed, observed: bool, place: &Place, work: &mut Work<'_>) {
-        let mut by: Vec<String> = path.iter().map(|step| step.key.clone()).collect();
+        let by: Vec<String> = path.iter().map(|step| step.key.clone()).collect();
         let exact = |step: &Step| step.value.as_ref().is_some_and(|value| !value.contains('*'));
         let given = path.iter().filter(|step| exact(step)).count();
         let free = path.iter().filter(|step| step.value.is_none()).count();
-        by.dedup();
-        if by.len() < path.len() || by.len() > tollgate_core::Rule::MOST_FIELDS {
+        let different: HashSet<&String> = by.iter().collect();
+        if different.len() < by.len() || by.len() > tollgate_core::Rule::MOST_FIELDS {
+            let keys = shorten(&by.join(", "));
             work.wrong(
                 place,
-                "the descriptor has more than four keys, or a key twice: a rule counts by up to four fields",
+                format!("the descriptor of `{keys}` has more than four keys, or a key twice: a rule counts by up to four fields"),
             );
+            return;
+        }
+        let is_odd = |step: &&Step| {
+            let address = |value: &String| value.contains('*') || value.parse::<IpAddr>().is_ok();
+            step.key == "remote_address" && !step.value.as_ref().is_none_or(address)
+        };
+        if let Some(odd) = path.iter().find(is_odd) {
+            let value = shorten(odd.value.as_deref().unwrap_or_default());
+            work.wrong(place, format!("`{value}` is not an address, so no `remote_address` has this value"));
             return;
         }
         if by.iter().any(|field| field == "remote_address") {
@@ -125,7 +154,10 @@ impl Domain {
             .iter()
             .map(|step| format!("{}={}", step.key, step.value.as_deref().unwrap_or_default()))
             .collect();
-        if pairs.iter().any(|pair| pair.contains([',', ' ', '\\'])) {
+        let fields: Vec<&str> = path.iter().map(|step| &*step.key).collect();
+        let values: Vec<&str> = path.iter().filter_map(|step| step.value.as_deref()).collect();
+        let fits = Keys::new(&fields).checked(&values, place).is_ok();
+        if !fits || pairs.iter().any(|pair| pair.contains([',', ' ', '\\'])) {
             work.differs(place, "`requests_per_unit: 0` denies everything, and here 0 is no limit: it is left out. Put it on the blocklist");
             return;
         }

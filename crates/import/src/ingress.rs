@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use tollgate_tree::{Node, Path, Place, Value};
 
 use crate::draft::{PolicyDraft, RuleDraft};
+use crate::nginx::{AT_GATEWAY, IN_PROGRESS};
 use crate::section::Section;
 use crate::work::{Work, shorten};
 
@@ -31,6 +32,8 @@ struct Limited<'t> {
     name: String,
     place: &'t Place,
     rules: Vec<RuleDraft>,
+    /// The place of the limit on requests in progress, whose rule is the last.
+    in_progress: Option<&'t Place>,
 }
 
 fn read_ingress(tree: &Node, work: &mut Work<'_>) {
@@ -47,7 +50,7 @@ fn read_ingress(tree: &Node, work: &mut Work<'_>) {
         work.left_out(&tree.place, format!("the Ingress `{}` has no annotations", shorten(&name)));
         return;
     };
-    let mut limited = Limited { name, place: &tree.place, rules: Vec::new() };
+    let mut limited = Limited { name, place: &tree.place, rules: Vec::new(), in_progress: None };
     let at = |key: &str| format!("{PREFIX}{key}");
     let multiplier =
         annotations.whole(&at("limit-burst-multiplier"), work).map_or(MULTIPLIER, |(number, _)| number);
@@ -75,6 +78,7 @@ fn read_ingress(tree: &Node, work: &mut Work<'_>) {
     {
         work.exact(place, format!("`limit-connections: {number}` is `{limit}`: requests in progress"));
         limited.add("limit-connections", limit, format!("limit-connections: {number}."));
+        limited.in_progress = Some(place);
     }
     for key in ["limit-whitelist", "limit-allowlist"] {
         if let Some((list, place)) = annotations.text(&at(key), work) {
@@ -141,9 +145,19 @@ impl Limited<'_> {
             names.push(name.clone());
             work.draft.rules.push(RuleDraft { name, ..rule });
         }
-        let comments =
-            vec![format!("{}: the Ingress {}", crate::draft::short(self.place), shorten(&self.name))];
-        let name = work.policy_names.free(&self.name);
-        work.draft.policies.push(PolicyDraft { name, comments, rules: names });
+        let comment = format!("{}: the Ingress {}", crate::draft::short(self.place), shorten(&self.name));
+        let rates = names.len() - usize::from(self.in_progress.is_some());
+        let mut add = |name: &str, comment: String, rules: &[String]| {
+            let name = work.policy_names.free(name);
+            work.draft.policies.push(PolicyDraft { name, comments: vec![comment], rules: rules.to_vec() });
+        };
+        if rates > 0 {
+            add(&self.name, comment.clone(), &names[..rates]);
+        }
+        if let Some(place) = self.in_progress {
+            let comment = format!("{comment}, for the gateway alone: it counts requests in progress");
+            add(&format!("{}.{AT_GATEWAY}", self.name), comment, &names);
+            work.differs(place, IN_PROGRESS);
+        }
     }
 }

@@ -10,7 +10,7 @@ use tollgate_tree::{Node, Path, Place, Value};
 use crate::draft::{PolicyDraft, RuleDraft};
 use crate::names;
 use crate::section::Section;
-use crate::work::{Work, shorten};
+use crate::work::{Work, shorten, shorten_to};
 
 /// A limit that became a rule.
 struct Limit {
@@ -77,7 +77,7 @@ fn read_limit(node: &Node, index: usize, work: &mut Work<'_>) -> Option<Limit> {
     let rule = work.rule_names.free(&text);
     let comments = match conditions.len() {
         0 => vec![format!("All requests of {}.", shorten(&namespace))],
-        _ => vec![format!("If {}.", shorten(&conditions.iter().cloned().collect::<Vec<_>>().join(" and ")))],
+        _ => vec![format!("If {}.", all_of(&conditions))],
     };
     work.draft.rules.push(RuleDraft {
         name: rule.clone(),
@@ -151,21 +151,17 @@ fn write(limits: &[Limit], work: &mut Work<'_>) {
         let words: Vec<String> = conditions.iter().map(|condition| words_of(condition)).collect();
         let text = std::iter::once(namespace.to_owned()).chain(words).collect::<Vec<_>>().join(".");
         let name = work.policy_names.free(&text);
-        let joined = conditions.iter().cloned().collect::<Vec<_>>().join(" and ");
+        let joined = all_of(conditions);
         if !conditions.is_empty() {
             work.differs(
                 place,
                 format!(
-                    "the caller asks the policy `{name}` if {}, because a rule does not look at values",
-                    shorten(&joined)
+                    "the caller asks the policy `{name}` if {joined}, because a rule does not look at values"
                 ),
             );
         }
-        let comments = if conditions.is_empty() {
-            Vec::new()
-        } else {
-            vec![format!("Requests for which {}.", shorten(&joined))]
-        };
+        let comments =
+            if conditions.is_empty() { Vec::new() } else { vec![format!("Requests for which {joined}.")] };
         let rules = applying.iter().map(|limit| limit.rule.clone()).collect();
         work.draft.policies.push(PolicyDraft { name, comments, rules });
     }
@@ -200,8 +196,53 @@ impl<'l> Index<'l> {
     }
 }
 
-/// A condition as a part of a name: `descriptors[0]['method'] == 'GET'` is `method.get`.
+/// The conditions, for a reader who has to tell them apart: they often differ at their end only.
+fn all_of(conditions: &BTreeSet<String>) -> String {
+    let conditions: Vec<&str> = conditions.iter().map(String::as_str).collect();
+    shorten_to(&conditions.join(" and "), MOST_SHOWN)
+}
+
+/// How many characters of conditions are shown.
+const MOST_SHOWN: usize = 2_000;
+
+/// What stands for an operator in a name. `==` stands for itself: `method == 'GET'` is `method.get`.
+const OPERATORS: [(&str, &str); 9] = [
+    ("==", " "),
+    ("!=", " not "),
+    ("<=", " up.to "),
+    (">=", " from "),
+    ("&&", " and "),
+    ("||", " or "),
+    ("<", " below "),
+    (">", " above "),
+    ("!", " not "),
+];
+
+/// A condition as a part of a name: `descriptors[0]['method'] != 'GET'` is `method.not.get`.
 fn words_of(condition: &str) -> String {
-    let plain = condition.replace("descriptors[0]", "");
+    let mut plain = String::new();
+    let condition = condition.replace("descriptors[0]", "");
+    let mut rest = condition.as_str();
+    let mut quote = None;
+    while let Some(first) = rest.chars().next() {
+        let operator = OPERATORS.iter().find(|(operator, _)| quote.is_none() && rest.starts_with(operator));
+        let length = match operator {
+            Some((operator, words)) => {
+                plain.push_str(words);
+                operator.len()
+            }
+            None => {
+                plain.push(first);
+                first.len_utf8()
+            }
+        };
+        // An operator inside of quotes belongs to a value.
+        match (quote, first) {
+            (None, '\'' | '"') => quote = Some(first),
+            (Some(open), _) if open == first => quote = None,
+            _ => {}
+        }
+        rest = &rest[length..];
+    }
     names::plain(&plain)
 }

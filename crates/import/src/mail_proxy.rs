@@ -3,12 +3,17 @@
 //! Its windows slide, as `sliding` does. An account with a host becomes an account of the relay; one without becomes
 //! an override of the rule `account`.
 
+use std::collections::HashSet;
+
 use tollgate_tree::{Node, Path, Place, Value};
 
 use crate::draft::{PolicyDraft, RuleDraft, list, scalar};
 use crate::names;
 use crate::section::Section;
 use crate::work::{Keys, Work, shorten};
+
+/// The environment variable with the secret that seals passwords.
+const SECRET: &str = "TOLLGATE_RELAY_SECRET";
 
 /// What is known of the accounts so far.
 struct Accounts {
@@ -17,7 +22,10 @@ struct Accounts {
     overrides: Vec<(String, Vec<String>)>,
     /// Lines of the relay's accounts.
     lines: Vec<String>,
-    tenants: Vec<String>,
+    /// The tenant of the first account.
+    tenant: Option<String>,
+    /// The environment variables of passwords.
+    variables: HashSet<String>,
     /// The first place, for what concerns them all.
     first: Option<Place>,
 }
@@ -27,7 +35,8 @@ pub(crate) fn read<'t>(trees: impl Iterator<Item = &'t Node>, work: &mut Work<'_
         keys: Keys::new(&["tenant", "account"]),
         overrides: Vec::new(),
         lines: Vec::new(),
-        tenants: Vec::new(),
+        tenant: None,
+        variables: HashSet::new(),
         first: None,
     };
     for tree in trees {
@@ -38,6 +47,22 @@ pub(crate) fn read<'t>(trees: impl Iterator<Item = &'t Node>, work: &mut Work<'_
         }
     }
     write(accounts, work);
+}
+
+impl Accounts {
+    /// A variable for the password of an account, which no other account has.
+    fn variable(&mut self, tenant: &str, id: &str) -> String {
+        let short = std::iter::once(format!("{id}_password"));
+        let numbered = (2..).map(|number| format!("{tenant}_{id}_password_{number}"));
+        let mut names = short
+            .chain([format!("{tenant}_{id}_password")])
+            .chain(numbered)
+            .map(|text| names::variable(&text));
+        let free =
+            names.find(|name| !self.variables.contains(name)).expect("there are more numbers than accounts");
+        self.variables.insert(free.clone());
+        free
+    }
 }
 
 fn read_account(node: &Node, accounts: &mut Accounts, work: &mut Work<'_>) {
@@ -80,9 +105,7 @@ fn read_account(node: &Node, accounts: &mut Accounts, work: &mut Work<'_>) {
             accounts.overrides.push((key, limits));
         }
     }
-    if !accounts.tenants.contains(&tenant) {
-        accounts.tenants.push(tenant);
-    }
+    accounts.tenant.get_or_insert(tenant);
     account.leave("it is not about limits, or has no equivalent", work);
 }
 
@@ -143,10 +166,7 @@ fn relay_account(
     match (login, password) {
         (Some((user, place)), password) => {
             let place = password.map_or(place, |(_, place)| place);
-            let mut variable = names::variable(&format!("{id}_password"));
-            if work.draft.variables.contains(&variable) {
-                variable = names::variable(&format!("{tenant}_{id}_password"));
-            }
+            let variable = accounts.variable(tenant, id);
             settings.push(format!("user: {}, password_env: {variable}", scalar(&user)));
             work.asks(
                 place,
@@ -186,8 +206,14 @@ fn tls(account: &mut Section<'_>, port: u64, has_password: bool, work: &mut Work
     }
 }
 
+/// How many keys the store keeps. Only accounts are counted, so there is room for many more than the files have. A log of
+/// each of a million keys would not fit into any machine.
+fn room(accounts: &Accounts) -> usize {
+    (4 * (accounts.lines.len() + accounts.overrides.len())).next_multiple_of(1_000).max(10_000)
+}
+
 fn write(accounts: Accounts, work: &mut Work<'_>) {
-    let Some(first) = accounts.first else { return };
+    let Some(first) = accounts.first.clone() else { return };
     work.differs(
         &first,
         "mail over a limit waits until the exact moment at which it may be sent, not until the next minute, hour or midnight: a sliding window frees room there at any moment. `on_exceed: { defer: { aligned: true } }` waits for the boundary",
@@ -197,7 +223,8 @@ fn write(accounts: Accounts, work: &mut Work<'_>) {
         "an account belongs to its tenant: accounts of two tenants with the same name do not share a budget",
     );
     // A crash must not reset an account's day.
-    work.draft.store = Some("{ file: ./tollgate.redb, sync: always }".to_owned());
+    work.draft.store =
+        Some(format!("{{ file: ./tollgate.redb, sync: always, max_keys: {} }}", room(&accounts)));
     work.draft.rules.push(RuleDraft {
         name: "account".to_owned(),
         comments: vec!["Each account of a tenant. Mail over a limit is deferred, never rejected.".to_owned()],
@@ -214,14 +241,19 @@ fn write(accounts: Accounts, work: &mut Work<'_>) {
     if accounts.lines.is_empty() {
         return;
     }
-    let tenant = &accounts.tenants[0];
+    let tenant = accounts.tenant.unwrap_or_default();
     work.asks(
         &first,
         format!("the file does not tell who may send; assumed programs on this machine, for the tenant `{tenant}`. Change `relay.networks` and `relay.network_tenant`, or add `relay.users`"),
     );
+    work.asks(
+        &first,
+        format!("`POST /account` adds accounts while tollgate runs, and seals their passwords in the store: put a secret of your own into the environment variable `{SECRET}`, as `openssl rand -hex 32` makes one"),
+    );
+    work.draft.variables.push(SECRET.to_owned());
     let head = format!(
-        "relay:\n  listen: [{{ smtp: 127.0.0.1:2525 }}]\n  networks: [127.0.0.0/8]\n  network_tenant: {}\n  deliver: mail.send\n  queue: {{ dir: ./queue }}\n  accounts:\n",
-        scalar(tenant)
+        "relay:\n  listen: [{{ smtp: 127.0.0.1:2525 }}]\n  networks: [127.0.0.0/8]\n  network_tenant: {}\n  deliver: mail.send\n  queue: {{ dir: ./queue }}\n  # Seals the passwords of accounts that `POST /account` adds.\n  secret_env: {SECRET}\n  accounts:\n",
+        scalar(&tenant)
     );
     work.draft.sections.push(head + &accounts.lines.join("\n"));
 }

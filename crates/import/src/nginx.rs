@@ -2,15 +2,22 @@
 //!
 //! A zone with the same burst everywhere becomes one rule, so that locations share its counters as they do there. Every
 //! block that has limits of its own becomes a policy. `limit_req` and `limit_conn` are inherited from the block around
-//! it, each only if the block has none of its own.
+//! it, each only if the block has none of its own. Every location becomes a route of the gateway.
+//!
+//! `limit_conn` counts requests in progress. Only the gateway learns when a request ends, so a block with `limit_conn` has
+//! a policy of its own for the gateway, and one without these limits for forward-auth.
 
+mod routes;
 pub(crate) mod syntax;
 mod zones;
+
+use std::collections::HashSet;
 
 use tollgate_tree::Place;
 
 use crate::draft::{PolicyDraft, RuleDraft};
 use crate::work::{Work, shorten};
+use routes::Routes;
 use syntax::Directive;
 use zones::{Kind, Use, Zones};
 
@@ -24,16 +31,37 @@ struct Scope {
     has_status: [bool; 2],
     /// The server's name, for names of policies.
     server: String,
+    /// The hosts of the server's routes.
+    hosts: Vec<String>,
+    /// The policy of requests at the gateway.
+    policy: Option<String>,
 }
 
+/// What the files become.
+#[derive(Default)]
+struct Site {
+    zones: Zones,
+    routes: Routes,
+    /// Whether the report says already which policies forward-auth cannot ask.
+    told: bool,
+    /// The first policy of the gateway.
+    first_policy: Option<String>,
+}
+
+/// The ending of the name of a policy that only the gateway can use.
+pub(crate) const AT_GATEWAY: &str = "gateway";
+/// Why there are two policies.
+pub(crate) const IN_PROGRESS: &str = "requests in progress are counted at the gateway only, by the policies whose names end in `.gateway`: forward-auth does not learn when a request ends, and would answer 500";
+
 pub(crate) fn read(files: &[&[Directive]], work: &mut Work<'_>) {
-    let mut zones = Zones::default();
+    let mut site = Site::default();
     for directives in files {
-        zones.collect(directives, work);
+        site.zones.collect(directives, work);
+        site.routes.collect(directives);
     }
     let mut found = false;
     for directives in files {
-        found |= walk(directives, "", &Scope::default(), &mut zones, work);
+        found |= walk(directives, None, &Scope::default(), &mut site, work);
     }
     if !found {
         for directive in files.iter().filter_map(|directives| directives.first()) {
@@ -43,31 +71,51 @@ pub(crate) fn read(files: &[&[Directive]], work: &mut Work<'_>) {
             );
         }
     }
-    zones.finish(work);
-    work.draft.hints.push(HINT.to_owned());
+    site.zones.finish(work);
+    if let Some(first) = files.iter().find_map(|directives| directives.first()) {
+        site.routes.finish(site.first_policy.as_deref(), &first.place, work);
+    }
 }
 
-const HINT: &str = "\
-nginx can stay in front and ask tollgate before it passes a request on:
-docs/guides/forward-auth.md has its configuration. Or tollgate's own gateway takes its place:
-gateway:
-  listen: 127.0.0.1:8000
-  upstreams: { app: 127.0.0.1:9000 }
-  routes: { app: { path: /*, upstream: app, policy: NAME } }";
-
-/// Reads a block. Returns whether it has limits.
+/// Reads the block of a directive, or a file. Returns whether it has limits.
 fn walk(
     directives: &[Directive],
-    name: &str,
+    of: Option<&Directive>,
     around: &Scope,
-    zones: &mut Zones,
+    site: &mut Site,
     work: &mut Work<'_>,
 ) -> bool {
     let mut scope = around.clone();
-    let mut own = None;
     if let Some(server) = directives.iter().find(|directive| directive.name == "server_name") {
         scope.server = server.arguments.first().cloned().unwrap_or_default();
+        scope.hosts = site.routes.hosts(server);
     }
+    let own = read_limits(directives, &mut scope, &site.zones, work);
+    note_others(directives, work);
+    if let Some(place) = own {
+        scope.policy = add_policies(of, place, &scope, site, work);
+    }
+    let mut found = own.is_some();
+    if let Some(location) = of.filter(|of| of.name == "location") {
+        site.routes.location(location, &scope.hosts, scope.policy.as_deref(), work);
+    }
+    for directive in directives.iter().filter(|one| one.name == "location" || !one.block.is_empty()) {
+        found |= walk(&directive.block, Some(directive), &scope, site, work);
+    }
+    if let (Some(server), Some(policy)) = (of.filter(|of| of.name == "server"), &scope.policy) {
+        site.routes.rest(&scope.hosts, Some(policy), &server.place, work);
+    }
+    found
+}
+
+/// Reads the limits of a block into its scope. Returns the place of the first.
+fn read_limits<'d>(
+    directives: &'d [Directive],
+    scope: &mut Scope,
+    zones: &Zones,
+    work: &mut Work<'_>,
+) -> Option<&'d Place> {
+    let mut own = None;
     for kind in [Kind::Requests, Kind::Connections] {
         if let Some(switch) = directives.iter().find(|directive| directive.name == kind.dry_run()) {
             scope.dry_run[kind as usize] = switch.arguments.first().is_some_and(|word| word == "on");
@@ -75,31 +123,18 @@ fn walk(
         let written: Vec<&Directive> =
             directives.iter().filter(|directive| directive.name == kind.directive()).collect();
         scope.has_status[kind as usize] |= status(directives, kind, work);
-        if let Some(first) = written.first() {
-            if !scope.has_status[kind as usize] && !scope.dry_run[kind as usize] {
-                differing_status(&first.place, "503", work);
-            }
-            own.get_or_insert(&first.place);
-            let uses: Vec<Use> = written.iter().filter_map(|one| Use::of(kind, one, zones, work)).collect();
-            match kind {
-                Kind::Requests => scope.requests = uses,
-                Kind::Connections => scope.connections = uses,
-            }
+        let Some(first) = written.first() else { continue };
+        if !scope.has_status[kind as usize] && !scope.dry_run[kind as usize] {
+            differing_status(&first.place, "503", work);
+        }
+        own.get_or_insert(&first.place);
+        let uses: Vec<Use> = written.iter().filter_map(|one| Use::of(kind, one, zones, work)).collect();
+        match kind {
+            Kind::Requests => scope.requests = uses,
+            Kind::Connections => scope.connections = uses,
         }
     }
-    note_others(directives, work);
-    if let Some(place) = own {
-        add_policy(name, place, &scope, zones, work);
-    }
-    let mut found = own.is_some();
-    for directive in directives.iter().filter(|directive| !directive.block.is_empty()) {
-        let name = match &*directive.name {
-            "location" => format!("location {}", directive.arguments.join(" ")),
-            other => other.to_owned(),
-        };
-        found |= walk(&directive.block, &name, &scope, zones, work);
-    }
-    found
+    own
 }
 
 /// What nginx answers over a limit. Returns whether the block says so; without it the answer is 503.
@@ -145,42 +180,72 @@ fn note_others(directives: &[Directive], work: &mut Work<'_>) {
     }
 }
 
-/// Adds a policy for a block.
-fn add_policy(name: &str, place: &Place, scope: &Scope, zones: &mut Zones, work: &mut Work<'_>) {
-    let mut rules: Vec<String> = Vec::new();
-    for one in scope.requests.iter().chain(&scope.connections) {
-        let rule = zones.rule(one, scope.dry_run[one.kind as usize], work);
-        if !rules.contains(&rule) {
-            rules.push(rule);
-        }
+/// Adds the policies of a block: one that every door can ask, and with `limit_conn` one for the gateway. Returns the one
+/// for the gateway.
+fn add_policies(
+    of: Option<&Directive>,
+    place: &Place,
+    scope: &Scope,
+    site: &mut Site,
+    work: &mut Work<'_>,
+) -> Option<String> {
+    let requests = rules_of(&scope.requests, scope, &mut site.zones, work);
+    let connections = rules_of(&scope.connections, scope, &mut site.zones, work);
+    let all: Vec<String> = requests.iter().chain(&connections).cloned().collect();
+    if all.is_empty() {
+        return None;
     }
-    if rules.is_empty() {
-        return;
-    }
-    if rules.len() > tollgate_core::Policies::MOST_RULES {
+    if all.len() > tollgate_core::Policies::MOST_RULES {
         work.wrong(
             place,
             format!(
                 "{} limits hold here: a policy has at most {}",
-                rules.len(),
+                all.len(),
                 tollgate_core::Policies::MOST_RULES
             ),
         );
-        return;
+        return None;
     }
-    if rules.len() > 1 {
+    if all.len() > 1 {
         work.exact(place, "several limits are charged together or not at all, as in nginx");
     }
-    let (text, shown) = match name {
-        "" => ("http".to_owned(), "the whole file".to_owned()),
-        "server" if !scope.server.is_empty() => {
+    let (text, shown) = match of {
+        None => ("http".to_owned(), "the whole file".to_owned()),
+        Some(of) if of.name == "server" && !scope.server.is_empty() => {
             (format!("server.{}", scope.server), format!("server {}", scope.server))
         }
-        name => (name.strip_prefix("location ").unwrap_or(name).to_owned(), name.to_owned()),
+        Some(of) if of.name == "location" => {
+            let path = of.arguments.join(" ");
+            (path.clone(), format!("location {path}"))
+        }
+        Some(of) => (of.name.clone(), of.name.clone()),
     };
-    let comments = vec![format!("{}: {}", crate::draft::short(place), shorten(&shown))];
-    let name = work.policy_names.free(&text);
-    work.draft.policies.push(PolicyDraft { name, comments, rules });
+    let comment = format!("{}: {}", crate::draft::short(place), shorten(&shown));
+    let add = |text: &str, comments: Vec<String>, rules: Vec<String>, work: &mut Work<'_>| {
+        let name = work.policy_names.free(text);
+        work.draft.policies.push(PolicyDraft { name: name.clone(), comments, rules });
+        name
+    };
+    let mut name = None;
+    if !requests.is_empty() {
+        name = Some(add(&text, vec![comment.clone()], requests, work));
+    }
+    if !connections.is_empty() {
+        if !std::mem::replace(&mut site.told, true) {
+            work.differs(place, IN_PROGRESS);
+        }
+        let comments = vec![format!("{comment}, for the gateway alone: it counts requests in progress")];
+        name = Some(add(&format!("{text}.{AT_GATEWAY}"), comments, all, work));
+    }
+    site.first_policy = site.first_policy.take().or_else(|| name.clone());
+    name
+}
+
+/// The rules of uses, each once.
+fn rules_of(uses: &[Use], scope: &Scope, zones: &mut Zones, work: &mut Work<'_>) -> Vec<String> {
+    let mut seen = HashSet::new();
+    let rules = uses.iter().map(|one| zones.rule(one, scope.dry_run[one.kind as usize], work));
+    rules.filter(|rule| !rule.is_empty() && seen.insert(rule.clone())).collect()
 }
 
 /// Adds a rule for a use of a zone.

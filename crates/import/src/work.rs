@@ -69,6 +69,32 @@ impl<'a> Work<'a> {
         self.problems.add(|| Problem { place: Some(place.clone()), message: message.into() });
     }
 
+    /// Reads a part of a file that other parts do not depend on: what is wrong with it leaves it out, and does not stop
+    /// the import.
+    pub(crate) fn apart(&mut self, read: impl FnOnce(&mut Self)) {
+        let before = std::mem::take(&mut self.problems);
+        read(self);
+        let found = std::mem::replace(&mut self.problems, before);
+        for Problem { place, message } in found {
+            if let Some(place) = place {
+                self.left_out(&place, message);
+            }
+        }
+    }
+
+    /// How many findings there are.
+    pub(crate) fn found(&self) -> usize {
+        self.findings.len()
+    }
+
+    /// Refuses the file for everything that was left out since then: nothing of it is left.
+    pub(crate) fn refuse_since(&mut self, found: usize) {
+        let left: Vec<Finding> = self.findings[found..].to_vec();
+        for Finding { place, message, .. } in left.into_iter().filter(|one| one.verdict == Verdict::LeftOut) {
+            self.wrong(&place, message);
+        }
+    }
+
     fn find(&mut self, place: &Place, verdict: Verdict, message: String) {
         self.findings.push(Finding { place: place.clone(), verdict, message });
     }
@@ -102,9 +128,9 @@ impl<'a> Work<'a> {
             return Some(limit);
         }
         let slot = match period {
-            "min" => "1s",
             "hour" => "10s",
-            _ => "5m",
+            "day" => "5m",
+            _ => "1s",
         };
         let limit = self.limit(place, &format!("{max}/{period} sliding by {slot}"))?;
         let message = format!(
@@ -206,23 +232,24 @@ impl Keys {
 
     /// The text of a key with these values. One that is none, or that occurs twice, is wrong.
     pub(crate) fn key(&mut self, values: &[&str], place: &Place, work: &mut Work<'_>) -> Option<String> {
+        self.checked(values, place).map_err(|problem| work.wrong(place, problem)).ok()
+    }
+
+    /// The text of a key with these values, or the reason why there is none.
+    pub(crate) fn checked(&mut self, values: &[&str], place: &Place) -> Result<String, String> {
         let key = match values {
             [one] => (*one).to_owned(),
             several => several.iter().map(|value| escaped(value)).collect::<Vec<_>>().join(","),
         };
         let Some(normal) = self.rule.key_of(&key) else {
             let fields: Vec<&str> = self.rule.by.iter().map(|field| &*field.name).collect();
-            work.wrong(place, format!("`{}` cannot be a value of {}", shorten(&key), fields.join(" and ")));
-            return None;
+            return Err(format!("`{}` cannot be a value of {}", shorten(&key), fields.join(" and ")));
         };
-        if let Some(before) = self.seen.insert(normal, place.clone()) {
-            work.wrong(
-                place,
-                format!("`{}` is the same key as at {before}: keep one of them", shorten(&key)),
-            );
-            return None;
+        if let Some(before) = self.seen.get(&normal) {
+            return Err(format!("`{}` is the same key as at {before}: keep one of them", shorten(&key)));
         }
-        Some(key)
+        self.seen.insert(normal, place.clone());
+        Ok(key)
     }
 }
 
@@ -240,6 +267,11 @@ fn escaped(value: &str) -> String {
 
 /// A text of the file, for a message.
 pub(crate) fn shorten(text: &str) -> String {
-    let short: String = text.chars().take(64).collect();
+    shorten_to(text, 64)
+}
+
+/// As [`shorten`], with room for so many characters.
+pub(crate) fn shorten_to(text: &str, most: usize) -> String {
+    let short: String = text.chars().take(most).collect();
     if short.len() < text.len() { format!("{short}…") } else { short }
 }

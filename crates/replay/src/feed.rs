@@ -99,6 +99,13 @@ pub enum FeedError {
     Format { log: String, error: NoFormat },
     /// A field is not in the log. The operator's fault.
     Layout { log: String, error: BadLayout },
+    /// A stream has no line that can be read, for so many bytes. The operator's fault: it is another file or device.
+    Endless {
+        /// The log.
+        log: String,
+        /// How many.
+        bytes: u64,
+    },
     /// Too many logs have lines of the same time. The operator's fault.
     TooMany {
         /// The most logs that may be open at once.
@@ -209,6 +216,9 @@ impl std::fmt::Display for FeedError {
             Self::Io { log, error } => write!(f, "{log}: cannot be read: {error}"),
             Self::Format { log, error } => write!(f, "{log}: {error}"),
             Self::Layout { log, error } => write!(f, "{log}: {error}"),
+            Self::Endless { log, bytes } => {
+                write!(f, "{log}: {} MiB of it have no line that can be read", bytes >> 20)
+            }
             Self::TooMany { most } => {
                 write!(f, "more than {most} logs have lines of the same time: replay fewer of them at once")
             }

@@ -15,6 +15,7 @@ pub mod layout;
 pub mod lines;
 pub mod log;
 pub mod order;
+mod recent;
 pub mod replay;
 pub mod report;
 pub mod suggest;

@@ -15,6 +15,8 @@ pub struct Lines<R> {
     to: usize,
     /// The number of lines that have ended, including empty ones.
     number: u64,
+    /// How many bytes were read.
+    bytes: u64,
     /// Whether the rest of a line that is too long is being skipped.
     skipping: bool,
     ended: bool,
@@ -38,7 +40,21 @@ const BLOCK: usize = 256 << 10;
 impl<R: Read> Lines<R> {
     /// Reads lines from a reader.
     pub fn new(reader: R) -> Self {
-        Self { reader, buffer: vec![0; BLOCK], from: 0, to: 0, number: 0, skipping: false, ended: false }
+        Self {
+            reader,
+            buffer: vec![0; BLOCK],
+            from: 0,
+            to: 0,
+            number: 0,
+            bytes: 0,
+            skipping: false,
+            ended: false,
+        }
+    }
+
+    /// How many bytes were read so far.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Reads the next bytes without taking them, to recognise the format.
@@ -92,7 +108,10 @@ impl<R: Read> Lines<R> {
         loop {
             match self.reader.read(&mut self.buffer[self.to..]) {
                 Ok(0) => self.ended = true,
-                Ok(read) => self.to += read,
+                Ok(read) => {
+                    self.to += read;
+                    self.bytes += read as u64;
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error),
             }

@@ -50,6 +50,8 @@ pub struct Entry<'b> {
     pub status: u16,
     /// The hash of the client's user agent; 0 if that is unknown.
     pub agent: u64,
+    /// Whether it was further out of order than the bound: `at` is then later than its own time.
+    pub late: bool,
     text: &'b str,
     lengths: &'b [u16],
 }
@@ -65,6 +67,8 @@ pub(crate) struct Head {
     pub(crate) duration: u64,
     pub(crate) status: u16,
     pub(crate) agent: u64,
+    /// Whether it came too late for its time.
+    pub(crate) late: bool,
 }
 
 /// Lines by their seconds.
@@ -113,6 +117,7 @@ impl Order {
     pub(crate) fn push(&mut self, mut head: Head, values: &Values) {
         if head.at / SECOND < self.logged.closed {
             head.at = self.logged.closed * SECOND;
+            head.late = true;
             self.late += 1;
         }
         self.logged.push(head, &values.text, &values.lengths);
@@ -171,8 +176,9 @@ impl Order {
             let closed = begun.closed * SECOND;
             for (index, (head, _)) in bucket.lines.iter().enumerate() {
                 let start = head.at.saturating_sub(head.duration);
-                *late += u64::from(start < closed);
-                let shifted = Head { at: start.max(closed), whole: false, ..*head };
+                *late += u64::from(start < closed && !head.late);
+                let is_late = head.late || start < closed;
+                let shifted = Head { at: start.max(closed), whole: false, late: is_late, ..*head };
                 let (text, lengths) = bucket.values(index);
                 begun.push(shifted, text, lengths);
             }
@@ -291,6 +297,7 @@ impl Bucket {
                 duration: Span::from_micros(head.duration),
                 status: head.status,
                 agent: head.agent,
+                late: head.late,
                 text: &self.text[*from..],
                 lengths: &self.lengths[index * width..][..width],
             });
@@ -312,7 +319,7 @@ impl Bucket {
 impl<'b> Entry<'b> {
     /// A line without values.
     pub(crate) fn bare(at: Timestamp, duration: Span, status: u16, agent: u64) -> Self {
-        Self { at, duration, status, agent, text: "", lengths: &[] }
+        Self { at, duration, status, agent, late: false, text: "", lengths: &[] }
     }
 
     /// The values of the line's fields, in the order of the layout.
@@ -338,7 +345,7 @@ mod tests {
     fn line(at: u64, whole: bool, duration: u64, name: &str) -> (Head, Values) {
         let lengths = vec![u16::try_from(name.len()).expect("a short name")];
         let values = Values { text: name.to_owned(), lengths };
-        (Head { at, whole, duration, status: 200, agent: 0 }, values)
+        (Head { at, whole, duration, status: 200, agent: 0, late: false }, values)
     }
 
     fn ordered(order: &mut Order, lines: &[(Head, Values)]) -> Vec<(u64, String)> {

@@ -269,7 +269,14 @@ fn reading(outcome: &Outcome, titles: &Titles, page: &mut String) {
     section("What was read", &body, page);
 }
 
-/// A text inside of HTML. Control characters are shown as the replacement character.
+/// Whether a character controls a terminal, is invisible, ends a line or turns text: a reader must see it.
+fn acts(c: char) -> bool {
+    let turns_text =
+        matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{206f}');
+    c.is_control() || turns_text || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}')
+}
+
+/// A text inside of HTML. Characters that act are escaped, as in the summary: `\u{202e}` turns the text behind it.
 struct Escaped<'t>(&'t str);
 
 impl std::fmt::Display for Escaped<'_> {
@@ -281,7 +288,7 @@ impl std::fmt::Display for Escaped<'_> {
                 '>' => f.write_str("&gt;")?,
                 '"' => f.write_str("&quot;")?,
                 '\'' => f.write_str("&#39;")?,
-                character if character.is_control() => f.write_str("\u{fffd}")?,
+                character if acts(character) => write!(f, "{}", character.escape_unicode())?,
                 character => f.write_char(character)?,
             }
         }

@@ -1,12 +1,15 @@
 //! Suggests limits: measures the peak of each client, and finds numbers that would affect few clients.
 //!
-//! For each client and period, the peak is an upper bound of the client's requests in any window of that
-//! length: the highest sum of five consecutive quarters of the period. A limit that is not below the peak never
-//! denies the client, whether it is a window, a sliding window, or a bucket of that size.
+//! For each client and period, the peak is an upper bound of its requests in any window of that length, less than a
+//! sixteenth too high (`recent.rs`). A limit that is no lower never denies the client, whether it is a window, a sliding
+//! window, or a bucket of that size.
 //!
-//! Memory is bounded. If there are too many clients, every second one is forgotten, chosen by the hash of its
-//! key, and from then on only clients of the remaining half are counted. The remaining clients are a fair
-//! sample of all, and each was counted from its first request on.
+//! A line that is further out of order than the bound has no time at which it could be counted: it is left out and
+//! reported. Counted where it came, such lines would look like a burst.
+//!
+//! Memory is bounded: when there are more clients, or counts of them, than places, every second client is forgotten,
+//! chosen by the hash of its key, and only clients of the remaining half are counted from then on. What remains is a fair
+//! sample of all clients, each of which was counted from its first request on.
 
 use hashbrown::HashMap;
 use tollgate_core::Timestamp;
@@ -14,13 +17,16 @@ use tollgate_core::Timestamp;
 use crate::choose::Wishes;
 use crate::feed::{Account, Feed, FeedError};
 use crate::hash;
+use crate::recent::Recent;
 
 /// The peaks of clients.
 pub struct Peaks {
     clients: HashMap<u64, Client>,
     /// A client is counted if its hash and this mask have no bit in common.
     mask: u64,
-    most: usize,
+    most: Most,
+    /// How many groups the clients have together.
+    groups: usize,
     requests: u64,
     without: u64,
     /// The first and the last request.
@@ -69,26 +75,25 @@ pub struct PeriodPeaks {
 }
 
 /// The counts of one client.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 struct Client {
-    periods: [Slots; PERIODS.len()],
+    recent: Recent,
+    peaks: [u64; PERIODS.len()],
 }
 
-/// The counts of the last five quarters of a period, and their highest sum so far.
-#[derive(Clone, Copy, Default)]
-struct Slots {
-    /// The number of the newest quarter since the epoch.
-    newest: u64,
-    counts: [u32; QUARTERS],
-    peak: u32,
+/// What the clients may take.
+#[derive(Clone, Copy)]
+struct Most {
+    clients: usize,
+    groups: usize,
 }
 
-/// The periods, with the length of a quarter in microseconds.
-const PERIODS: [(&str, u64); 3] = [("s", 250_000), ("min", 15_000_000), ("hour", 900_000_000)];
-/// A window of a period's length overlaps at most this many of its quarters.
-const QUARTERS: usize = 5;
-/// The most clients that are counted. Each takes about 120 bytes.
-const MOST_CLIENTS: usize = 500_000;
+const SECOND: u64 = 1_000_000;
+const HOUR: u64 = 3_600 * SECOND;
+/// The periods, with their length in microseconds; the longest comes last.
+const PERIODS: [(&str, u64); 3] = [("s", SECOND), ("min", 60 * SECOND), ("hour", HOUR)];
+/// The most clients, of about 60 bytes each, and the most groups of their requests, of 8 bytes each.
+const MOST: Most = Most { clients: 500_000, groups: 16_000_000 };
 
 impl Peaks {
     /// Counts clients by these fields.
@@ -96,13 +101,16 @@ impl Peaks {
         let need = || Some("--by".to_owned());
         let slots = by.iter().map(|field| wishes.add(field, need())).collect();
         let (clients, span) = (HashMap::new(), None);
-        Self { clients, mask: 0, most: MOST_CLIENTS, requests: 0, without: 0, span, slots }
+        Self { clients, mask: 0, most: MOST, groups: 0, requests: 0, without: 0, span, slots }
     }
 
     /// Reads logs. `share` is the share of clients that the limits may affect together, from 0 to 1.
     pub fn run(mut self, feed: &mut Feed, share: f64) -> Result<Suggestion, FeedError> {
         let mut key = Vec::new();
         feed.run(&mut |entry| {
+            if entry.late {
+                return;
+            }
             let values: smallvec::SmallVec<[Option<&str>; 8]> = entry.values().collect();
             key.clear();
             for slot in &self.slots {
@@ -156,21 +164,18 @@ impl Peaks {
     /// The number of clients that exceed the limit of at least one covered period.
     fn affected_by(&self, limits: &[u64]) -> usize {
         let covered: Vec<usize> = (0..PERIODS.len()).filter(|index| self.covers(*index)).collect();
-        let above = |client: &&Client| {
-            covered.iter().any(|index| u64::from(client.periods[*index].peak) > limits[*index])
-        };
+        let above = |client: &&Client| covered.iter().any(|index| client.peaks[*index] > limits[*index]);
         self.clients.values().filter(above).count()
     }
 
     /// Whether the log is at least as long as a period.
     fn covers(&self, index: usize) -> bool {
         let length = self.span.map_or(0, |(first, last)| last.since(first).as_micros());
-        length >= 4 * PERIODS[index].1
+        length >= PERIODS[index].1
     }
 
     fn sorted_peaks(&self, index: usize) -> Vec<u64> {
-        let mut peaks: Vec<u64> =
-            self.clients.values().map(|client| u64::from(client.periods[index].peak)).collect();
+        let mut peaks: Vec<u64> = self.clients.values().map(|client| client.peaks[index]).collect();
         peaks.sort_unstable();
         peaks
     }
@@ -180,13 +185,19 @@ impl Peaks {
             return;
         }
         let counts = self.clients.entry(client).or_default();
-        for (slots, (_, quarter)) in counts.periods.iter_mut().zip(PERIODS) {
-            slots.count(at.as_micros() / quarter);
+        let before = counts.recent.groups();
+        counts.recent.note(at.as_micros(), HOUR);
+        for (peak, (_, length)) in counts.peaks.iter_mut().zip(PERIODS) {
+            *peak = counts.recent.count(length).max(*peak);
         }
-        while self.clients.len() > self.most {
+        self.groups = self.groups + counts.recent.groups() - before;
+        while self.clients.len() > self.most.clients
+            || self.groups > self.most.groups && self.clients.len() > 1
+        {
             self.mask = self.mask * 2 + 1;
             let mask = self.mask;
             self.clients.retain(|client, _| client & mask == 0);
+            self.groups = self.clients.values().map(|client| client.recent.groups()).sum();
         }
     }
 
@@ -225,23 +236,6 @@ fn round_up(number: u64) -> u64 {
     number.div_ceil(unit) * unit
 }
 
-impl Slots {
-    fn count(&mut self, quarter: u64) {
-        let passed = quarter.saturating_sub(self.newest);
-        if passed >= QUARTERS as u64 {
-            self.counts = [0; QUARTERS];
-        } else {
-            for step in 1..=passed {
-                self.counts[((self.newest + step) % QUARTERS as u64) as usize] = 0;
-            }
-        }
-        self.newest += passed;
-        let place = &mut self.counts[(self.newest % QUARTERS as u64) as usize];
-        *place = place.saturating_add(1);
-        self.peak = self.peak.max(self.counts.iter().sum());
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -251,20 +245,42 @@ mod tests {
     }
 
     fn peaks(most: usize) -> Peaks {
-        let clients = HashMap::new();
-        Peaks { clients, mask: 0, most, requests: 0, without: 0, span: None, slots: Vec::new() }
+        let (clients, most) = (HashMap::new(), Most { clients: most, groups: 1_000_000 });
+        Peaks { clients, mask: 0, most, groups: 0, requests: 0, without: 0, span: None, slots: Vec::new() }
     }
 
     #[test]
-    fn a_peak_is_no_less_than_any_window() {
+    fn a_peak_is_that_of_the_busiest_window() {
         let mut counted = peaks(10);
-        // Four requests within a second across its boundary, then silence, then one.
-        for millis in [900, 950, 1_000, 1_800, 60_000] {
+        // Three requests within a second across its boundary, a fourth exactly a second later, then silence, then one.
+        for millis in [900, 950, 1_800, 1_900, 60_000] {
             counted.note(7, at(millis));
         }
-        let client = &counted.clients[&7];
-        assert_eq!(client.periods[0].peak, 4);
-        assert_eq!(client.periods[1].peak, 5);
+        assert_eq!(counted.clients[&7].peaks, [3, 5, 5]);
+    }
+
+    #[test]
+    fn two_bursts_further_apart_than_an_hour_are_not_added_up() {
+        let mut counted = peaks(10);
+        for burst in [0, 65 * 60_000] {
+            (0..110).for_each(|_| counted.note(7, at(burst)));
+        }
+        let peak = counted.clients[&7].peaks[2];
+        assert!((110..117).contains(&peak), "{peak}");
+    }
+
+    #[test]
+    fn the_counts_of_busy_clients_are_bounded_too() {
+        let mut counted = peaks(1_000);
+        counted.most.groups = 500;
+        for request in 0..1_000 {
+            for client in 0..100_u64 {
+                counted.note(hash(&client.to_le_bytes()), at(request));
+            }
+        }
+        assert!(counted.groups <= 500 && counted.mask > 0, "{} groups", counted.groups);
+        let kept: usize = counted.clients.values().map(|client| client.recent.groups()).sum();
+        assert_eq!(kept, counted.groups);
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod check_config;
 mod doctor;
 mod import;
 mod init;
+mod output;
 mod relay;
 mod replay;
 mod suggest;

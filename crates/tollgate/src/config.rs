@@ -16,7 +16,7 @@ pub mod env_typos;
 mod escape;
 pub mod explain;
 mod fields;
-mod files;
+pub(crate) mod files;
 mod foreign_file;
 mod gateway;
 pub mod guards;

@@ -53,6 +53,9 @@ impl Stand {
             variables.push(("TOLLGATE__RELAY__LISTEN", "[{ smtp: '127.0.0.1:0' }]"));
             variables.push(("TOLLGATE__RELAY__QUEUE__DIR", &queue));
         }
+        if made.config.contains("\ngateway:\n") {
+            variables.push(("TOLLGATE__GATEWAY__LISTEN", "127.0.0.1:0"));
+        }
         if made.config.contains("\npostfix:\n") {
             variables.push(("TOLLGATE__LISTEN__POSTFIX", "127.0.0.1:0"));
         }

@@ -69,15 +69,13 @@ fn ad_marketplace(made: &Made) -> Busy {
     busy(home, server, ())
 }
 
-/// The limits of the page at a gateway of their own.
+/// The imported gateway in front of a service.
 fn api_gateway(made: &Made) -> Busy {
     let upstream = Upstream::start();
-    let mut made = changed(made, &[("10/s burst 50", "1/hour")]);
-    made.config += &format!(
-        "gateway:\n  listen: 127.0.0.1:0\n  upstreams: {{ orders: '{}' }}\n  \
-         routes: {{ orders: {{ path: /api/orders, upstream: orders, policy: route }} }}\n",
-        upstream.address
-    );
+    let address = upstream.address.to_string();
+    let changes =
+        [("10/s burst 50", "1/hour"), ("127.0.0.1:9000", &address), ("path: /*", "path: /api/orders")];
+    let made = changed(made, &changes);
     let home = in_memory(&made);
     let server = home.start();
     let get = || server.gateway().ask("GET", "/api/orders", &[], None).status;

@@ -163,12 +163,14 @@ fn limits_of_nginx_are_inherited_only_by_blocks_without_their_own() {
             stand.config.policies.find(policy).unwrap_or_else(|_| panic!("{}", stand.imported.config));
         policy.rules.iter().map(|rule| rule.name.to_string()).collect::<Vec<_>>()
     };
-    assert_eq!(rules("http"), ["conns"]);
-    assert_eq!(rules("server.shop.example"), ["keys", "conns"]);
-    assert_eq!(rules("a"), ["keys-2", "conns"]);
-    assert_eq!(rules("b"), ["keys", "conns-2"]);
+    assert_eq!(rules("http.gateway"), ["conns"]);
+    assert_eq!(rules("server.shop.example"), ["keys"]);
+    assert_eq!(rules("server.shop.example.gateway"), ["keys", "conns"]);
+    assert_eq!(rules("a"), ["keys-2"]);
+    assert_eq!(rules("a.gateway"), ["keys-2", "conns"]);
+    assert_eq!(rules("b.gateway"), ["keys", "conns-2"]);
     let fields = [("ip", "192.0.2.1"), ("header.x-api-key", "k"), ("path", "/a")];
-    let hold = |id: &str| stand.ask_as("a", &fields, 1, Some(id));
+    let hold = |id: &str| stand.ask_as("a.gateway", &fields, 1, Some(id));
     assert_eq!(
         (hold("1").as_str(), hold("2").as_str(), hold("3").as_str()),
         ("allow", "allow", "deny by conns for 1m")
@@ -200,11 +202,12 @@ location /dry { limit_conn conns 2; limit_conn_dry_run on; } }
 fn a_key_of_nginx_without_an_equivalent_is_asked_for() {
     let text = "limit_req_zone $limit_key zone=z:1m rate=1r/s;\nserver { location / { limit_req zone=z; } }";
     let stand = Stand::of("nginx.conf", text);
-    let asked = stand.found("answer");
-    assert!(asked.len() == 1 && asked[0].contains("--by z=ip"), "{asked:?}");
+    let asks =
+        |stand: &Stand| stand.found("answer").iter().filter(|asked| asked.contains("--by z=ip")).count();
+    assert_eq!(asks(&stand), 1, "{:?}", stand.found("answer"));
     let answers = Answers::default().by("z=subject").unwrap();
     let stand = Stand::answered(&[("nginx.conf", text)], &answers);
-    assert_eq!(stand.found("answer"), [""; 0]);
+    assert_eq!(asks(&stand), 0, "{:?}", stand.found("answer"));
     assert_eq!(stand.ask("root", &[("subject", "ada")], 1), "allow");
 }
 
@@ -226,11 +229,16 @@ fn an_ingress_admits_five_times_its_rate_and_one_more() {
     let stand = Stand::of("ingress.yaml", &sample("ingress.yaml"));
     let ask = |ip: &str| {
         (0..100)
-            .filter(|id| stand.ask_as("web.shop", &[("ip", ip)], 1, Some(&format!("{ip}{id}"))) == "allow")
+            .filter(|id| {
+                stand.ask_as("web.shop.gateway", &[("ip", ip)], 1, Some(&format!("{ip}{id}"))) == "allow"
+            })
             .count()
     };
     assert_eq!(ask("198.51.100.1"), 20, "20 connections");
     assert_eq!(ask("192.0.2.10"), 100, "on the list of those without limits");
+    let rates = &stand.config.policies.find("web.shop").unwrap().rules;
+    assert!(rates.len() == 2 && rates.iter().all(|rule| rule.plan.in_flight().is_none()), "for forward-auth");
+    assert!(stand.found("differs").iter().any(|line| line.contains("names end in `.gateway`")));
     let text =
         sample("ingress.yaml").replace("    nginx.ingress.kubernetes.io/limit-connections: \"20\"\n", "");
     let stand = Stand::of("ingress.yaml", &text);
@@ -301,4 +309,123 @@ fn limits_of_limitador_start_with_the_first_hit_and_stack() {
     stand.after("30s");
     assert_eq!(stand.admits(20, "shop.method.get", &user), 10);
     assert_eq!(stand.admits(2_000, "shop", &[]), 1_000 - 25, "the limit without conditions counted them all");
+}
+
+/// The lines of the gateway's routes in a configuration.
+fn routes(stand: &Stand) -> Vec<String> {
+    let routes = stand.imported.config.split("  routes:\n").nth(1).unwrap_or_default();
+    routes.lines().take_while(|line| line.starts_with("    ")).map(|line| line.trim().to_owned()).collect()
+}
+
+#[test]
+fn every_location_of_nginx_becomes_a_route_with_the_policy_that_holds_in_it() {
+    let text = "limit_req_zone $binary_remote_addr zone=z:1m rate=1r/s;
+limit_conn_zone $binary_remote_addr zone=c:1m;
+upstream app { server 10.0.0.1:8080 weight=2; server 10.0.0.2; server 10.0.0.3 down; }
+server { server_name www.example.com example.com; limit_req zone=z burst=5 nodelay;
+location / { proxy_pass http://app; }
+location /v1/ { proxy_pass http://app/; limit_req zone=z burst=9 nodelay; }
+location /v2/ { proxy_pass https://api.example.net/new/; limit_conn c 3; }
+location = /health { proxy_pass http://[::1]:9100; }
+location ~ [.]php$ { limit_req zone=z; }
+location @again { proxy_pass http://app; }
+location /socket { proxy_pass http://unix:/run/app.sock; } }
+server { server_name ~^(?<name>.+)[.]example[.]org$ *.example.net; location / { proxy_pass http://$upstream; } }";
+    let stand = Stand::of("nginx.conf", text);
+    let hosts = "host: [www.example.com, example.com]";
+    assert_eq!(
+        routes(&stand),
+        [
+            format!("root: {{ path: /*, {hosts}, upstream: app, policy: server.www.example.com }}"),
+            format!("v1: {{ path: /v1/*, {hosts}, upstream: app, policy: v1, strip_prefix: /v1 }}"),
+            format!(
+                "v2: {{ path: /v2/*, {hosts}, upstream: api.example.net, policy: v2.gateway, strip_prefix: /v2, add_prefix: /new }}"
+            ),
+            format!("health: {{ path: /health, {hosts}, upstream: app-2, policy: server.www.example.com }}"),
+            format!(
+                "socket: {{ path: /socket/*, {hosts}, upstream: app-3, policy: server.www.example.com }}"
+            ),
+            "root-2: { path: /*, host: [\"*.example.net\"], upstream: app-3 }".to_owned(),
+        ]
+    );
+    let config = &stand.imported.config;
+    assert!(config.contains("    app: [\"10.0.0.1:8080\", \"10.0.0.2:80\"]\n"), "{config}");
+    assert!(
+        config.contains("    api.example.net: { addresses: [\"api.example.net:443\"], tls: {} }\n"),
+        "{config}"
+    );
+    assert!(stand.found("left_out").iter().any(|line| line.contains("`location ~ [.]php$` has no route")));
+    assert!(stand.found("answer").iter().any(|line| line.contains("assumed `127.0.0.1:9000`")));
+    assert!(stand.config.gateway.is_some());
+}
+
+#[test]
+fn limits_on_connections_are_in_no_policy_that_forward_auth_can_ask() {
+    let text = "limit_conn_zone $binary_remote_addr zone=c:1m;
+limit_req_zone $binary_remote_addr zone=z:1m rate=1r/s;
+server { location /a/ { limit_conn c 3; limit_req zone=z; } location /b/ { limit_conn c 3; } location /c/ { limit_req zone=z; } }";
+    let stand = Stand::of("nginx.conf", text);
+    for policy in stand.config.policies.iter() {
+        let counts = policy.rules.iter().any(|rule| rule.plan.in_flight().is_some());
+        assert_eq!(counts, policy.name.ends_with(".gateway"), "{}", stand.imported.config);
+    }
+    assert!(stand.config.policies.find("a").is_ok() && stand.config.policies.find("b").is_err());
+    let told = stand.found("differs").iter().filter(|line| line.contains("would answer 500")).count();
+    assert_eq!(told, 1, "once, not for each block");
+}
+
+#[test]
+fn an_odd_descriptor_of_envoy_is_left_out_and_the_others_stay() {
+    let text = "domain: d
+descriptors:
+- { key: a, rate_limit: { unit: day, requests_per_unit: 7 } }
+- { key: a, rate_limit: { unit: day, requests_per_unit: 9 } }
+- { key: b, rate_limit: { unit: decade, requests_per_unit: 1 } }
+- { key: c, rate_limit: { unit: day, requests_per_unit: 18446744073709551615 } }
+- { key: p, descriptors: [{ key: q, descriptors: [{ key: p, rate_limit: { unit: day, requests_per_unit: 1 } }] }] }
+- { key: 1, descriptors: [{ key: 2, descriptors: [{ key: 3, descriptors: [{ key: 4, descriptors: [{ key: 5 }] }] }] }] }
+- { key: e, rate_limit: none }
+- just a text
+- { value: x, rate_limit: { unit: day, requests_per_unit: 1 } }
+- { key: remote_address, value: nowhere, rate_limit: { unit: day, requests_per_unit: 1 } }
+- { key: z, rate_limit: { unit: day, requests_per_unit: 3 } }";
+    let stand = Stand::of("envoy.yaml", text);
+    assert_eq!((stand.admits(20, "d.a", &[("a", "x")]), stand.admits(20, "d.z", &[("z", "x")])), (7, 3));
+    let lines: Vec<String> = stand.found("left_out");
+    let lines: Vec<&str> = lines.iter().filter_map(|line| line.split(':').nth(1)).collect();
+    assert_eq!(lines, ["4", "5", "6", "7", "8", "9", "10", "11", "12"], "{:?}", stand.found("left_out"));
+    let none = import(
+        &[Input { name: "envoy.yaml", text: "domain: d\ndescriptors:\n- { value: x }\n" }],
+        &Answers::default(),
+    );
+    assert!(none.unwrap_err().to_string().contains("envoy.yaml:3:3: the descriptor has no `key`"));
+}
+
+#[test]
+fn conditions_of_limitador_that_differ_only_in_an_operator_do_not_look_alike() {
+    let long = "descriptors[0]['a_very_long_name_of_a_header_that_says_little'] ";
+    let limit = |operator: &str, value: &str| {
+        format!(
+            "- {{ namespace: d, max_value: 5, seconds: 60, conditions: [\"{long}{operator} '{value}'\"], variables: [] }}\n"
+        )
+    };
+    let text = limit("==", "GET") + &limit("!=", "GET") + &limit("==", "a != b");
+    let stand = Stand::of("limits.yaml", &text);
+    let config = &stand.imported.config;
+    for condition in ["== 'GET'", "!= 'GET'", "== 'a != b'"] {
+        assert_eq!(
+            config.matches(&format!("{long}{condition}.")).count(),
+            2,
+            "a rule and a policy: {config}"
+        );
+        let told = stand
+            .found("differs")
+            .iter()
+            .filter(|line| line.contains(&format!("{long}{condition},")))
+            .count();
+        assert_eq!(told, 1, "{:?}", stand.found("differs"));
+    }
+    let short = "- { namespace: d, max_value: 5, seconds: 60, conditions: [\"m != 'GET'\", \"n >= 5\"], variables: [] }";
+    let stand = Stand::of("limits.yaml", short);
+    assert!(stand.config.policies.find("d.m.not.get.n.from.5").is_ok(), "{}", stand.imported.config);
 }

@@ -92,7 +92,7 @@ fn the_written_file_is_valid_and_overwritten_only_with_force() {
     let written = std::fs::read_to_string(home.path().join("tollgate.yaml")).unwrap();
     assert!(written.starts_with("# Imported from sendry.yaml"));
     assert!(
-        entries(home.path()).iter().all(|(name, _)| !name.starts_with(".tollgate-import")),
+        entries(home.path()).iter().all(|(name, _)| !name.starts_with(".tollgate-new")),
         "nothing is left over"
     );
 }

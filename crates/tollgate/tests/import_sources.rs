@@ -263,8 +263,26 @@ fn mail_proxy_account_becomes_one_of_the_relay_without_its_password() {
         !everything.contains("\"secret\"") && !everything.contains(": secret"),
         "the password is nowhere"
     );
-    assert_eq!(stand.imported.variables, ["PRIMARY_SMTP_PASSWORD"]);
+    assert_eq!(stand.imported.variables, ["PRIMARY_SMTP_PASSWORD", "TOLLGATE_RELAY_SECRET"]);
     assert!(stand.config.relay.is_some());
+    let most = 1 << 30;
+    assert!(stand.config.memory_need().bytes <= most, "the counters fit into a small machine");
+}
+
+#[test]
+fn mail_proxy_account_has_a_variable_of_its_own_for_its_password() {
+    let account = |tenant: &str, id: &str| {
+        format!(
+            r#"{{"id": "{id}", "tenant_id": "{tenant}", "host": "a.example", "user": "u", "password": "p"}}"#
+        )
+    };
+    let named =
+        [("t", "a-b"), ("t", "a_b"), ("t", "a.b"), ("other", "a-b")].map(|(tenant, id)| account(tenant, id));
+    let stand = Stand::of("accounts.json", &format!("[{}]", named.join(",\n")));
+    assert_eq!(
+        stand.imported.variables,
+        ["A_B_PASSWORD", "T_A_B_PASSWORD", "T_A_B_PASSWORD_2", "OTHER_A_B_PASSWORD", "TOLLGATE_RELAY_SECRET"]
+    );
 }
 
 #[test]
@@ -363,6 +381,27 @@ fn elemta_resources_count_a_hundred_connections_in_any_minute() {
     assert_eq!(connect(&stand, "172.20.0.1", 60..160), 40, "100 in 60 seconds");
     stand.after("30s");
     assert_eq!(connect(&stand, "172.20.0.1", 160..260), 60, "those of the first moment have left the window");
+}
+
+#[test]
+fn elemta_resources_may_set_the_rate_and_its_window() {
+    let none = "[resources]\nmax_connections_per_ip = 0\nmax_connections = 0\n";
+    let text = format!("{none}rate_limit_window = 30\nmax_requests_per_window = 20\n");
+    let stand = Stand::of("elemta.toml", &text);
+    assert_eq!(connect(&stand, "172.20.0.1", 0..60), 20);
+    stand.after("30s");
+    assert_eq!(connect(&stand, "172.20.0.1", 60..120), 20, "20 in 30 seconds");
+    assert!(stand.imported.config.contains("limits: 20/30s sliding"), "{}", stand.imported.config);
+    assert!(stand.found("left_out").is_empty(), "{:?}", stand.found("left_out"));
+    for (settings, limit) in [
+        ("max_requests_per_window = 20", "20/min sliding"),
+        ("rate_limit_window = 3600", "100/hour sliding"),
+        ("rate_limit_window = 0\nmax_requests_per_window = 0", "100/min sliding"),
+        ("max_requests_per_window = 200000", "200000/min sliding by 1s"),
+    ] {
+        let stand = Stand::of("elemta.toml", &format!("{none}{settings}\n"));
+        assert!(stand.imported.config.contains(&format!("limits: {limit}\n")), "{}", stand.imported.config);
+    }
 }
 
 #[test]

@@ -278,6 +278,149 @@ fn compressed_logs_and_standard_input_are_the_same_log() {
 }
 
 #[test]
+fn skippable_frames_of_zstd_are_skipped_wherever_they_are() {
+    let home = home();
+    let plain = replayed(home.path(), &["access.log"]);
+    let zstd =
+        |bytes: &[u8]| ruzstd::encoding::compress_to_vec(bytes, ruzstd::encoding::CompressionLevel::Fastest);
+    let skippable = |kind: u8, text: &[u8]| {
+        let length = u32::try_from(text.len()).unwrap().to_le_bytes();
+        [&[0x50 + kind, 0x2a, 0x4d, 0x18][..], &length, text].concat()
+    };
+    let log = log();
+    let (first, second) = log.as_bytes().split_at(log.len() / 2);
+    // As pzstd writes them: each frame after one with its size.
+    let parts = [
+        skippable(0, &[1, 2, 3, 4]),
+        zstd(first),
+        skippable(0, b""),
+        skippable(15, &[7; 100_000]),
+        zstd(second),
+        skippable(1, b"the end"),
+    ];
+    std::fs::write(home.path().join("access.log.3"), parts.concat()).unwrap();
+    let report = replayed(home.path(), &["access.log.3"]);
+    assert_eq!((&report["denied"], &report["keys"]), (&plain["denied"], &plain["keys"]));
+    let cut = [zstd(first), skippable(0, &[0; 50])[..20].to_vec()].concat();
+    std::fs::write(home.path().join("cut.zst"), cut).unwrap();
+    let error = refused(home.path(), &["replay", "--config", "new.yaml", "cut.zst"]);
+    assert!(error.contains("it ends inside of a skippable frame"), "{error}");
+}
+
+#[test]
+fn a_zstd_window_over_128_mib_is_refused() {
+    let home = home();
+    // A frame with a window of 2 GiB, and one whose single segment has 3 GiB; one empty block each.
+    let window = [0x28, 0xb5, 0x2f, 0xfd, 0x00, 0xa8, 1, 0, 0].to_vec();
+    let segment = [0x28, 0xb5, 0x2f, 0xfd, 0xa0, 0, 0, 0, 0xc0, 1, 0, 0].to_vec();
+    for (name, bytes, size) in [("window.zst", window, "2048"), ("segment.zst", segment, "3072")] {
+        std::fs::write(home.path().join(name), bytes).unwrap();
+        let error = refused(home.path(), &["replay", "--config", "new.yaml", name]);
+        let expected = format!("a frame of it needs a window of {size} MiB, and at most 128 MiB are allowed");
+        assert!(error.contains(&expected), "{error}");
+    }
+}
+
+#[test]
+fn a_report_replaces_nothing_that_is_read_and_no_file_without_force() {
+    use std::os::unix::fs::symlink;
+    let home = home();
+    let at = home.path();
+    std::fs::create_dir(at.join("directory")).unwrap();
+    std::fs::write(at.join("precious.html"), "precious").unwrap();
+    symlink("precious.html", at.join("link.html")).unwrap();
+    symlink("access.log", at.join("log.html")).unwrap();
+    let read = || {
+        ["new.yaml", "old.yaml", "access.log", "precious.html"]
+            .map(|name| std::fs::read(at.join(name)).unwrap())
+    };
+    let before = read();
+    let table = [
+        ("access.log", "access.log: this is one of the logs: name another file"),
+        ("./access.log", "./access.log: this is one of the logs: name another file"),
+        ("log.html", "log.html: this is one of the logs: name another file"),
+        ("new.yaml", "new.yaml: this is the configuration: name another file"),
+        ("old.yaml", "old.yaml: this is the configuration: name another file"),
+        ("link.html", "link.html: this is not a regular file: name another one"),
+        ("directory", "directory: this is not a regular file: name another one"),
+        ("/dev/null", "/dev/null: this is not a regular file: name another one"),
+    ];
+    for (name, expected) in table {
+        let arguments = [
+            "replay",
+            "--config",
+            "new.yaml",
+            "--against",
+            "old.yaml",
+            "--force",
+            "--report",
+            name,
+            "access.log",
+        ];
+        assert_eq!(refused(at, &arguments), format!("error: {expected}\n"));
+    }
+    let arguments = ["replay", "--config", "new.yaml", "--report", "precious.html", "access.log"];
+    let error = refused(at, &arguments);
+    assert_eq!(
+        error,
+        "error: precious.html: the file exists: name another one, or replace it with --force\n"
+    );
+    assert!(read() == before, "nothing was written");
+    replayed(at, &["--report", "precious.html", "--force", "access.log"]);
+    assert!(std::fs::read_to_string(at.join("precious.html")).unwrap().starts_with("<!"));
+    assert!(
+        std::fs::read_dir(at).unwrap().all(|file| !file
+            .unwrap()
+            .file_name()
+            .to_string_lossy()
+            .starts_with('.'))
+    );
+}
+
+#[test]
+fn a_device_without_lines_is_given_up() {
+    let home = home();
+    for arguments in [&["replay", "--config", "new.yaml", "/dev/zero"][..], &["suggest", "/dev/zero"]] {
+        let error = refused(home.path(), arguments);
+        assert!(error.ends_with("/dev/zero: 64 MiB of it have no line that can be read\n"), "{error}");
+    }
+    let random = ["replay", "--config", "new.yaml", "--format", "combined", "/dev/urandom"];
+    let error = refused(home.path(), &random);
+    assert!(error.ends_with("/dev/urandom: 64 MiB of it have no line that can be read\n"), "{error}");
+}
+
+/// Each of them waits as long as a pipe may stay silent.
+#[test]
+fn a_pipe_that_no_program_writes_to_is_given_up() {
+    let home = home();
+    for name in ["pipe.log", "pipe.yaml", "pipe.token"] {
+        assert!(Command::new("mkfifo").arg(home.path().join(name)).status().unwrap().success());
+    }
+    let commands: [&[&str]; 5] = [
+        &["replay", "--config", "new.yaml", "pipe.log"],
+        &["suggest", "pipe.log"],
+        &["check-config", "pipe.yaml"],
+        &["import", "pipe.yaml"],
+        &["top", "--once", "--token-file", "pipe.token"],
+    ];
+    let start = |arguments: &&[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        command.args(*arguments).current_dir(home.path()).env_clear().stdin(Stdio::null());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let started: Vec<_> = commands.iter().map(start).collect();
+    for (arguments, child) in commands.iter().zip(started) {
+        let output = child.wait_with_output().unwrap();
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
+        assert!(
+            error.contains("it is a pipe, and no program has written to it for 10 s"),
+            "{arguments:?}: {error}"
+        );
+    }
+}
+
+#[test]
 fn a_damaged_archive_is_an_error() {
     let home = home();
     let mut bytes = vec![0x28, 0xb5, 0x2f, 0xfd];
@@ -380,7 +523,7 @@ fn the_report_is_one_file_that_loads_nothing() {
     let line = format!(
         "203.0.113.9 - - [17/Nov/2026:09:00:00 +0000] \"GET / HTTP/1.1\" 200 12 \"-\" \"x\" {hostile}\n"
     );
-    let bad = format!("{hostile}\n");
+    let bad = format!("{hostile} \u{202e}turned\u{feff}\u{9b}\n");
     std::fs::write(home.path().join("hostile.log"), line.repeat(9) + &bad).unwrap();
     let arguments =
         ["--report", "out.html", "--curve", "client", "--against", "old.yaml", "access.log", "hostile.log"];
@@ -390,6 +533,8 @@ fn the_report_is_one_file_that_loads_nothing() {
         assert!(!page.contains(outside), "{outside}");
     }
     assert!(page.contains("&lt;script&gt;alert(1)&lt;/script&gt;"));
+    assert!(page.contains(r"\u{202e}turned\u{feff}\u{9b}"), "text that turns others is escaped");
+    assert!(!page.contains(['\u{202e}', '\u{feff}', '\u{9b}']));
     for part in [
         "Denials over time",
         "Rules",
@@ -457,4 +602,58 @@ fn suggested_limits_affect_no_more_clients_than_was_asked_for() {
     let report = replayed(home.path(), &["--reorder", "1h", "many.log"]);
     let observed = report["clients"]["observed"].as_u64().unwrap();
     assert!(observed > 0 && observed <= 10, "{printed}\naffects {observed} of 200 clients");
+}
+
+#[test]
+fn suggest_reports_lines_that_are_too_far_out_of_order_and_does_not_count_them() {
+    let home = home();
+    let line = |at: u32| {
+        let (minute, second) = (at / 60 % 60, at % 60);
+        format!(
+            "192.0.2.1 - - [17/Nov/2026:{:02}:{minute:02}:{second:02} +0000] \"GET / HTTP/1.1\" 200 1 \"-\" \"x\"\n",
+            9 + at / 3600
+        )
+    };
+    // An hour of one request a second behind the hour after it.
+    let log: String = (3_600..7_200).chain(0..3_600).map(line).collect();
+    std::fs::write(home.path().join("mixed.log"), log).unwrap();
+    let suggest = |arguments: &[&str]| {
+        let arguments: Vec<&str> = ["suggest", "--share", "0%"].iter().chain(arguments).copied().collect();
+        let output = run(home.path(), &arguments);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let printed = suggest(&["mixed.log"]);
+    assert!(
+        printed.contains("# 3,600 of 7,200 lines are further out of order than --reorder and are left out"),
+        "{printed}"
+    );
+    assert!(printed.contains("- 1/s ") || printed.contains("- 2/s "), "{printed}");
+    let report: Value = serde_json::from_str(&suggest(&["--json", "mixed.log"])).unwrap();
+    assert_eq!((&report["late"], &report["requests"]), (&json!(3_600), &json!(3_600)), "{report}");
+    let printed = suggest(&["--reorder", "3h", "mixed.log"]);
+    assert!(printed.contains("# 7,200 requests of 1 clients") && !printed.contains("--reorder"), "{printed}");
+}
+
+#[test]
+fn a_suggested_number_is_less_than_a_sixteenth_above_the_busiest_window() {
+    let home = home();
+    let line = |minute: u32, second: u32| {
+        format!(
+            "192.0.2.1 - - [17/Nov/2026:{:02}:{:02}:{second:02} +0000] \"GET / HTTP/1.1\" 200 1 \"-\" \"x\"\n",
+            9 + minute / 60,
+            minute % 60
+        )
+    };
+    // Bursts of a hundred requests, 65 minutes apart: no hour has more than one of them.
+    let burst = |minute: u32| (0..100).map(move |request| line(minute, request / 2));
+    let log: String = [0, 65, 130].into_iter().flat_map(burst).collect();
+    std::fs::write(home.path().join("bursts.log"), log).unwrap();
+    let output = run(home.path(), &["suggest", "--json", "bursts.log"]);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let most: Vec<u64> =
+        report["periods"].as_array().unwrap().iter().map(|one| one["max"].as_u64().unwrap()).collect();
+    for (most, exact) in most.iter().zip([2_u64, 100, 100]) {
+        assert!((exact..exact + exact.div_ceil(16)).contains(most), "{most} for {exact}");
+    }
 }

@@ -103,7 +103,7 @@ impl Extractor {
         let status = layout.status.and_then(|place| columns.value(place)).map_or(0, status);
         let agent = layout.agent.and_then(|place| columns.value(place)).map_or(0, hash);
         let duration = layout.duration_of(columns).as_micros();
-        Ok(Some(Head { at: stamp.micros, whole: stamp.whole, duration, status, agent }))
+        Ok(Some(Head { at: stamp.micros, whole: stamp.whole, duration, status, agent, late: false }))
     }
 }
 

@@ -18,7 +18,12 @@ pub(super) struct Source {
     pub(super) reached: u64,
     /// A time beyond `reached` by more than the bound. Another line must confirm it.
     leap: Option<u64>,
+    /// Where the last line was that could be read, in bytes. `None` for a file, which ends.
+    readable: Option<u64>,
 }
+
+/// How many bytes of a stream may have no line that can be read: a device may yield others for ever.
+const MOST_UNREADABLE: u64 = 64 << 20;
 
 pub(super) enum SourceState {
     Closed(OpenLog, Recognised),
@@ -39,27 +44,26 @@ impl Source {
         account: &mut Account,
     ) -> Result<Option<Self>, FeedError> {
         let failed = |error| FeedError::Io { log: name.clone(), error };
-        let (state, reached) = match input {
+        let (state, reached, readable) = match input {
             Input::Stream(reader) => {
                 let mut lines = Lines::new(reader);
                 let mut skip = |number, piece: Piece<'_>| account.skip(&name, number, piece);
-                let Some((found, first)) = recognise(&name, &mut lines, reading, wishes, &mut skip)? else {
-                    return Ok(None);
-                };
+                let found = recognise(&name, &mut lines, reading, wishes, MOST_UNREADABLE, &mut skip)?;
+                let Some((found, first)) = found else { return Ok(None) };
                 let extractor = Extractor::new(found, reading.now, reading.zone.clone());
-                (SourceState::Open(lines, Box::new(extractor)), first)
+                let readable = lines.bytes();
+                (SourceState::Open(lines, Box::new(extractor)), first, Some(readable))
             }
             Input::File(open) => {
                 let mut lines = Lines::new(open(Pass::Recognise).map_err(failed)?);
                 // These lines are read again later, so none is handed out now.
                 let mut skip = |_, _: Piece<'_>| {};
-                let Some((found, first)) = recognise(&name, &mut lines, reading, wishes, &mut skip)? else {
-                    return Ok(None);
-                };
-                (SourceState::Closed(open, found), first)
+                let found = recognise(&name, &mut lines, reading, wishes, u64::MAX, &mut skip)?;
+                let Some((found, first)) = found else { return Ok(None) };
+                (SourceState::Closed(open, found), first, None)
             }
         };
-        Ok(Some(Self { name, state, reached, leap: None }))
+        Ok(Some(Self { name, state, reached, leap: None, readable }))
     }
 
     pub(super) fn is_ended(&self) -> bool {
@@ -92,14 +96,16 @@ impl Source {
         refused: Refused,
         bound: u64,
     ) -> Result<(), FeedError> {
-        let Self { name, state, reached, leap } = self;
+        let Self { name, state, reached, leap, readable } = self;
         let SourceState::Open(lines, extractor) = state else { return Ok(()) };
+        let mut unreadable = true;
         let more = lines.next_block(&mut |number, piece| {
             let (read, text) = match piece {
                 Piece::Line(text) => (extractor.read(text), text),
                 Piece::TooLong(_) => return account.skip(name, number, piece),
             };
             account.lines += 1;
+            unreadable &= read.is_err();
             match read {
                 Ok(Some(head)) => {
                     advance(reached, leap, head.at, bound);
@@ -117,7 +123,14 @@ impl Source {
                 Err(reason) => account.note(name, number, reason, text),
             }
         });
-        if !more.map_err(|error| FeedError::Io { log: name.clone(), error })? {
+        let more = more.map_err(|error| FeedError::Io { log: name.clone(), error })?;
+        if let Some(at) = readable {
+            *at = if unreadable { *at } else { lines.bytes() };
+            if lines.bytes() - *at > MOST_UNREADABLE {
+                return Err(FeedError::Endless { log: name.clone(), bytes: MOST_UNREADABLE });
+            }
+        }
+        if !more {
             let unsampled = extractor.layout.unsampled.drain(..);
             self.state = SourceState::Ended(unsampled.map(|(_, missing)| missing).collect());
         }
@@ -129,13 +142,14 @@ impl Source {
     }
 }
 
-/// Reads a log until its format is recognised, and hands the lines before that to `skip`. Returns the format and the
-/// time at which the log begins; `None` if it has no lines.
+/// Reads a log until its format is recognised, or `most` bytes are read, and hands the lines before that to `skip`. Returns
+/// the format and the time at which the log begins; `None` if it has no lines.
 fn recognise(
     log: &str,
     lines: &mut LogLines,
     reading: &Reading,
     wishes: &[Wish],
+    most: u64,
     skip: &mut dyn FnMut(u64, Piece<'_>),
 ) -> Result<Option<(Recognised, u64)>, FeedError> {
     let failed = |error| FeedError::Io { log: log.to_owned(), error };
@@ -156,7 +170,11 @@ fn recognise(
             skipped += 1;
             skip(number, piece);
         });
-        if is_final || !more.map_err(failed)? {
+        let more = more.map_err(failed)?;
+        if !is_final && lines.bytes() > most {
+            return Err(FeedError::Endless { log: log.to_owned(), bytes: most });
+        }
+        if is_final || !more {
             let error = FeedError::Format { log: log.to_owned(), error };
             return if is_final || skipped > 0 { Err(error) } else { Ok(None) };
         }

@@ -13,6 +13,7 @@ use tollgate_import::{Answers, Imported, Input, Verdict, import};
 use tollgate_tree::Place;
 
 use super::check_config::print_json;
+use super::output::{Existing, Output};
 use crate::config::{self, Format};
 use crate::printable::plain;
 
@@ -106,44 +107,10 @@ impl Import {
         if Format::of(output).is_none_or(|format| format != Format::Yaml) {
             bail!("{shown}: the configuration is YAML: name a file that ends in `.yaml` or `.yml`");
         }
-        if let Ok(existing) = output.symlink_metadata() {
-            let same = |file: &PathBuf| file.canonicalize().ok() == output.canonicalize().ok();
-            if self.files.iter().any(same) {
-                bail!("{shown}: this is one of the files to translate: name another file");
-            }
-            if !existing.is_file() {
-                bail!("{shown}: this is not a regular file: name another one");
-            }
-            if !self.force {
-                bail!("{shown}: the file exists: name another one, or replace it with --force");
-            }
-        }
-        let directory = output.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let written = write_beside(directory.unwrap_or(Path::new(".")), output, config, self.force);
-        written.with_context(|| format!("{shown}: cannot be written"))
+        let existing = if self.force { Existing::Replaced } else { Existing::Kept };
+        let inputs = self.files.iter().map(|file| (&**file, "one of the files to translate")).collect();
+        Output { path: output, inputs, existing }.write(config)
     }
-}
-
-/// Writes a file as a whole, or not at all.
-pub(super) fn write_beside(
-    directory: &Path,
-    output: &Path,
-    config: &str,
-    replace: bool,
-) -> anyhow::Result<()> {
-    use std::os::unix::fs::PermissionsExt as _;
-    let readable = std::fs::Permissions::from_mode(0o644);
-    let mut file =
-        tempfile::Builder::new().prefix(".tollgate-import").permissions(readable).tempfile_in(directory)?;
-    file.write_all(config.as_bytes())?;
-    file.as_file().sync_all()?;
-    // A file that another program has created in the meantime stays.
-    if replace {
-        file.persist(output)?
-    } else {
-        file.persist_noclobber(output)?
-    };
-    Ok(())
 }
 
 fn read(path: &Path) -> anyhow::Result<(String, String)> {

@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 
 use super::USUAL;
-use super::import::write_beside;
+use super::output::{self, Existing};
 use crate::config::Format;
 use crate::printable::plain;
 
@@ -74,8 +74,7 @@ impl Init {
         if let Some(other) = USUAL.iter().find(|name| beside(name).exists()).filter(|_| usual(&self.output)) {
             bail!("{shown}: there is a configuration already, {other}: name another file with -o");
         }
-        let directory = self.output.parent().filter(|parent| !parent.as_os_str().is_empty());
-        write_beside(directory.unwrap_or(Path::new(".")), &self.output, self.starter.text(), false)
+        output::write(&self.output, self.starter.text(), Existing::Kept)
             .with_context(|| format!("{shown}: cannot be written"))?;
         let file = if self.output == Path::new(USUAL[0]) { String::new() } else { format!(" {shown}") };
         writeln!(

@@ -2,6 +2,7 @@
 
 mod opening;
 mod printing;
+mod zstd;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,7 @@ use tollgate_replay::report::{self, Titles};
 use tollgate_store::SystemClock;
 
 use super::ConfigFile;
+use super::output::{Existing, Output};
 use crate::command::duration;
 use crate::command::words::number;
 use crate::config::memory::FALLBACK_KEYS;
@@ -58,6 +60,9 @@ pub struct Replay {
     /// Write a report with charts to this HTML file
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
+    /// Replace the report if it exists
+    #[arg(long, requires = "report")]
+    force: bool,
     /// Exit with 1 if more than this share of the attempts is denied. Without any attempt it is an error
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     fail_if_denied: Option<f64>,
@@ -128,18 +133,20 @@ impl Replay {
         let path = ConfigFile { path: None, config: self.config.clone() }.find()?;
         let config = load(path.as_deref(), environment)?;
         let against = self.against.as_deref().map(|path| load(Some(path), environment)).transpose()?;
+        let output = self.report.as_deref().map(|file| self.report_at(file, path.as_deref()));
+        // A name that cannot be used is told before hours of reading.
+        output.as_ref().map_or(Ok(()), Output::check)?;
         let opened = open_all(&self.logs.files)?;
         let names = opened.names.clone();
         let outcome = self.replay(&config, against.as_ref(), opened)?;
         let titles = Titles {
             logs: names,
-            config: path.map_or_else(|| "(starter)".to_owned(), |path| path.display().to_string()),
+            config: path.as_ref().map_or_else(|| "(starter)".to_owned(), |path| path.display().to_string()),
             against: self.against.as_ref().map(|path| path.display().to_string()),
             notes: notes(&config, &outcome),
         };
-        if let Some(file) = &self.report {
-            std::fs::write(file, report::html(&outcome, &titles))
-                .with_context(|| format!("{}: cannot be written", file.display()))?;
+        if let Some(output) = &output {
+            output.write(&report::html(&outcome, &titles))?;
         }
         if self.json {
             super::check_config::print_json(&printing::as_json(&outcome, &titles, self.top), out)?;
@@ -147,6 +154,15 @@ impl Replay {
             printing::print(&outcome, &titles, self.top, out)?;
         }
         self.judge(&outcome)
+    }
+
+    /// The file of the report, which is none of those that are read.
+    fn report_at<'p>(&'p self, file: &'p Path, config: Option<&'p Path>) -> Output<'p> {
+        let logs = self.logs.files.iter().map(|log| (&**log, "one of the logs"));
+        let configs = config.into_iter().chain(self.against.as_deref());
+        let inputs = logs.chain(configs.map(|path| (path, "the configuration"))).collect();
+        let existing = if self.force { Existing::Replaced } else { Existing::Kept };
+        Output { path: file, inputs, existing }
     }
 
     /// The exit code that `--fail-if-denied` asks for.

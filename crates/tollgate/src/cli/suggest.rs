@@ -37,6 +37,8 @@ pub struct Suggest {
 pub(super) const HELP: &str = "\
 suggest counts what each client asks for at its busiest second, minute and hour, and prints a rule with the
 lowest limits that together affect at most --share of the clients. Try it with `tollgate replay` before you use it.
+A count is never too low, and less than a sixteenth too high. Lines that are further out of order than --reorder are left
+out and reported.
 
 Examples:
   tollgate suggest --by ip /var/log/nginx/access.log
@@ -74,6 +76,14 @@ impl Suggest {
                 out,
                 "# {} of {} lines are unreadable.",
                 number(account.unreadable),
+                number(account.lines)
+            )?;
+        }
+        if account.late > 0 {
+            writeln!(
+                out,
+                "# {} of {} lines are further out of order than --reorder and are left out: sort the log, or raise --reorder.",
+                number(account.late),
                 number(account.lines)
             )?;
         }
@@ -129,6 +139,7 @@ impl Suggest {
         json!({
             "lines": suggestion.account.lines,
             "unreadable": suggestion.account.unreadable,
+            "late": suggestion.account.late,
             "requests": suggestion.requests,
             "clients": suggestion.clients,
             "clients_affected": suggestion.affected,

@@ -4,6 +4,8 @@
 use std::fmt;
 use std::path::Path;
 
+use crate::config::files;
+
 /// A token.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
@@ -30,7 +32,7 @@ impl Token {
     pub fn find(file: Option<&Path>, environment: &[(String, String)]) -> Result<Option<Self>, TokenError> {
         if let Some(file) = file {
             let place = file.display().to_string();
-            let text = std::fs::read_to_string(file)
+            let text = files::read_text(file)
                 .map_err(|error| TokenError::Unreadable { file: place.clone(), error })?;
             return Self::new(text.lines().next().unwrap_or(""), place).map(Some);
         }

@@ -13,6 +13,7 @@ use super::table::{TextTable, Tone, or_dash};
 use super::{Session, words};
 use crate::client::Path;
 use crate::client::wire::{Account, Accounts as Page, PauseChanged, Removed};
+use crate::config::files;
 
 /// What is done with accounts.
 #[derive(Args, Clone, Debug)]
@@ -273,8 +274,7 @@ fn password(file: &File) -> anyhow::Result<String> {
         io::stdin().take(MOST).read_to_string(&mut text).context("the password cannot be read")?;
     } else {
         let name = file.display();
-        let opened = std::fs::File::open(file).with_context(|| format!("{name} cannot be read"))?;
-        opened.take(MOST).read_to_string(&mut text).with_context(|| format!("{name} cannot be read"))?;
+        text = files::read_text(file).with_context(|| format!("{name} cannot be read"))?;
     }
     match text.lines().next() {
         Some(line) if !line.is_empty() => Ok(line.to_owned()),

@@ -64,7 +64,7 @@ fn named(
         let path = path.index(index);
         if names[..index].contains(name) {
             findings.value(&path, format!("the rule `{}` is in this policy already", shown(name)));
-        } else if !rules.written().any(|written| written == name) {
+        } else if !rules.is_written(name) {
             let near = hint(nearest(name, rules.written()));
             findings.value(&path, format!("there is no rule `{}`{near}", shown(name)));
         } else {

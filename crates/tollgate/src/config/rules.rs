@@ -1,6 +1,6 @@
 //! Rules, from their written form to their meaning.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -22,6 +22,9 @@ use super::tree::Path;
 pub(super) struct Rules {
     usable: Vec<Arc<Rule>>,
     written: Vec<String>,
+    /// Each written name, and the place of its rule among the usable ones. A translated file may have many thousand
+    /// rules, and its policies name each.
+    places: HashMap<String, Option<usize>>,
     /// The default `on_outage`.
     on_outage: OnOutage,
 }
@@ -33,7 +36,12 @@ impl Rules {
     }
 
     pub(super) fn find(&self, name: &str) -> Option<&Arc<Rule>> {
-        self.usable.iter().find(|rule| *rule.name == *name)
+        self.places.get(name).copied().flatten().map(|place| &self.usable[place])
+    }
+
+    /// Whether a rule of this name is written, valid or not.
+    pub(super) fn is_written(&self, name: &str) -> bool {
+        self.places.contains_key(name)
     }
 
     pub(super) fn usable(&self) -> &[Arc<Rule>] {
@@ -47,12 +55,19 @@ impl Rules {
     /// Replaces the rule of this name, or adds it.
     pub(super) fn put(&mut self, rule: Rule) {
         let rule = Arc::new(rule);
-        if let Some(known) = self.usable.iter_mut().find(|known| known.name == rule.name) {
-            *known = rule;
-            return;
+        match self.places.get(&*rule.name).copied().flatten() {
+            Some(place) => self.usable[place] = rule,
+            None => self.push(rule.name.to_string(), Some(rule)),
         }
-        self.written.push(rule.name.to_string());
-        self.usable.push(rule);
+    }
+
+    fn push(&mut self, name: String, rule: Option<Arc<Rule>>) {
+        let place = rule.is_some().then_some(self.usable.len());
+        self.usable.extend(rule);
+        // The first usable rule of a name stays the one that is found.
+        let known = self.places.entry(name.clone()).or_default();
+        *known = known.or(place);
+        self.written.push(name);
     }
 
     /// Adds a rule of a guard, written at `path`.
@@ -64,10 +79,9 @@ impl Rules {
         kinds: &Kinds,
         findings: &mut Findings<'_>,
     ) -> Option<Arc<Rule>> {
-        self.written.push(name.to_owned());
-        let rule = mean_one(name, written, path, kinds, (Guarded::Yes, self.on_outage), findings)?;
-        self.usable.push(Arc::clone(&rule));
-        Some(rule)
+        let rule = mean_one(name, written, path, kinds, (Guarded::Yes, self.on_outage), findings);
+        self.push(name.to_owned(), rule.clone());
+        rule
     }
 }
 
@@ -103,7 +117,7 @@ pub(super) fn mean(
     on_outage: OnOutage,
     findings: &mut Findings<'_>,
 ) -> Rules {
-    let one = |(name, rule): &(String, raw::Rule)| {
+    let mut one = |(name, rule): &(String, raw::Rule)| {
         let path = Path::of(&["rules", name]);
         if let Err(message) = check_name(name) {
             findings.key(&path, message);
@@ -111,8 +125,10 @@ pub(super) fn mean(
         let guarded = if guarded.contains(name) { Guarded::Yes } else { Guarded::No };
         mean_one(name, rule, &path, kinds, (guarded, on_outage), findings)
     };
-    let usable = written.0.iter().filter_map(one).collect();
-    Rules { usable, written: written.0.iter().map(|(name, _)| name.clone()).collect(), on_outage }
+    let made = written.0.iter().map(|entry| (entry.0.clone(), one(entry)));
+    let mut rules = Rules { usable: Vec::new(), written: Vec::new(), places: HashMap::new(), on_outage };
+    made.for_each(|(name, rule)| rules.push(name, rule));
+    rules
 }
 
 fn mean_one(
@@ -386,4 +402,32 @@ fn other_network(rule: &Rule, key: &str) -> Option<String> {
             )
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A search through all of them would not end within minutes.
+    #[test]
+    fn each_of_many_thousand_rules_is_found_by_its_name() {
+        const MANY: usize = 100_000;
+        let mut rules = Rules {
+            usable: Vec::new(),
+            written: Vec::new(),
+            places: HashMap::new(),
+            on_outage: OnOutage::default(),
+        };
+        for number in 0..MANY {
+            rules.put(Rule::new(&format!("rule-{number}"), &["ip"], Vec::new()).unwrap());
+        }
+        rules.put(Rule::new("rule-7", &["user"], Vec::new()).unwrap());
+        assert_eq!((rules.usable().len(), rules.written().count()), (MANY, MANY));
+        for number in 0..MANY {
+            let name = format!("rule-{number}");
+            assert!(rules.is_written(&name) && *rules.find(&name).unwrap().name == *name);
+        }
+        assert_eq!(&*rules.find("rule-7").unwrap().by[0].name, "user");
+        assert!(!rules.is_written("rule") && rules.find("rule").is_none());
+    }
 }

@@ -21,6 +21,9 @@ pub(crate) fn home(made: &Made, variables: &[(&str, &str)]) -> Home {
     if made.config.contains("\nrelay:\n") {
         home = home.variable("TOLLGATE__RELAY__LISTEN", "[{ smtp: '127.0.0.1:0' }]");
     }
+    if made.config.contains("\ngateway:\n") {
+        home = home.variable("TOLLGATE__GATEWAY__LISTEN", "127.0.0.1:0");
+    }
     if made.config.contains("\npostfix:\n") {
         home = home.variable("TOLLGATE__LISTEN__POSTFIX", "127.0.0.1:0");
     }

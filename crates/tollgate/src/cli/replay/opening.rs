@@ -3,15 +3,16 @@
 //! A file is opened when its turn comes. Whatever is not a file, such as a pipe, can be read once and is opened at once.
 
 use std::fs::File;
-use std::io::{self, BufRead as _, BufReader, Cursor, Read};
+use std::io::{self, BufReader, Cursor, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use flate2::read::MultiGzDecoder;
 use indicatif::{ProgressBar, ProgressStyle};
-use ruzstd::decoding::StreamingDecoder;
 use tollgate_replay::feed::{Input, Pass};
 
+use super::zstd::{self, Frames};
+use crate::config::files;
 use crate::printable::plain;
 
 /// Logs that can be read.
@@ -23,7 +24,6 @@ pub(in crate::cli) struct Opened {
 }
 
 const GZIP: &[u8] = &[0x1f, 0x8b];
-const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 
 /// Prepares all logs for reading.
 pub(in crate::cli) fn open_all(paths: &[PathBuf]) -> anyhow::Result<Opened> {
@@ -45,7 +45,7 @@ fn input(path: &Path, bar: &ProgressBar) -> anyhow::Result<Input> {
     if path == Path::new("-") {
         return Ok(Input::Stream(decompressed(bar.wrap_read(io::stdin()))?));
     }
-    let file = File::open(path)?;
+    let file = files::open(path)?;
     let kind = file.metadata()?.file_type();
     if kind.is_dir() {
         bail!("it is a directory: name the files in it");
@@ -68,49 +68,13 @@ fn decompressed(mut reader: impl Read + 'static) -> io::Result<Box<dyn Read>> {
     let mut magic = Vec::new();
     reader.by_ref().take(4).read_to_end(&mut magic)?;
     let is_gzip = magic.starts_with(GZIP);
-    let is_zstd = magic.starts_with(ZSTD);
+    let is_zstd = zstd::begins(&magic);
     let whole = Cursor::new(magic).chain(reader);
     Ok(if is_gzip {
         Box::new(MultiGzDecoder::new(BufReader::with_capacity(1 << 16, whole)))
     } else if is_zstd {
-        Box::new(Frames { reader: Some(Frame::Between(BufReader::with_capacity(1 << 16, whole))) })
+        Box::new(Frames::new(whole))
     } else {
         Box::new(whole)
     })
-}
-
-/// The frames of a zstd file, one after the other.
-struct Frames<R: Read> {
-    /// `None` after an error.
-    reader: Option<Frame<R>>,
-}
-
-enum Frame<R: Read> {
-    Between(BufReader<R>),
-    Inside(Box<StreamingDecoder<BufReader<R>, ruzstd::decoding::FrameDecoder>>),
-}
-
-impl<R: Read> Read for Frames<R> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        loop {
-            match self.reader.take() {
-                None => return Ok(0),
-                Some(Frame::Between(mut reader)) => {
-                    if reader.fill_buf()?.is_empty() {
-                        return Ok(0);
-                    }
-                    let decoder = StreamingDecoder::new(reader).map_err(io::Error::other)?;
-                    self.reader = Some(Frame::Inside(Box::new(decoder)));
-                }
-                Some(Frame::Inside(mut decoder)) => {
-                    let read = decoder.read(into)?;
-                    if read > 0 || into.is_empty() {
-                        self.reader = Some(Frame::Inside(decoder));
-                        return Ok(read);
-                    }
-                    self.reader = Some(Frame::Between(decoder.into_inner()));
-                }
-            }
-        }
-    }
 }
