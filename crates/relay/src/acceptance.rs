@@ -1,8 +1,9 @@
-//! How a message is accepted, whatever door it comes through.
+//! Accepts a message, whatever door it comes through.
 //!
-//! A door says who submits what ([`Submission`]), writes the text piece by piece, and finishes. Everything else happens
-//! here once: the sender's rights, room in the queue, the accept policy, header fields, loops, the commit, the refund of
-//! a message that does not come in, and the log line. Doors turn [`NotAccepted`] into their own replies.
+//! A door describes the message ([`Submission`]), writes the text piece by piece, and finishes. This module
+//! does the rest, in one place: it checks the sender's rights, room in the queue, the accept policy, header
+//! fields and loops; it commits the message, refunds one that is not accepted, and writes the log line. Doors
+//! turn [`NotAccepted`] into their own replies.
 
 mod policy;
 mod refusal;
@@ -37,50 +38,50 @@ use room::{Memory, Room};
 use text::TextChecker;
 use ways::Ways;
 
-/// How much text is collected before it goes to the queue.
+/// The text is passed to the queue in pieces of about this size.
 const PIECE: usize = 64 * 1024;
-/// How long the answer to a message that is not accepted waits for its refund.
+/// A door waits at most this long for the refund before it refuses a message.
 const REFUND_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The parts that all doors accept mail with.
 pub struct Acceptances {
     /// The engine and the leases.
     pub admissions: Admissions,
-    /// Where messages go.
+    /// The queue for accepted messages.
     pub intake: Arc<dyn Intake>,
     /// The wall clock: for dates and ids.
     pub clock: Arc<dyn Clock>,
-    /// What is accepted and refused is counted here.
+    /// Counts accepted and refused messages.
     pub(crate) meters: RelayMeters,
     terms: ArcSwap<AcceptTerms>,
     refusals: PacedLog,
     memory: Arc<Memory>,
-    /// How mail leaves; `None` if that is not known.
+    /// Finds out whether an account can send a message; `None` if that is not checked.
     ways: Option<Ways>,
 }
 
-/// A message that may come in. Dropped before it is finished, it leaves nothing behind and is refunded.
+/// A message that is being received. If it is dropped before it is finished, it leaves nothing behind and is
+/// refunded.
 pub struct Acceptance {
     doors: Arc<Acceptances>,
     submission: Submission,
     id: MessageId,
     correlation: Arc<str>,
-    /// `None` once the text cannot be kept.
+    /// `None` once the text cannot be stored.
     incoming: Option<Box<dyn Incoming>>,
     /// The charges of the message.
     taken: Taken,
     checker: TextChecker,
     header: HeaderRewriter,
-    /// The text as it goes to the queue.
+    /// The rewritten text, up to the next piece for the queue.
     out: Vec<u8>,
     size: u64,
-    /// How many bytes have come.
+    /// The number of bytes received.
     come: u64,
     room: Room,
 }
 
 impl Acceptances {
-    /// Accepts mail on these terms.
     pub fn new(
         terms: AcceptTerms,
         admissions: Admissions,
@@ -99,7 +100,7 @@ impl Acceptances {
         Self { ways: Some(Ways { accounts, directly }), ..self }
     }
 
-    /// The same, counting into these meters.
+    /// Counts into these meters.
     #[must_use]
     pub fn metered(self, meters: RelayMeters) -> Self {
         Self { meters, ..self }
@@ -110,12 +111,13 @@ impl Acceptances {
         self.terms.load_full()
     }
 
-    /// Uses other terms from now on.
+    /// Applies new terms to later messages.
     pub fn reload(&self, terms: AcceptTerms) {
         self.terms.store(Arc::new(terms));
     }
 
-    /// How many recipients a message of this sender may have under its policy, if that says. Asks no store.
+    /// The most recipients that this sender's policy allows for a message, if it sets a bound. It does not call
+    /// the store.
     pub fn most_recipients(
         &self,
         identity: &Identity,
@@ -148,7 +150,7 @@ impl Acceptances {
 }
 
 impl Acceptance {
-    /// Asks whether a message may come, of about this size if that is known, and takes what it costs.
+    /// Decides whether a message of about this size, if known, is admitted, and takes its charge.
     pub async fn begin(
         doors: &Arc<Acceptances>,
         submission: Submission,
@@ -191,20 +193,21 @@ impl Acceptance {
         self.id
     }
 
-    /// Says what was submitted under the idempotency key, for a door that knows it only when the text is complete.
+    /// Sets the hash of the submission under its idempotency key, for a door that knows it only when the text
+    /// is complete.
     pub fn set_digest(&mut self, digest: [u8; 32]) {
         if let Some(idempotency) = &mut self.submission.idempotency {
             idempotency.digest = digest;
         }
     }
 
-    /// Takes the next piece of the text. After an error nothing of the text is kept: [`Acceptance::abandon`] it.
+    /// Receives the next piece of the text. After an error the text is discarded: call [`Acceptance::abandon`].
     pub async fn write(&mut self, piece: &[u8]) -> Result<(), NotAccepted> {
         let written = self.take(piece).await;
         written.map_err(|reason| self.give_up(reason))
     }
 
-    /// Puts the message into the queue. Once this answers, the message survives a crash, and so does its charge.
+    /// Puts the message into the queue. When this returns, the message and its charge survive a crash.
     pub async fn finish(mut self) -> Result<Accepted, NotAccepted> {
         match self.conclude().await {
             Ok(Accepted::Now(id)) => {
@@ -213,7 +216,7 @@ impl Acceptance {
                 self.log(id);
                 Ok(Accepted::Now(id))
             }
-            // It was charged when it was accepted.
+            // The earlier submission was charged when it was accepted.
             Ok(Accepted::Before(id)) => {
                 self.refund().await;
                 Ok(Accepted::Before(id))
@@ -226,25 +229,25 @@ impl Acceptance {
         }
     }
 
-    /// Refuses the message for a fault that its door found in the text.
+    /// Refuses the message for a fault that the door found in the text.
     pub async fn refuse(mut self, fault: TextFault) -> NotAccepted {
         let refusal = self.give_up(RefusalReason::Text(fault));
         self.refund().await;
         refusal
     }
 
-    /// Gives the message up. Returns when its charge is refunded, unless the store is slow.
+    /// Gives up the message. Returns when its charge is refunded, unless the store is slow.
     pub async fn abandon(mut self) {
         self.incoming = None;
         self.refund().await;
     }
 
-    /// Refunds the message's charge. A store that does not take the refund now is asked again later.
+    /// Refunds the message's charge. If the store does not take the refund now, the engine tries again later.
     async fn refund(&mut self) {
         let _ = timeout(REFUND_PATIENCE, self.taken.refund()).await;
     }
 
-    /// Gives the text up for this reason.
+    /// Discards the text, and refuses the message for this reason.
     fn give_up(&mut self, reason: RefusalReason) -> NotAccepted {
         self.incoming = None;
         let refusal = NotAccepted { correlation: Arc::clone(&self.correlation), reason };
@@ -260,7 +263,7 @@ impl Acceptance {
         if self.out.len() >= PIECE { self.store().await } else { Ok(()) }
     }
 
-    /// Passes to the queue what was collected.
+    /// Passes the collected text to the queue.
     async fn store(&mut self) -> Result<(), RefusalReason> {
         let incoming = self.incoming.as_mut().ok_or(RefusalReason::Failed)?;
         incoming.write(&self.out).await.map_err(not_stored)?;
@@ -340,7 +343,7 @@ impl Acceptance {
     }
 }
 
-/// Checks a submission, finds room for it, and takes what it costs.
+/// Checks a submission, reserves room for it, and takes its charge.
 async fn admit(
     doors: &Acceptances,
     terms: &AcceptTerms,
@@ -349,10 +352,10 @@ async fn admit(
     size: Option<u64>,
 ) -> Result<(Box<dyn Incoming>, Taken), RefusalReason> {
     check(terms, submission, size)?;
-    // Room is asked for first: what cannot be stored takes nothing.
+    // Room is reserved first: a message that cannot be stored takes no charge.
     let incoming = doors.intake.begin(size).await.map_err(not_stored)?;
     if let Some(idempotency) = &mut submission.idempotency {
-        // A repeated submission adds no message, so it costs nothing, even where the limit is used up.
+        // A repeated submission adds no message, so it is not charged, even if the limit is used up.
         let known = doors.intake.remembers(&idempotency.scope, &idempotency.key).await;
         idempotency.repeated = known.map_err(not_stored)?;
         if idempotency.repeated {
@@ -366,7 +369,7 @@ async fn admit(
     Ok((incoming, taken))
 }
 
-/// Checks everything about a submission that needs no store.
+/// Makes the checks of a submission that need no store.
 fn check(terms: &AcceptTerms, submission: &mut Submission, size: Option<u64>) -> Result<(), RefusalReason> {
     let sender = submission.sender.as_ref();
     if !submission.identity.may_send_as(sender) {

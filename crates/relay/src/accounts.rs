@@ -1,4 +1,4 @@
-//! Accounts: where mail is handed on, and which of them can be used.
+//! Accounts: the servers that mail is delivered through, and whether each can be used.
 
 mod draft;
 mod fault;
@@ -21,37 +21,37 @@ pub use registry::AccountRegistry;
 
 use crate::client::Destination;
 
-/// Where a tenant's mail is handed on.
+/// An account of a tenant: a server that its mail is delivered through.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
-    /// Whose account it is.
+    /// The tenant that the account belongs to.
     pub tenant: String,
-    /// Its name among the tenant's accounts.
+    /// Its name, unique within the tenant.
     pub id: String,
     /// The server and the login.
     pub destination: Destination,
-    /// What happens when one of its limits is exceeded.
+    /// The treatment of mail that exceeds one of its limits.
     pub on_limit: OnLimit,
     /// Lower numbers are used first.
     pub priority: u32,
 }
 
-/// What happens to mail that an account's limits do not allow now.
+/// The treatment of mail that exceeds an account's limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnLimit {
-    /// It waits.
+    /// The mail waits.
     #[default]
     Defer,
-    /// It fails, and its sender gets a report.
+    /// The mail fails, and its sender gets a report.
     Reject,
 }
 
-/// Why an account is not used, and until when.
+/// The reason why an account is paused, and the end of the pause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pause {
-    /// When it is tried again.
+    /// The time at which the account is tried again.
     pub until: Timestamp,
-    /// What its server said.
+    /// The reply of its server.
     pub reason: String,
 }
 
@@ -60,15 +60,14 @@ pub struct Pause {
 pub struct Accounts {
     all: RwLock<HashMap<String, Vec<Arc<Account>>>>,
     paused: RwLock<HashMap<(String, String), Pause>>,
-    /// Those that an operator paused.
+    /// The accounts that an operator paused.
     held: RwLock<BTreeSet<(String, String)>>,
 }
 
-/// For how long an account whose login failed is left alone.
+/// The pause of an account after a failed login.
 const PAUSE: Span = Span::from_secs(15 * 60);
 
 impl Accounts {
-    /// These accounts.
     pub fn new(accounts: impl IntoIterator<Item = Account>) -> Self {
         let known = Self::default();
         for account in accounts {
@@ -77,7 +76,7 @@ impl Accounts {
         known
     }
 
-    /// Adds an account, or replaces the one of its name. A pause ends: the password may be another one.
+    /// Adds an account, or replaces the one of the same name. Its pause ends, because the password may be new.
     pub fn put(&self, account: Account) {
         self.resume(&account.tenant, &account.id);
         let mut all = self.all.write();
@@ -97,7 +96,7 @@ impl Accounts {
         own.len() < before
     }
 
-    /// The accounts of a tenant in the order in which they are tried; only the named one if one is named.
+    /// The accounts of a tenant in the order in which they are tried. If `named` is given, only that account.
     pub fn of(&self, tenant: &str, named: Option<&str>) -> Vec<Arc<Account>> {
         let all = self.all.read();
         let own = all.get(tenant).into_iter().flatten();
@@ -111,12 +110,11 @@ impl Accounts {
         own.any(|account| named.is_none_or(|named| account.id == named))
     }
 
-    /// Every account.
     pub fn all(&self) -> Vec<Arc<Account>> {
         self.all.read().values().flatten().cloned().collect()
     }
 
-    /// Leaves an account alone for a while, because its login failed, and reports it.
+    /// Pauses an account because its login failed, and reports it.
     pub fn pause(&self, account: &Account, reason: &str, now: Timestamp) -> Pause {
         let (tenant, id) = (&*account.tenant, &*account.id);
         tracing::error!(component = "relay", tenant, account = id, reason, "login failed: account paused");
@@ -130,13 +128,13 @@ impl Accounts {
         self.paused.write().remove(&(tenant.to_owned(), id.to_owned())).is_some()
     }
 
-    /// Leaves an account alone until an operator resumes it, whether or not there is one of this name. Answers
-    /// whether it was not paused before.
+    /// Pauses an account until an operator resumes it, whether or not it exists. Returns whether it was not
+    /// paused before.
     pub fn hold(&self, tenant: &str, id: &str) -> bool {
         self.held.write().insert((tenant.to_owned(), id.to_owned()))
     }
 
-    /// Ends what [`Accounts::hold`] began. Returns whether it was paused.
+    /// Ends a pause by [`Accounts::hold`]. Returns whether the account was paused.
     pub fn release(&self, tenant: &str, id: &str) -> bool {
         self.held.write().remove(&(tenant.to_owned(), id.to_owned()))
     }
@@ -151,7 +149,7 @@ impl Accounts {
         self.held.read().iter().cloned().collect()
     }
 
-    /// Why an account is not used now, if it is not.
+    /// The pause of an account, if it is paused now.
     pub fn paused(&self, account: &Account, now: Timestamp) -> Option<Pause> {
         if self.is_held(&account.tenant, &account.id) {
             return Some(Pause { until: now + PAUSE, reason: "an operator paused it".to_owned() });

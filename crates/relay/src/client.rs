@@ -1,7 +1,7 @@
 //! The SMTP client: connections to the next hop, kept for reuse and limited for each destination.
 //!
-//! The code is our own, because the queue must know at each step whether the next hop may have accepted the message, and
-//! the result for each recipient. Bodies are sent from their files, without loading them.
+//! The code is our own, because the queue must know at each step whether the next hop may have accepted the
+//! message, and the result for each recipient. Bodies are sent from their files, without loading them.
 
 mod connection;
 mod handshake;
@@ -26,23 +26,22 @@ pub use reply::Reply;
 pub use tls::authorities;
 pub use transaction::{Answer, Delivery, Progress, Reason};
 
-/// Where mail is handed on.
+/// A server that mail is delivered to, and the login there.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Destination {
     /// The server's name or address; TLS certificates must be for it.
     pub host: String,
-    /// The port.
     pub port: u16,
-    /// How the connection is encrypted.
+    /// The encryption of the connection.
     pub tls: TlsMode,
     /// The login, if the server wants one.
     pub login: Option<Login>,
 }
 
-/// How a connection is encrypted.
+/// The encryption of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TlsMode {
-    /// Not at all.
+    /// No encryption.
     None,
     /// From STARTTLS on; it fails if the server does not offer it.
     StartTls,
@@ -56,30 +55,28 @@ pub enum TlsMode {
 /// A user and a password.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Login {
-    /// The user.
     pub user: String,
     /// The password. It is never printed.
     pub password: String,
 }
 
-/// How a client behaves.
 #[derive(Clone)]
 pub struct ClientOptions {
-    /// How this relay calls itself.
+    /// The name of this relay in EHLO.
     pub hostname: String,
-    /// What certificates are verified with.
+    /// The configuration that verifies certificates.
     pub tls: Arc<rustls::ClientConfig>,
-    /// How long each stage may take.
+    /// The time-outs of the stages.
     pub timeouts: Timeouts,
-    /// How many connections one destination gets.
+    /// The most connections to one destination.
     pub per_destination: usize,
-    /// How many transactions a connection carries.
+    /// The most transactions over one connection.
     pub per_connection: u32,
-    /// For how long an unused connection is kept.
+    /// An idle connection is closed after this time.
     pub idle: Duration,
 }
 
-/// How long each stage may take.
+/// The time-outs of the stages of a delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timeouts {
     /// The TCP connection.
@@ -94,14 +91,14 @@ pub struct Timeouts {
     pub data_piece: Duration,
     /// The reply to the final dot.
     pub data_end: Duration,
-    /// A reply to a text that could not be sent to its end.
+    /// A reply to a text that could not be sent completely.
     pub last_words: Duration,
 }
 
-/// Where getting ready failed.
+/// The stage at which connecting failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// All connections that the destination gets are in use: nothing was tried.
+    /// All connections that the destination may have are in use: nothing was tried.
     Busy,
     /// The TCP connection.
     Connect,
@@ -115,12 +112,12 @@ pub enum Stage {
     Login,
 }
 
-/// Why there is no connection. No message was sent.
+/// The reason why there is no connection. No message was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectError {
-    /// Where it failed.
+    /// The stage that failed.
     pub stage: Stage,
-    /// What the server or the system said.
+    /// The error of the server or the system.
     pub reason: String,
     /// Whether the server asked to slow down.
     pub throttled: bool,
@@ -137,10 +134,10 @@ pub struct Client {
     freed: Arc<OnceLock<OnFree>>,
 }
 
-/// Told the name of a destination whenever it may get another connection.
+/// Called with the name of a destination whenever the destination may get another connection.
 type OnFree = Box<dyn Fn(&str) + Send + Sync>;
 
-/// A place among the connections of a destination. Dropped, it is free.
+/// A permit for one connection to a destination. Dropping it frees the permit.
 pub(crate) struct Permit {
     place: Option<OwnedSemaphorePermit>,
     destination: String,
@@ -153,27 +150,26 @@ struct DestinationPool {
     idle: Vec<(Instant, Connection)>,
 }
 
-/// How many destinations are remembered before unused ones are forgotten.
+/// If more destinations than this are known, those without connections are forgotten.
 const MOST_POOLS: usize = 10_000;
 
 impl Client {
-    /// A client without connections.
     pub fn new(options: ClientOptions) -> Self {
         let unverified = tls::unverified(&options.tls);
         Self { options, unverified, pools: Mutex::default(), freed: Arc::default() }
     }
 
-    /// How it behaves.
     pub fn options(&self) -> &ClientOptions {
         &self.options
     }
 
-    /// Is told the name of a destination whenever it may get another connection. Set once.
+    /// Sets the function that is called whenever a destination may get another connection. It can be set only
+    /// once.
     pub(crate) fn on_free(&self, freed: impl Fn(&str) + Send + Sync + 'static) {
         let _ = self.freed.set(Box::new(freed));
     }
 
-    /// A connection that is open already, if there is one.
+    /// Returns an idle connection, if there is one.
     pub fn idle(&self, destination: &Destination) -> Option<Connection> {
         let place = {
             let pools = self.pools.lock();
@@ -182,7 +178,7 @@ impl Client {
         self.pop_idle(destination, place).ok()
     }
 
-    /// Takes an unused connection, or gives the place back.
+    /// Takes an idle connection, or returns the permit.
     fn pop_idle(
         &self,
         destination: &Destination,
@@ -192,7 +188,7 @@ impl Client {
         let Some(pool) = pools.get_mut(destination) else { return Err(place) };
         say_goodbye(pool.expired(self.options.idle));
         while let Some((_, mut connection)) = pool.idle.pop() {
-            // A server that closed it, or said goodbye, does not take another message.
+            // A server that closed the connection, or is about to, accepts no other message on it.
             if connection.interruption().is_none() {
                 return Ok(Connection { permit: Some(self.permit(destination, place)), ..connection });
             }
@@ -200,8 +196,8 @@ impl Client {
         Err(place)
     }
 
-    /// A new connection. It never waits for others to end: if the destination has as many as it gets, that is the
-    /// error, of stage [`Stage::Busy`].
+    /// Opens a new connection. It does not wait for a free one: if the destination has its most connections, it
+    /// fails with stage [`Stage::Busy`].
     pub async fn connect(&self, destination: &Destination) -> Result<Connection, ConnectError> {
         let Ok(place) = self.permits(destination).try_acquire_owned() else {
             let reason = format!("all connections to {} are in use", destination.name());
@@ -217,7 +213,7 @@ impl Client {
         }
     }
 
-    /// A new connection in place of one that the server closed.
+    /// Opens a new connection in place of one that the server closed.
     pub async fn reconnect(&self, mut closed: Connection) -> Result<Connection, ConnectError> {
         let (permit, destination) = (closed.permit.take(), closed.destination.clone());
         drop(closed);
@@ -229,16 +225,16 @@ impl Client {
         Permit { place: Some(place), destination: destination.name(), freed: Arc::clone(&self.freed) }
     }
 
-    /// Keeps a connection for the next transaction, if it is good for one.
+    /// Makes a connection idle, if it can carry another transaction.
     pub fn give_back(&self, mut connection: Connection) {
         if !connection.reusable || connection.interruption().is_some() {
             return;
         }
         if connection.used >= self.options.per_connection {
-            // It keeps its place until it is closed.
+            // The connection keeps its permit until it is closed.
             return say_goodbye(vec![connection]);
         }
-        // Unused connections need no permit: a new one is made only where none is unused.
+        // Idle connections need no permit: a new connection is opened only if none is idle.
         let permit = connection.permit.take();
         if let Some(pool) = self.pools.lock().get_mut(&connection.destination) {
             pool.idle.push((Instant::now(), connection));
@@ -246,14 +242,14 @@ impl Client {
         drop(permit);
     }
 
-    /// Closes connections that were not used for a while.
+    /// Closes connections that were idle for too long.
     pub fn close_idle(&self) {
         let idle = self.options.idle;
         let expired = self.pools.lock().values_mut().flat_map(|pool| pool.expired(idle)).collect();
         say_goodbye(expired);
     }
 
-    /// Closes all unused connections, and answers when the servers know it.
+    /// Closes all idle connections. Returns when the servers were told.
     pub async fn close(&self) {
         let unused: Vec<Connection> =
             self.pools.lock().values_mut().flat_map(|pool| pool.expired(Duration::ZERO)).collect();
@@ -273,14 +269,14 @@ impl Client {
 }
 
 impl DestinationPool {
-    /// Takes out the connections that were not used for so long.
+    /// Takes the connections that were idle for longer than this.
     fn expired(&mut self, idle: Duration) -> Vec<Connection> {
         let expired = self.idle.extract_if(.., |(since, _)| since.elapsed() >= idle);
         expired.map(|(_, connection)| connection).collect()
     }
 }
 
-/// Ends connections in order, beside everything else.
+/// Closes connections with QUIT, in a task.
 fn say_goodbye(connections: Vec<Connection>) {
     for connection in connections {
         tokio::spawn(connection.quit());
@@ -288,7 +284,7 @@ fn say_goodbye(connections: Vec<Connection>) {
 }
 
 impl Destination {
-    /// Its name among others: the server and the user.
+    /// The destination's name in logs and metrics: the server and the user.
     pub fn name(&self) -> String {
         let Self { host, port, login, .. } = self;
         match login {
@@ -308,7 +304,7 @@ impl Drop for Permit {
 }
 
 impl Default for Timeouts {
-    /// As RFC 5321 has them, but for the connection.
+    /// The values of RFC 5321, except that of the connection.
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(30),

@@ -1,4 +1,4 @@
-//! Direct delivery: which hosts take mail for a domain (RFC 5321, RFC 7505).
+//! Direct delivery: finds the hosts that accept mail for a domain (RFC 5321, RFC 7505).
 
 mod public;
 
@@ -23,47 +23,46 @@ use crate::client::{Destination, TlsMode};
 use crate::relay::DirectSettings;
 use public::is_public;
 
-/// How many addresses are tried for one domain, and how many of one host.
+/// The most addresses that are tried for one domain, and for one host.
 const MOST_HOSTS: usize = 5;
 const MOST_OF_HOST: usize = 2;
-/// How many hosts of one domain are looked up.
+/// The most hosts of one domain that are looked up.
 const MOST_NAMES: usize = 10;
-/// How long DNS may take for one domain.
+/// The time-out of DNS for one domain.
 const MOST_LOOKING: Duration = Duration::from_secs(30);
 
 /// Delivers to the hosts that DNS names.
 pub struct Direct {
     resolver: TokioResolver,
-    /// How this relay calls itself: mail for such a host would come back.
+    /// This relay's own name. Mail for a host of this name would come back.
     hostname: String,
     /// The port that mail servers listen on.
     port: u16,
-    /// The special addresses that mail may go to. Anybody's DNS can name any address.
+    /// The addresses that are not public and that the operator allows. The owner of a domain can make its DNS
+    /// name any address.
     allowed: Vec<Net>,
-    /// Where this relay listens: mail for such an address would come back.
+    /// The addresses at which this relay listens. Mail for such an address would come back.
     own: RwLock<Vec<SocketAddr>>,
 }
 
-/// Where mail for a domain goes.
+/// The hosts for mail to a domain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Route {
-    /// To the first of these that can be reached.
+    /// Deliver to the first of these hosts that can be reached.
     Hosts(Vec<Host>),
-    /// Nowhere, for good.
+    /// Mail to the domain can never be delivered.
     Never {
         /// The enhanced status code.
         status: &'static str,
-        /// Why.
         reason: String,
     },
-    /// DNS gives no answer now.
+    /// DNS does not answer now.
     Later(String),
 }
 
 /// A host that takes mail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
-    /// Its name.
     pub name: String,
     /// Its preference: lower ones come first.
     pub preference: u16,
@@ -72,7 +71,7 @@ pub struct Host {
 }
 
 impl Direct {
-    /// Asks the name servers of the system, or the one that is named.
+    /// Makes a resolver that asks the name servers of the system, or the configured one.
     pub fn new(hostname: &str, settings: &DirectSettings) -> Result<Self, NetError> {
         let DirectSettings { name_server, port, allow } = settings;
         let resolver = match name_server {
@@ -83,12 +82,12 @@ impl Direct {
         Ok(Self { resolver, hostname, port: *port, allowed, own: RwLock::default() })
     }
 
-    /// Delivers nothing to an address where this relay listens.
+    /// Excludes an address at which this relay listens.
     pub fn avoid(&self, listener: SocketAddr) {
         self.own.write().push(listener);
     }
 
-    /// Where mail for a domain goes now.
+    /// The hosts for mail to a domain, as DNS names them now.
     pub async fn route(&self, domain: &str) -> Route {
         let late = || Route::Later(format!("cannot look up {domain}: DNS takes too long"));
         match timeout(MOST_LOOKING, self.look_up(domain)).await.unwrap_or_else(|_| late()) {
@@ -97,7 +96,8 @@ impl Direct {
         }
     }
 
-    /// The hosts as accounts of a tenant, which are tried one after another. No rule about accounts applies to them.
+    /// Represents the hosts as accounts of a tenant, which are tried in order. Rules about accounts do not
+    /// apply to them.
     pub(crate) fn as_accounts(&self, tenant: &str, hosts: &[Host]) -> Vec<Arc<Account>> {
         let account = |host: &Host| {
             Arc::new(Account {
@@ -116,9 +116,9 @@ impl Direct {
         hosts.iter().map(account).collect()
     }
 
-    /// The hosts without those that lead back to this relay or into this machine.
+    /// Removes the hosts whose addresses belong to this relay or to a network that mail may not go to.
     fn reachable(&self, domain: &str, mut hosts: Vec<Host>) -> Route {
-        // Hosts that come after this relay would hand the mail back to it.
+        // Hosts after this relay in the order of preference would deliver the mail to this relay again.
         if let Some(ours) =
             hosts.iter().filter(|host| self.is_own(host.address)).map(|host| host.preference).min()
         {
@@ -140,12 +140,12 @@ impl Direct {
         let address = address.to_canonical();
         self.own.read().iter().filter(|listener| listener.port() == self.port).any(|listener| {
             let ip = listener.ip().to_canonical();
-            // Only addresses of this machine can be bound.
+            // Only an address of this machine can be bound.
             ip == address || ip.is_unspecified() && UdpSocket::bind((address, 0)).is_ok()
         })
     }
 
-    /// Whether mail may go to an address: to a public one, or to one that the operator allows.
+    /// Whether mail may go to an address: it is public, or the operator allows it.
     fn may_be_reached(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         is_public(address) || is_host(address) && self.allowed.iter().any(|net| net.contains(address))
@@ -155,7 +155,7 @@ impl Direct {
         if let Some(literal) = domain.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
             return self.literal(literal);
         }
-        // The final dot keeps search domains of the system away.
+        // The final dot prevents the system's search domains from being added.
         let records = match self.resolver.mx_lookup(format!("{domain}.")).await {
             Ok(lookup) => lookup
                 .answers()
@@ -185,7 +185,7 @@ impl Direct {
         }
     }
 
-    /// The addresses of these hosts, in their order.
+    /// Looks up the addresses of these hosts, in their order.
     async fn addresses(&self, domain: &str, names: Vec<(u16, String)>) -> Route {
         let mut looking = JoinSet::new();
         for (place, (preference, name)) in names.into_iter().take(MOST_NAMES).enumerate() {
@@ -220,13 +220,13 @@ impl Direct {
     }
 }
 
-/// Whether an address can be a host's at all.
+/// Whether an address can belong to a host at all.
 fn is_host(address: IpAddr) -> bool {
     let broadcast = matches!(address, IpAddr::V4(address) if address.is_broadcast());
     !(address.is_unspecified() || address.is_multicast() || broadcast)
 }
 
-/// Asks one name server.
+/// Makes a resolver that asks this name server.
 fn asking(server: SocketAddr) -> Result<TokioResolver, NetError> {
     let connections = [ProtocolConfig::Udp, ProtocolConfig::Tcp].map(|protocol| {
         let mut connection = ConnectionConfig::new(protocol);
@@ -238,7 +238,7 @@ fn asking(server: SocketAddr) -> Result<TokioResolver, NetError> {
     Resolver::builder_with_config(config, TokioRuntimeProvider::default()).build()
 }
 
-/// The names of the hosts to try, by preference. `records` may be empty: then the domain itself is the host.
+/// Orders the names of the hosts to try by preference. If `records` is empty, the domain itself is the host.
 fn choose(mut records: Vec<(u16, String)>, domain: &str, own: &str) -> Result<Vec<(u16, String)>, Route> {
     if records.is_empty() {
         records.push((0, normal(domain)));
@@ -247,10 +247,10 @@ fn choose(mut records: Vec<(u16, String)>, domain: &str, own: &str) -> Result<Ve
         return Err(never("5.1.10", format!("556 5.1.10 {domain} accepts no mail (null MX)")));
     }
     records.retain(|(_, name)| !name.is_empty());
-    // Hosts of the same preference share the load.
+    // Hosts of equal preference share the load, so their order is random.
     fastrand::shuffle(&mut records);
     records.sort_by_key(|(preference, _)| *preference);
-    // Hosts that come after this relay would hand the mail back to it.
+    // Hosts after this relay in the order of preference would deliver the mail to this relay again.
     if let Some((ours, _)) = records.iter().find(|(_, name)| name == own).cloned() {
         records.retain(|(preference, _)| *preference < ours);
         if records.is_empty() {
@@ -267,7 +267,7 @@ enum Absence {
     Records,
 }
 
-/// What an answer says is not there; `None` if it is no answer.
+/// The kind of absence that an error of DNS reports; `None` if it is another error.
 fn absence(error: &NetError) -> Option<Absence> {
     let NetError::Dns(DnsError::NoRecordsFound(none)) = error else { return None };
     match none.response_code {

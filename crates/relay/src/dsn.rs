@@ -19,20 +19,19 @@ use returned::Returned;
 /// A recipient that a report is about.
 #[derive(Clone, Copy, Debug)]
 pub struct ReportedRecipient<'a> {
-    /// The recipient.
     pub recipient: &'a Recipient,
-    /// The last word about it.
+    /// The final outcome, or the latest reply.
     pub last: &'a Final,
-    /// What became of it.
+    /// The outcome to report.
     pub action: Action,
 }
 
-/// What became of a recipient, in the words of RFC 3464.
+/// The outcome of a recipient, in the words of RFC 3464.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// It gets no message.
+    /// The recipient does not get the message.
     Failed,
-    /// It has waited for long, and is still tried.
+    /// The recipient has waited for long, and delivery is still tried.
     Delayed,
     /// The message went to a server that does not report whether it is delivered.
     Relayed,
@@ -41,8 +40,8 @@ pub enum Action {
 /// The statuses of a server that lacks 8BITMIME or SMTPUTF8.
 const NEEDS_EXTENSION: [&str; 2] = ["5.6.3", "5.6.7"];
 
-/// Writes the report about a message. There is none about a message from the null sender, nor about an address
-/// without a domain. `original` is what is at hand of the message's text.
+/// Writes the report about a message. There is no report about a message from the null sender, nor to an
+/// address without a domain. `original` has the available part of the message's text.
 pub fn compose(
     envelope: &Envelope,
     reported: &[ReportedRecipient<'_>],
@@ -65,8 +64,8 @@ pub fn compose(
     } else {
         "Mail relayed"
     };
-    // Only a message that comes back is returned as a whole (RFC 3461, 4.3). A server that cannot take its text would not
-    // take the report either.
+    // Only the report of a failed message returns the whole message (RFC 3461, 4.3). A server that cannot
+    // accept the message's text would not accept the report either.
     let takes_text = !reported.iter().any(|one| NEEDS_EXTENSION.contains(&&*one.last.status));
     let full = envelope.report.full && is(Action::Failed) && (takes_text || original.text.is_ascii());
     let returned = Returned::of(original, full, envelope.needs.utf8);

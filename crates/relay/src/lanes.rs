@@ -1,10 +1,11 @@
-//! The scheduler: which item is sent next.
+//! The scheduler: decides which item is sent next.
 //!
-//! A lane is one tenant, account and recipient domain. It has one timer, however long it is: a lane that a limit
-//! stopped costs nothing until its moment comes. Tenants take turns, and lanes of a tenant take turns, by recipients.
-//! Inside a tenant, items of a higher priority come first. Inside a lane, one item at a time asks the limits, so that
-//! items pass them by priority and then in the order in which they came. A delivery that takes long gives up its place
-//! among those in flight, so that slow servers leave room for others. Everything here is pure: time is an argument.
+//! A lane has the items of one tenant, account and recipient domain. It has one timer, whatever its length: a
+//! lane that a limit stopped costs nothing until the limit is free. Tenants take turns, and so do the lanes of
+//! a tenant, by recipients. Within a tenant, items of a higher priority go first. Within a lane, one item at a
+//! time asks the limits, so items pass the limits by priority and then by arrival. A slow delivery gives up its
+//! place among the deliveries in flight, so slow servers leave room for others. Everything here is pure: time
+//! is an argument.
 
 mod holding;
 mod lane;
@@ -34,71 +35,70 @@ pub use wait::{Wait, WaitCause};
 
 use crate::queue::{ItemKey, Waiting};
 
-/// How a scheduler behaves.
+/// The options of the scheduler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaneOptions {
-    /// How many recipients a turn is worth.
+    /// The number of recipients that one turn is worth.
     pub quantum: u32,
-    /// How many items of one lane are in flight at most.
+    /// The most items of one lane in flight.
     pub per_lane: u32,
-    /// How many items of one tenant are in flight at most, without slow ones.
+    /// The most items of one tenant in flight, not counting slow ones.
     pub per_tenant: u32,
-    /// How many items are in flight at most, without slow ones.
+    /// The most items in flight, not counting slow ones.
     pub in_total: u32,
-    /// After which time a delivery is slow: it no longer counts among those of its tenant and in total.
+    /// A delivery that takes longer than this is slow: it no longer counts against the bounds of its tenant and
+    /// in total.
     pub slow_after: Span,
     /// After which time a delivery is slow whose server has not let it come as far as its limits: it does not answer.
     pub unanswered_after: Span,
-    /// How many deliveries may be slow. Others that are count as before.
+    /// The most deliveries that may count as slow. Beyond that, long deliveries count as before.
     pub most_slow: u32,
 }
 
-/// An item whose turn it is.
+/// An item that may be sent now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Turn {
-    /// Its lane.
     pub lane: LaneKey,
-    /// The item.
     pub item: ItemKey,
-    /// How many recipients wait.
+    /// The number of waiting recipients.
     pub recipients: u32,
-    /// What has kept it since its last attempt: a limit or an outage until this moment, or the lack of a usable account
-    /// since this moment.
+    /// The reason why the item was not sent since its last attempt: a limit or an outage until this moment, or
+    /// the lack of a usable account since this moment.
     pub kept: Option<(Cause, Timestamp)>,
 }
 
-/// What came of a turn.
+/// The result of a turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// No recipient waits any more.
+    /// No recipient waits any longer.
     Settled,
     /// Recipients wait for an attempt at this time.
     Again {
-        /// When it is due.
+        /// The time of the attempt.
         due: Timestamp,
-        /// How many recipients wait.
+        /// The number of waiting recipients.
         recipients: u32,
     },
-    /// Nothing was tried. The item keeps its place, and the lane sleeps.
+    /// Nothing was sent. The item keeps its place, and the lane sleeps.
     Blocked(Sleep),
-    /// No account can be used. The item is due when the sleep ends. The lane continues: each of its items spends its own
-    /// lifetime while it waits.
+    /// No account can be used. The item is due again when the sleep ends. The lane goes on with its other
+    /// items: each uses up its own lifetime while it waits.
     Unserved {
-        /// Why, and until when.
+        /// The reason, and the time to try again.
         sleep: Sleep,
-        /// Since when the item waits, as far as its lifetime does not know it yet.
+        /// The start of the item's wait, as far as it is not yet recorded in its lifetime.
         since: Timestamp,
     },
 }
 
 type LaneNumber = u64;
 
-/// Where an item is.
+/// The position and the state of an item.
 #[derive(Clone, Copy, Debug)]
 struct LanePlace {
     lane: LaneNumber,
     rank: Rank,
-    /// When it may be sent: later than its rank says while it waits for an account.
+    /// The time at which the item may be sent. While it waits for an account, this is later than in `rank`.
     due: Timestamp,
     recipients: u32,
     flight: Flight,
@@ -108,15 +108,15 @@ struct LanePlace {
 /// Whether an item is in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flight {
-    /// It waits.
+    /// The item waits.
     No,
-    /// Since this moment.
+    /// In flight since this moment.
     Since(Timestamp),
-    /// For a long time.
+    /// In flight for so long that it counts as slow.
     Slow,
 }
 
-/// All lanes.
+/// All lanes, and the items in them.
 #[derive(Debug)]
 pub struct Lanes {
     options: LaneOptions,
@@ -125,17 +125,17 @@ pub struct Lanes {
     tenants: Tenants,
     timers: BTreeSet<(Timestamp, LaneNumber)>,
     parks: Parks,
-    /// By key, so that the oldest message comes first.
+    /// Ordered by key, so the oldest message comes first.
     places: BTreeMap<ItemKey, LanePlace>,
-    /// What is in flight and not slow, by when it began.
+    /// The deliveries in flight that are not slow, by their start.
     flights: BTreeSet<(Timestamp, ItemKey)>,
     /// Those of them whose servers have not answered yet.
     unanswered: BTreeSet<(Timestamp, ItemKey)>,
-    /// How many deliveries are slow.
+    /// The number of slow deliveries.
     slow: u32,
-    /// What an operator paused.
+    /// The scopes that an operator paused.
     held: Held,
-    /// Numbers lanes and arrivals.
+    /// The last number given to a lane or an arrival.
     next: u64,
     /// The latest time that it was told.
     latest: Timestamp,
@@ -156,14 +156,13 @@ impl Default for LaneOptions {
 }
 
 impl LaneOptions {
-    /// How many items are in flight at most, slow ones included.
+    /// The most items in flight, including slow ones.
     pub fn most_in_flight(&self) -> u32 {
         self.in_total.saturating_add(self.most_slow)
     }
 }
 
 impl Lanes {
-    /// A scheduler without items.
     pub fn new(options: LaneOptions) -> Self {
         let tenants = Tenants::new(&options);
         Self {
@@ -183,7 +182,7 @@ impl Lanes {
         }
     }
 
-    /// Adds an item. One that waits already is moved to its new due time; one in flight stays there.
+    /// Adds an item. If it already waits, it moves to its new due time. If it is in flight, nothing changes.
     pub fn add(&mut self, waiting: &Waiting, now: Timestamp) {
         self.follow_clock(now);
         if self.places.get(&waiting.key).is_some_and(|place| place.flight != Flight::No) {
@@ -204,7 +203,7 @@ impl Lanes {
         self.put(waiting.key, now);
     }
 
-    /// Removes an item that waits.
+    /// Removes a waiting item.
     pub fn remove(&mut self, item: ItemKey, now: Timestamp) {
         let Some(place) = self.places.get(&item).copied().filter(|place| place.flight == Flight::No) else {
             return;
@@ -216,7 +215,7 @@ impl Lanes {
         self.refresh(place.lane, now);
     }
 
-    /// The next item to send now. It is in flight until [`Lanes::done`].
+    /// Returns the next item to send now. It is in flight until [`Lanes::done`].
     pub fn next(&mut self, now: Timestamp) -> Option<Turn> {
         self.follow_clock(now);
         while let Some((at, number)) = self.timers.first().copied()
@@ -245,17 +244,18 @@ impl Lanes {
             place.flight = Flight::Since(now);
             turn.kept = place.kept;
         }
-        // The next item waits until this one has asked the limits, and may have another priority.
+        // The lane's next item waits until this one has asked the limits, and it may have another priority, so
+        // the lane's place in the rings may change.
         self.place(picked.lane);
         Some(turn)
     }
 
-    /// Whether as much is in flight as may be.
+    /// Whether the bound on deliveries in flight is reached.
     fn is_full(&self) -> bool {
         self.flights.len() >= self.options.in_total as usize
     }
 
-    /// Lets deliveries that take long give up their places.
+    /// Marks long deliveries as slow, which frees their places.
     fn note_slow(&mut self, now: Timestamp) {
         while let Some((at, since, item)) = self.next_slow()
             && at <= now
@@ -281,7 +281,7 @@ impl Lanes {
         any.into_iter().chain(after(&self.unanswered, self.options.unanswered_after)).min()
     }
 
-    /// The lane whose turn it is.
+    /// Chooses the lane whose turn it is.
     fn pick(&mut self, now: Timestamp) -> Option<tenants::Picked> {
         let (lanes, per_lane) = (&mut self.lanes, self.options.per_lane);
         let mut left = Vec::new();
@@ -331,7 +331,7 @@ impl Lanes {
         self.refresh(place.lane, now);
     }
 
-    /// Gives up the place of an item in flight.
+    /// Ends an item's flight, and frees its place.
     fn land(&mut self, item: ItemKey, place: LanePlace) {
         let Some(lane) = self.lanes.get_mut(&place.lane) else { return };
         lane.in_flight -= 1;
@@ -347,10 +347,10 @@ impl Lanes {
         }
     }
 
-    /// When something changes by itself next.
+    /// The next time at which the scheduler changes without a call.
     pub fn wake_at(&self) -> Option<Timestamp> {
         let own = self.timers.first().map(|(at, _)| *at);
-        // Only where something waits for a place.
+        // A delivery that becomes slow matters only if items wait for a free place.
         let crowded = (self.is_full() || self.tenants.any_held_back()) && self.slow < self.options.most_slow;
         let slow = self.next_slow().filter(|_| crowded).map(|(at, ..)| at);
         own.into_iter().chain(self.parks.wake_at()).chain(slow).min()
@@ -376,7 +376,7 @@ impl Lanes {
         self.refresh(place.lane, now);
     }
 
-    /// Brings a lane up to date. If it asked for others and has nothing to ask for, so is the one that follows.
+    /// Recomputes a lane. If it asked on behalf of other lanes and is empty now, the next lane takes that over.
     fn refresh(&mut self, number: LaneNumber, now: Timestamp) {
         let mut next = Some(number);
         while let Some(number) = next {
@@ -390,7 +390,7 @@ impl Lanes {
         }
     }
 
-    /// Sets a lane's timer and its place in the ring.
+    /// Updates a lane's timer and its place in the rings.
     fn place(&mut self, number: LaneNumber) {
         let Some(lane) = self.lanes.get_mut(&number) else { return };
         let timer = lane.next_timer();
@@ -407,7 +407,7 @@ impl Lanes {
             lane.in_ring[priority as usize] = true;
             self.tenants.join(&lane.key.tenant, priority, number);
         }
-        // A lane in a ring is forgotten when the ring drops it.
+        // A lane that is still in a ring is forgotten later, when the ring drops it.
         if lane.is_idle() {
             self.numbers.remove(&lane.key);
             self.lanes.remove(&number);

@@ -1,4 +1,4 @@
-//! The deliver policy: the charges of a transaction, and the engine's decisions.
+//! The deliver policy: charges deliveries to the limits of accounts and recipient domains.
 
 mod check;
 
@@ -17,55 +17,56 @@ use tollgate_engine::{Admission, Admissions, ChangeFault, Engine, Fault, NotAdmi
 
 pub use check::{Unfit, check};
 
-/// The rule, and its field, that limit accounts.
+/// The name of the rule for accounts, and of its field.
 const ACCOUNT: &str = "account";
 /// The field that rules count recipients by.
 const RECIPIENTS: &str = "recipients";
 /// The field that rules count messages by.
 const MESSAGES: &str = "messages";
-/// When to ask again if no time can be told.
+/// The pause before the next attempt if the engine knows no time.
 const NO_TIME: Span = Span::from_secs(600);
-/// When to ask again for something that another transaction holds.
+/// The pause before the next attempt if another transaction holds the slot.
 const RELEASE: Span = Span::from_secs(1);
-/// When to ask again if the store cannot be used.
+/// The pause before the next attempt if the store cannot be used.
 const OUTAGE: Span = Span::from_secs(5);
-/// How often a smaller part is tried because others were faster.
+/// The most times that a transaction is tried with fewer recipients because others were faster.
 const TRIES: usize = 3;
-/// How long a transaction waits for its refund. The engine makes it later if the store is slow.
+/// A transaction waits at most this long for its refund. If the store is slow, the engine completes the refund
+/// later.
 const REFUND_PATIENCE: Duration = Duration::from_secs(1);
 
-/// The limits that a transaction passes.
+/// Checks the limits of transactions.
 pub struct Limits {
     admissions: Admissions,
-    /// `None` if sending is not limited.
+    /// `None` if deliveries are not limited.
     policy: RwLock<Option<Arc<str>>>,
 }
 
-/// What a transaction is about.
+/// The size and the keys of a transaction.
 #[derive(Clone, Copy, Debug)]
 pub struct Load<'a> {
-    /// Whose mail it is.
+    /// The tenant that the mail belongs to.
     pub tenant: &'a str,
     /// The account; empty if the mail goes directly to the recipients' hosts.
     pub account: &'a str,
     /// The recipient domain.
     pub domain: &'a str,
-    /// How many recipients wait.
+    /// The number of waiting recipients.
     pub recipients: u32,
 }
 
-/// What a transaction took that has not begun. It is refunded when this is dropped.
+/// The charges of a transaction that has not begun. Dropping this refunds them.
 #[derive(Debug)]
 pub struct Taken {
-    /// How many recipients the transaction may have.
+    /// The number of recipients that the transaction may have.
     pub recipients: u32,
     charges: tollgate_engine::Taken,
     /// When it was taken.
     at: Timestamp,
 }
 
-/// What a transaction under way took. It is kept when this is dropped: the server may have got the message, even if
-/// the task was cut off.
+/// The charges of a transaction that has begun. Dropping this keeps them: the server may have got the message,
+/// even if the task was cancelled.
 #[derive(Debug)]
 pub struct Begun {
     charges: tollgate_engine::Taken,
@@ -73,37 +74,37 @@ pub struct Begun {
     pub at: Timestamp,
 }
 
-/// Why a transaction must not begin now. Nothing was taken.
+/// The reason why a transaction must not begin now. Nothing was taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// When to ask again.
+    /// The time to ask again.
     pub until: Timestamp,
-    /// When the limits allow it: before `until` if the rule aligns or spreads what it defers.
+    /// The time at which the limits allow it. It is before `until` if the rule aligns or spreads deferred
+    /// attempts.
     pub free_at: Timestamp,
-    /// The rule that is named, with its key, or the fault.
+    /// The rule and its key, or the fault.
     pub reason: String,
-    /// Why the delivery may not begin.
+    /// The kind of refusal.
     pub by: RefusedBy,
 }
 
-/// Why a delivery may not begin.
+/// The kind of refusal of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusedBy {
     /// A limit of the account.
     Account,
     /// Another limit, or a share of a limit while the store cannot be used.
     Other,
-    /// The store cannot be used, or the policy does not fit.
+    /// The store cannot be used, or the policy does not fit deliveries.
     Fault,
 }
 
 impl Limits {
-    /// The limits of a policy.
     pub fn new(admissions: Admissions, policy: &str) -> Self {
         Self { admissions, policy: RwLock::new(Some(policy.into())) }
     }
 
-    /// No limits: everything is sent at once.
+    /// Makes limits without a policy: every delivery is allowed.
     pub fn unlimited(admissions: Admissions) -> Self {
         Self { admissions, policy: RwLock::default() }
     }
@@ -113,17 +114,19 @@ impl Limits {
         *self.policy.write() = Some(Arc::clone(policy));
     }
 
-    /// Says what [`Limits::take`] would, and takes nothing.
+    /// Decides as [`Limits::take`] does, but takes nothing. Returns the number of recipients that would be
+    /// allowed.
     pub async fn look(&self, load: Load<'_>, now: Timestamp) -> Result<u32, Refusal> {
         self.ask(load, now, Look::Peek).await.map(|taken| taken.recipients)
     }
 
-    /// Takes all limits of account and recipient domain together, for as many recipients as they allow.
+    /// Takes the charges of the account and the recipient domain together, for as many recipients as the limits
+    /// allow.
     pub async fn take(&self, load: Load<'_>, now: Timestamp) -> Result<Taken, Refusal> {
         self.ask(load, now, Look::Take).await
     }
 
-    /// Gives an account limits of its own, in place of those of rule `account`. They hold from now on, on all nodes.
+    /// Sets an account's own limits, in place of those of rule `account`. They apply at once, on all nodes.
     pub async fn set_account(
         &self,
         tenant: &str,
@@ -134,20 +137,20 @@ impl Limits {
         self.admissions.engine.config.set_override(ACCOUNT, &key, limits).await.map(drop)
     }
 
-    /// Takes the own limits of an account back: those of rule `account` hold again.
+    /// Removes an account's own limits, so those of rule `account` apply again.
     pub async fn reset_account(&self, tenant: &str, account: &str) -> Result<(), ChangeFault> {
         let key = self.account_key(tenant, account)?;
         self.admissions.engine.config.remove_override(ACCOUNT, &key).await.map(drop)
     }
 
-    /// The limits of an account that are in force; none means unlimited.
+    /// The limits in force of an account; none means unlimited.
     pub fn of_account(&self, tenant: &str, account: &str) -> Vec<Limit> {
         let Ok(key) = self.account_key(tenant, account) else { return Vec::new() };
         let pinned = self.admissions.engine.pin();
         pinned.policies.rule(ACCOUNT).map_or_else(Vec::new, |rule| rule.plan_at(&key).limits().to_vec())
     }
 
-    /// The key of an account at rule `account`, which must be by tenant and account.
+    /// The key of an account at rule `account`. The rule's key must consist of tenant and account.
     fn account_key(&self, tenant: &str, account: &str) -> Result<Box<str>, ChangeFault> {
         let unknown = || ChangeFault::Unknown { name: ACCOUNT.to_owned() };
         let pinned = self.admissions.engine.pin();
@@ -170,8 +173,8 @@ impl Limits {
             match self.ask_for(&policy, Load { recipients, ..load }, now, look).await? {
                 TakeAnswer::Taken(taken) => return Ok(taken),
                 TakeAnswer::Refused(refusal, _) if recipients == 1 => return Err(refusal),
-                // An item that is larger than what is left is split. If nothing is left, the moment counts at
-                // which the first recipient may be sent.
+                // If the item is larger than what the limits allow now, it is split. If they allow nothing now,
+                // the refusal of a single recipient gives the time to ask again.
                 TakeAnswer::Refused(_, fewer) => recipients = fewer.unwrap_or(1),
             }
         }
@@ -197,7 +200,7 @@ impl Limits {
         let admitting = {
             let pinned = self.admissions.pin();
             let found = pinned.policies.find(policy).map_err(|mistake| fault(mistake.to_string(), now))?;
-            // A field that no rule of the policy uses would be a mistake.
+            // The engine would refuse a field that no rule of the policy uses.
             let used: Vec<(&str, &str)> =
                 known.into_iter().filter(|(name, value)| uses(found, name) && !value.is_empty()).collect();
             let attempt = Attempt { policy, fields: &used, cost: 1, id: None };
@@ -214,7 +217,8 @@ impl Limits {
             }
             Ok(Admission { seen: Some((refusal, _)), .. }) if refusal.by == RefusedBy::Fault => Err(refusal),
             Ok(Admission { seen: Some((refusal, fewer)), .. }) => Ok(TakeAnswer::Refused(refusal, fewer)),
-            // Mail that no rule is about is not limited, such as direct mail where all rules are about accounts.
+            // If no rule applies, the mail is not limited: for example direct mail, if all rules are about
+            // accounts.
             Err(NotAdmitted::Fault(Fault::Mistake(Mistake::NoRuleApplies { .. }))) => {
                 Ok(TakeAnswer::Taken(Taken::nothing(recipients, now)))
             }
@@ -224,29 +228,29 @@ impl Limits {
 }
 
 impl Taken {
-    /// What a transaction took to which no limit applies.
+    /// The charges of a transaction that no limit applies to.
     fn nothing(recipients: u32, at: Timestamp) -> Self {
         Self { recipients, charges: tollgate_engine::Taken::default(), at }
     }
 
-    /// Returns when what was taken survives a crash, as far as its store promises that.
+    /// Returns when the charges survive a crash, as far as their store promises that.
     pub async fn durable(&self) -> Result<(), StoreError> {
         self.charges.durable().await
     }
 
-    /// The transaction begins: from now on it keeps what it took, unless it says otherwise.
+    /// Marks the transaction as begun: from now on its charges are kept unless it refunds them.
     pub fn begin(self) -> Begun {
         Begun { charges: self.charges, at: self.at }
     }
 
-    /// Refunds everything, now if the store answers quickly.
+    /// Refunds the charges, now if the store answers quickly.
     pub async fn refund(mut self) {
         let _ = timeout(REFUND_PATIENCE, self.charges.refund()).await;
     }
 }
 
 impl Begun {
-    /// Refunds everything: the server did not get to know of the transaction.
+    /// Refunds the charges, because the server never learned of the transaction.
     pub async fn refund(mut self) {
         self.give_back().await;
     }
@@ -265,7 +269,7 @@ impl Drop for Begun {
 
 enum TakeAnswer {
     Taken(Taken),
-    /// With how many recipients would be allowed, if any.
+    /// Refused; with the number of recipients that would be allowed, if any.
     Refused(Refusal, Option<u32>),
 }
 
@@ -273,7 +277,7 @@ fn uses(policy: &Policy, name: &str) -> bool {
     policy.fields().any(|field| field == name)
 }
 
-/// How many recipients every limit allows now, if that is at least one.
+/// The number of recipients that every limit allows now; `None` if it is zero, or not fewer than asked for.
 fn fewer(decision: &Decision<'_>, recipients: u32) -> Option<u32> {
     let mut most = u64::from(recipients);
     for line in decision.lines().filter(|line| !line.rule.observes()) {
@@ -304,10 +308,10 @@ fn refusal(decision: &Decision<'_>, now: Timestamp) -> Refusal {
         When::After(span) => until.min(now + span),
         When::Now | When::OnRelease | When::Never => until,
     };
-    // The rule that lets it pass last says why it has to wait that long.
+    // The rule with the latest free time gives the reason.
     let line = decision.retry_by().or_else(|| decision.denied_by());
     let of_account = |line: &Line<'_>| line.rule.by.iter().any(|field| *field.name == *ACCOUNT);
-    // The share that a node has in an outage is no limit of the account: nothing is rejected for it.
+    // If the store is down, a node's share of a limit is not the account's limit: no mail is rejected for it.
     let counted = matches!(decision.origin, Origin::Store | Origin::Fixed);
     let by =
         if counted && line.as_ref().is_some_and(of_account) { RefusedBy::Account } else { RefusedBy::Other };
@@ -319,7 +323,7 @@ fn refusal(decision: &Decision<'_>, now: Timestamp) -> Refusal {
     Refusal { until, free_at, reason, by }
 }
 
-/// A value inside of a key of several values.
+/// Escapes a value inside a key of several values.
 fn escape(value: &str) -> String {
     value.replace('\\', "\\\\").replace(',', "\\,")
 }

@@ -1,4 +1,4 @@
-//! A message between the door that accepts it and the queue that keeps it.
+//! A message on its way from the door that accepts it to the queue.
 
 use std::fmt;
 use std::future::Future;
@@ -9,23 +9,23 @@ use tollgate_core::Timestamp;
 
 use crate::lanes::Priority;
 
-/// Names a message. Ids sort by the time at which they were made.
+/// The id of a message. Ids sort by the time at which they were made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageId(pub u128);
 
 impl MessageId {
-    /// When it was made.
+    /// The time at which the id was made.
     pub fn made_at(self) -> Timestamp {
         Timestamp::from_micros(u64::try_from(self.0 >> 64).unwrap_or(u64::MAX))
     }
 }
 
-/// Everything about a message but its text.
+/// The data of a message, except its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Envelope {
     /// The message's id.
     pub id: MessageId,
-    /// Whose mail it is.
+    /// The tenant that the mail belongs to.
     pub tenant: String,
     /// The account to send it through, if the sender named one.
     pub account: Option<String>,
@@ -33,23 +33,23 @@ pub struct Envelope {
     pub priority: Priority,
     /// The sender's address; `None` is the null sender, `<>`.
     pub sender: Option<String>,
-    /// Who gets it; at least one.
+    /// The recipients; at least one.
     pub recipients: Vec<Recipient>,
-    /// When it was accepted.
+    /// The time of acceptance.
     pub accepted: Timestamp,
-    /// Whether its text or its addresses need an extension at the next hop.
+    /// The extensions that its text and addresses need at the next hop.
     pub needs: Needs,
-    /// What a delivery report quotes and how much it returns (RFC 3461).
+    /// The sender's wishes for delivery reports (RFC 3461).
     pub report: ReportWish,
     /// The value of its `Message-ID` field, cut if it is long.
     pub message_id: Option<String>,
-    /// Where it came from.
+    /// The client that submitted the message.
     pub origin: Origin,
-    /// Makes sure that the same submission is accepted once.
+    /// The idempotency key, so that a repeated submission is accepted once.
     pub idempotency: Option<Idempotency>,
 }
 
-/// Where a message came from. Empty for a message of the relay's own.
+/// The client that submitted a message. Empty for the relay's own messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
     /// The client's address.
@@ -67,9 +67,9 @@ pub struct Recipient {
     pub address: String,
     /// The address's domain: lower case, IDNA applied, no trailing dot.
     pub domain: String,
-    /// When its sender wants a report (RFC 3461).
+    /// The events that the sender wants a report of (RFC 3461).
     pub notify: Notify,
-    /// The address that the report names instead.
+    /// The address that the report names instead of this one.
     pub original: Option<String>,
 }
 
@@ -82,23 +82,23 @@ pub struct Needs {
     pub utf8: bool,
 }
 
-/// What reports about the whole message look like.
+/// The sender's wishes for reports about the whole message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReportWish {
     /// Whether a report returns the whole message and not only its headers.
     pub full: bool,
-    /// The sender's own name for the message.
+    /// The sender's own id of the message, which reports quote.
     pub envelope_id: Option<String>,
 }
 
-/// When a recipient's fate is reported.
+/// The events of a recipient that are reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notify {
-    /// When the next hop takes the message and promises no reports.
+    /// The next hop accepted the message and does not send reports itself.
     pub success: bool,
-    /// When the recipient gets no message for good.
+    /// The recipient failed for good.
     pub failure: bool,
-    /// When it takes long.
+    /// The delivery takes long.
     pub delay: bool,
 }
 
@@ -108,38 +108,38 @@ impl Default for Notify {
     }
 }
 
-/// A submission's own name.
+/// The idempotency key of a submission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Idempotency {
-    /// Whose name it is: the access key's.
+    /// The access key's name. Idempotency keys of different access keys are independent.
     pub scope: String,
-    /// The name.
     pub key: String,
-    /// A hash of everything that was submitted under it.
+    /// A hash of the submission, to recognise another submission under the same key.
     pub digest: [u8; 32],
-    /// Whether the queue knew the name when the submission began, so that it was not charged. Set by the acceptance.
+    /// Whether the queue knew the key when the submission began, so that it was not charged. The acceptance
+    /// sets it.
     pub repeated: bool,
 }
 
-/// A place that keeps messages.
+/// Stores messages.
 pub trait Intake: Send + Sync {
-    /// Makes room for a text of about this size.
+    /// Reserves room for a text of about this size.
     fn begin(&self, size: Option<u64>) -> Later<'_, Result<Box<dyn Incoming>, IntakeError>>;
 
-    /// Whether a submission of this name was accepted and is remembered.
+    /// Whether a submission under this key was accepted and is still remembered.
     fn remembers<'a>(&'a self, scope: &'a str, key: &'a str) -> Later<'a, Result<bool, IntakeError>>;
 }
 
-/// A text on its way in. Dropped before it is committed, it leaves nothing behind.
+/// A text that is being received. If it is dropped before it is committed, it leaves nothing behind.
 pub trait Incoming: Send {
-    /// Takes the next piece.
+    /// Receives the next piece.
     fn write<'a>(&'a mut self, piece: &'a [u8]) -> Later<'a, Result<(), IntakeError>>;
 
-    /// Puts the message into the queue. Once this answers, the message survives a crash.
+    /// Puts the message into the queue. When this returns, the message survives a crash.
     fn commit(self: Box<Self>, envelope: Envelope) -> Later<'static, Result<Accepted, IntakeError>>;
 }
 
-/// What came of a commit.
+/// The result of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accepted {
     /// The message is in the queue.
@@ -148,21 +148,21 @@ pub enum Accepted {
     Before(MessageId),
 }
 
-/// Why a message was not kept. Nothing was added.
+/// The reason why a message was not stored. Nothing was added.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IntakeError {
     /// The queue or its disk is full.
     Full,
     /// The disk failed.
     Failed {
-        /// What the system said.
+        /// The error of the system.
         reason: String,
     },
-    /// Another message was submitted under the same name.
+    /// Another message was submitted under the same idempotency key.
     Conflict,
 }
 
-/// A future that can be kept anywhere.
+/// A boxed future.
 pub type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 impl fmt::Display for IntakeError {

@@ -1,4 +1,4 @@
-//! What the relay counts, and what it shows of the queue and the lanes.
+//! The metrics of the relay: counters, and the state of the queue and the lanes.
 //!
 //! Labels are rules and accounts by their configured names. Both are capped: beyond the bound, values are counted
 //! under `other`. Senders, recipients and domains are never labels.
@@ -13,11 +13,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::RwLock;
 use tollgate_core::Span;
 
-/// How many accounts have series of their own.
+/// The most accounts that have series of their own.
 const MOST_ACCOUNTS: usize = 1_000;
-/// How many levels have series of their own.
+/// The most levels that have series of their own.
 const MOST_LEVELS: usize = 200;
-/// The label of what is beyond a bound.
+/// The label of values beyond the bounds.
 const OTHER: &str = "other";
 
 /// The upper bounds of the delivery latency buckets, in milliseconds.
@@ -39,7 +39,7 @@ const BOUNDS: [u64; 15] = [
     432_000_000,
 ];
 
-/// Everything that the relay counts. Clones count into the same counters.
+/// The metrics of the relay. Clones share them.
 #[derive(Clone, Default)]
 pub struct RelayMeters(Arc<Counts>);
 
@@ -55,19 +55,19 @@ struct Counts {
     source: RwLock<Option<LevelSource>>,
 }
 
-/// Says how things are at the moment.
+/// Returns the current levels.
 type LevelSource = Box<dyn Fn() -> Levels + Send + Sync>;
 
-/// An account as a label. The account is empty for mail that goes directly to the recipients' hosts.
+/// The labels of an account. The account is empty for mail that goes directly to the recipients' hosts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AccountLabel {
-    /// Whose account it is.
+    /// The tenant that the account belongs to.
     pub tenant: Arc<str>,
     /// Its name.
     pub account: Arc<str>,
 }
 
-/// What is counted about one account.
+/// The counters of one account.
 #[derive(Default)]
 struct AccountCounts {
     sent: AtomicU64,
@@ -75,34 +75,34 @@ struct AccountCounts {
     rate_limited: AtomicU64,
 }
 
-/// How things are at the moment.
+/// The current state of the queue and the lanes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Levels {
-    /// How many messages wait.
+    /// The number of waiting messages.
     pub messages: u64,
-    /// For how long the oldest of them has waited.
+    /// The age of the oldest waiting message.
     pub oldest: Span,
-    /// How many items are in flight.
+    /// The number of items in flight.
     pub in_flight: u32,
-    /// How many lanes there are.
+    /// The number of lanes.
     pub lanes: usize,
-    /// How many of them sleep, by cause.
+    /// The number of sleeping lanes, by cause.
     pub sleeping: BTreeMap<&'static str, usize>,
-    /// How many items wait for a limit, by account.
+    /// The number of items that wait for a limit, by account.
     pub deferred: BTreeMap<AccountLabel, u64>,
 }
 
-/// Counters by label, of which there is a bounded number.
+/// Counters by label. Their number is bounded.
 struct Labelled<L, C> {
     known: RwLock<BTreeMap<L, Arc<C>>>,
 }
 
-/// How long deliveries took.
+/// The time from acceptance to delivery, as a histogram.
 #[derive(Default)]
 struct Latency {
-    /// One for each of [`BOUNDS`], and one for what takes longer.
+    /// One count for each of [`BOUNDS`], and one for longer times.
     slots: [AtomicU64; BOUNDS.len() + 1],
-    /// In microseconds.
+    /// The sum of all times, in microseconds.
     total: AtomicU64,
 }
 
@@ -134,12 +134,12 @@ impl RelayMeters {
         raise(&self.account(tenant, account).bounced, recipients);
     }
 
-    /// Counts an item that a limit did not allow.
+    /// Counts an item that a limit deferred.
     pub(crate) fn rate_limited(&self, tenant: &str, account: &str) {
         raise(&self.account(tenant, account).rate_limited, 1);
     }
 
-    /// Counts an attempt that failed and is made again.
+    /// Counts an attempt that failed and is retried.
     pub(crate) fn retried(&self) {
         raise(&self.0.retried, 1);
     }
@@ -154,7 +154,7 @@ impl RelayMeters {
         raise(&self.0.unserved, 1);
     }
 
-    /// Counts how long it took from the acceptance of a message until the next hop took it.
+    /// Records the time from a message's acceptance to its delivery.
     pub(crate) fn delivered_after(&self, span: Span) {
         let millis = span.as_micros() / 1_000;
         let slot = BOUNDS.iter().position(|bound| millis <= *bound).unwrap_or(BOUNDS.len());
@@ -162,7 +162,7 @@ impl RelayMeters {
         raise(&self.0.latency.total, span.as_micros());
     }
 
-    /// Shows levels from this source.
+    /// Sets the source of the levels.
     pub(crate) fn watch(&self, source: impl Fn() -> Levels + Send + Sync + 'static) {
         *self.0.source.write() = Some(Box::new(source));
     }

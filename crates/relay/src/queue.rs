@@ -1,4 +1,4 @@
-//! The durable queue: what it acknowledges survives a crash.
+//! The durable queue: a message that it acknowledged survives a crash.
 //!
 //! Envelopes, items, attempts and small texts are rows of one database; large texts are files beside it. One
 //! thread writes, and commits all waiting writes in one transaction. A text in a file is synced to disk
@@ -48,23 +48,23 @@ use writer::{Doubtful, QueueState, Write, Writer};
 
 use crate::message::MessageId;
 
-/// How many writes may wait for the disk.
+/// The most writes that wait for the disk.
 const MOST_WRITES: usize = 4_096;
 
-/// How a queue behaves.
 #[derive(Clone, Debug)]
 pub struct QueueOptions {
-    /// How this relay calls itself in delivery reports.
+    /// The name of this relay in delivery reports.
     pub hostname: String,
-    /// How many messages may wait. There may be four times as many items: messages at one recipient domain.
+    /// The most waiting messages. There may be four times as many items; an item has the recipients of a
+    /// message in one domain.
     pub max_messages: u64,
-    /// How many bytes of the disk stay free.
+    /// The queue refuses mail if fewer bytes of the disk are free.
     pub min_free: u64,
-    /// After how long the relay sends a delay report to a sender that asked for one.
+    /// A message that waits for this long gets a delay report, if its sender asked for one.
     pub delay_report: Span,
-    /// For how long finished messages can be looked at.
+    /// A finished message is kept for this long.
     pub history: Span,
-    /// How many finished messages can be looked at.
+    /// The most finished messages that are kept.
     pub history_messages: u64,
 }
 
@@ -77,13 +77,13 @@ pub struct Queue {
     _thread: Arc<WriterThread>,
 }
 
-/// Joins the writer, so that nothing is written after the queue is gone.
+/// Joins the writer thread, so that nothing is written after the queue was dropped.
 struct WriterThread(Mutex<Option<thread::JoinHandle<()>>>);
 
-/// Why a call to the queue failed. The write may or may not be on disk.
+/// The reason why a call to the queue failed. The write may or may not be on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueError {
-    /// What the system said.
+    /// The error of the system.
     pub reason: String,
 }
 
@@ -101,8 +101,8 @@ impl Default for QueueOptions {
 }
 
 impl Queue {
-    /// Opens a queue, and says what was found. Items that wait are in the report; those that arrive later come
-    /// through its channel.
+    /// Opens a queue, and reports its state. The report has the waiting items, and a channel for those that
+    /// arrive later.
     pub fn open(
         disk: Arc<dyn Disk>,
         clock: Arc<dyn Clock>,
@@ -137,12 +137,12 @@ impl Queue {
         Ok((queue, opened))
     }
 
-    /// How many messages wait.
+    /// The number of waiting messages.
     pub fn len(&self) -> u64 {
         self.shared.live.load(Ordering::Relaxed)
     }
 
-    /// Whether it takes no more messages, whatever room the disk has.
+    /// Whether the queue accepts no more messages, regardless of the room on the disk.
     fn is_full(&self) -> bool {
         let open_items = self.shared.open_items.load(Ordering::Relaxed);
         tables::is_full(self.len(), open_items, self.shared.options.max_messages)
@@ -164,13 +164,13 @@ impl Queue {
         self.write(move |tables, _| tables.open_attempt(key, &attempt)).await
     }
 
-    /// Takes back what [`Queue::begin_attempt`] recorded: the server does not know of the attempt.
+    /// Removes the record of [`Queue::begin_attempt`], because the server never learned of the attempt.
     pub async fn cancel_attempt(&self, key: ItemKey) -> Result<(), QueueError> {
         self.write(move |tables, _| tables.cancel_attempt(key)).await
     }
 
-    /// Records the result of an attempt, or of a decision not to try. Returns the item if recipients still
-    /// wait.
+    /// Records the result of an attempt, or of a decision not to try. Returns the item if some of its
+    /// recipients still wait.
     pub async fn finish_attempt(
         &self,
         key: ItemKey,
@@ -184,7 +184,7 @@ impl Queue {
         self.write(move |tables, _| tables.tell(message, event)).await
     }
 
-    /// Cancels all recipients of a message that still wait. Returns whether there was such a message.
+    /// Cancels all waiting recipients of a message. Returns whether the message was still waiting.
     pub async fn cancel(&self, message: MessageId) -> Result<bool, QueueError> {
         let now = self.shared.clock.now();
         self.write(move |tables, shared| tables.cancel(message, now, &shared.reporting())).await
@@ -217,7 +217,7 @@ impl Queue {
         answered.await.map_err(|_| stopped())?.map_err(|reason| QueueError { reason })
     }
 
-    /// Whether a submission under this idempotency key is remembered.
+    /// Whether the queue remembers a submission under this idempotency key.
     fn is_used(&self, scope: &str, key: &str) -> Result<bool, QueueError> {
         let read = self.read()?;
         let row = read.open_table(USED)?.get((scope, key))?;
@@ -225,8 +225,8 @@ impl Queue {
         Ok(used.is_some_and(|used| used.until > self.shared.clock.now()))
     }
 
-    /// A transaction to read with. It must outlive the rows that are read: redb's rows do not keep it open, and the
-    /// writer may free their pages once it is closed.
+    /// Begins a read transaction. It must outlive the rows that are read: redb's rows do not keep it open, and
+    /// the writer may free their pages once it is closed.
     fn read(&self) -> Result<ReadTransaction, QueueError> {
         if let Some(database) = &*self.shared.database.read() {
             return Ok(database.begin_read()?);

@@ -32,7 +32,7 @@ use crate::queue::{OpenError, Opened, Queue};
 use crate::sender::{Sender, SenderParts};
 use crate::server::{Kind, Server};
 
-/// What a relay works with.
+/// The parts of the program that a relay uses.
 #[derive(Clone)]
 pub struct RelayParts {
     /// The engine and the leases.
@@ -41,7 +41,7 @@ pub struct RelayParts {
     pub clock: Arc<dyn Clock>,
 }
 
-/// A relay that runs.
+/// A running relay.
 pub struct Relay {
     queue: Queue,
     acceptances: Arc<Acceptances>,
@@ -50,51 +50,49 @@ pub struct Relay {
     accounts: Arc<Accounts>,
     registry: Arc<AccountRegistry>,
     meters: RelayMeters,
-    /// The settings in force. Those that need a restart are as they were at the start.
+    /// The settings in force. Settings that need a restart keep their values of the start.
     settings: Mutex<RelaySettings>,
     sending: Mutex<Option<Sending>>,
 }
 
-/// The task that sends.
+/// The task of the sender.
 struct Sending {
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
 }
 
-/// Why a relay does not start.
+/// The reason why a relay does not start.
 #[derive(Debug)]
 pub enum StartError {
     /// The directory of the queue cannot be used: another process has it, or the system refuses.
     Directory {
-        /// The directory.
         directory: PathBuf,
-        /// Why.
+        /// The error of the system.
         error: io::Error,
     },
     /// The queue cannot be opened. Nothing in it was changed.
     Queue {
-        /// The directory.
         directory: PathBuf,
-        /// Why.
+        /// The error of the queue.
         error: OpenError,
     },
     /// The certificate authorities for accounts cannot be used.
     Authorities(String),
     /// The name servers of the system cannot be found.
     Resolver(NetError),
-    /// Opening the queue was cut off: the program ends.
+    /// Opening the queue was cancelled, because the program ends.
     CutOff,
 }
 
-/// How many damaged entries are logged one by one.
+/// The most damaged entries that are logged one by one.
 const MOST_TOLD: usize = 20;
-/// How long closing the queue may take: what it acknowledged is on disk already.
+/// The time-out of closing the queue. Acknowledged messages are on disk already.
 const MOST_CLOSING: Duration = Duration::from_secs(5);
-/// How often the relay looks for messages that have waited for long.
+/// The interval of the search for delayed messages.
 const LOOK_FOR_DELAYS: Duration = Duration::from_secs(10);
 
 impl Relay {
-    /// Opens the queue and begins to send. It listens nowhere yet.
+    /// Opens the queue and starts sending. The relay does not listen yet.
     pub async fn start(settings: RelaySettings, parts: RelayParts) -> Result<Self, StartError> {
         let RelayParts { admissions, clock } = parts;
         let client = Client::new(client_options(&settings)?);
@@ -144,42 +142,42 @@ impl Relay {
         tokio::spawn(async move { server.listen(listener, kind).await });
     }
 
-    /// The messages that wait.
+    /// The queue of messages.
     pub fn queue(&self) -> &Queue {
         &self.queue
     }
 
-    /// What hands them on.
+    /// The sender, which delivers messages.
     pub fn sender(&self) -> &Arc<Sender> {
         &self.sender
     }
 
-    /// Where they are handed on.
+    /// The accounts that mail is delivered through.
     pub fn accounts(&self) -> &Arc<Accounts> {
         &self.accounts
     }
 
-    /// What is counted about them.
+    /// The metrics.
     pub fn meters(&self) -> &RelayMeters {
         &self.meters
     }
 
-    /// What every door accepts them with.
+    /// The acceptance shared by SMTP and HTTP.
     pub fn acceptances(&self) -> &Arc<Acceptances> {
         &self.acceptances
     }
 
-    /// What accepts them over SMTP.
+    /// The SMTP server.
     pub fn server(&self) -> &Server {
         &self.server
     }
 
-    /// The accounts of the settings and those that were made at run time.
+    /// The registry of accounts: those of the settings and those that were made at run time.
     pub fn account_registry(&self) -> &Arc<AccountRegistry> {
         &self.registry
     }
 
-    /// Why mail is not accepted or sent, if something is broken that a restart may mend.
+    /// The reason why mail is not accepted or sent, if a restart may repair it.
     pub fn fault(&self) -> Option<String> {
         if let Err(error) = self.queue.list(None, 0) {
             return Some(error.to_string());
@@ -191,13 +189,13 @@ impl Relay {
         stopped.then(|| "the sender has stopped".to_owned())
     }
 
-    /// Puts other settings in force: connections that come from now on use those of the server, and accounts that
-    /// changed are used at once. Accounts that were added at run time stay. Returns the settings that have changed and
-    /// stay as they were until the next start.
+    /// Applies new settings. Later connections use the new settings of the server, and changed accounts are
+    /// used at once. Accounts that were added at run time stay. Returns the changed settings that need a
+    /// restart.
     pub fn reload(&self, new: RelaySettings) -> Vec<&'static str> {
         let mut current = self.settings.lock();
         let waits = current.needing_a_restart(&new);
-        // The name does not change until the next start, like everywhere else.
+        // Like everywhere else, the name changes only at the next start.
         let hostname = current.accept.hostname.clone();
         self.acceptances.reload(AcceptTerms { hostname, ..new.accept.clone() });
         self.server.reload(new.server.clone());
@@ -210,8 +208,8 @@ impl Relay {
         waits
     }
 
-    /// Stops listening and sending, lets messages that are under way arrive, and cuts what is left after `patience`.
-    /// A delivery that is cut keeps its slots, and is retried and marked after the next start.
+    /// Stops listening and sending, lets messages in progress finish, and cancels the rest after `patience`. A
+    /// cancelled delivery keeps its slots, and is retried and marked after the next start.
     pub async fn end(&self, patience: Duration) {
         let sending = self.sending.lock().take();
         let sender_ends = async {
@@ -219,11 +217,11 @@ impl Relay {
                 sending.end(patience).await;
             }
         };
-        // The server stops first, so that no new mail comes while the rest ends.
+        // The server stops first, so that no mail arrives while the rest ends.
         tokio::join!(self.server.end(patience), sender_ends);
     }
 
-    /// Closes the queue, if no other part of the program uses the relay any more. Call it after [`Relay::end`].
+    /// Closes the queue, if no other part of the program still uses the relay. Call it after [`Relay::end`].
     pub async fn close(relay: Arc<Self>) {
         let closing = tokio::task::spawn_blocking(move || drop(relay));
         let _ = tokio::time::timeout(MOST_CLOSING, closing).await;
@@ -266,11 +264,11 @@ impl Sending {
     }
 }
 
-/// Reports on messages that have waited for long, and never ends.
+/// Reports on delayed messages at every interval, and never returns.
 async fn report_delays(queue: Queue) {
     loop {
         tokio::time::sleep(LOOK_FOR_DELAYS).await;
-        // If the disk fails, the queue says so itself.
+        // If the disk fails, the queue reports that itself.
         let _ = queue.report_delays().await;
     }
 }
@@ -290,7 +288,7 @@ fn resolver(settings: &RelaySettings, direct: &DirectSettings) -> Result<Direct,
     Direct::new(&settings.accept.hostname, direct).map_err(StartError::Resolver)
 }
 
-/// Opens the queue, which may take long if it is large.
+/// Opens the queue. That takes long for a large queue.
 async fn open(settings: &RelaySettings, clock: Arc<dyn Clock>) -> Result<(Queue, Opened), StartError> {
     let (directory, options) = (settings.directory.clone(), settings.queue.clone());
     let opening = tokio::task::spawn_blocking(move || {
@@ -303,7 +301,7 @@ async fn open(settings: &RelaySettings, clock: Arc<dyn Clock>) -> Result<(Queue,
     opening.await.map_err(|_| StartError::CutOff)?
 }
 
-/// Logs what was found in the queue.
+/// Logs the state of the opened queue.
 fn tell(directory: &Path, opened: &Opened) {
     let queue = directory.display();
     if let Some(aside) = &opened.set_aside {

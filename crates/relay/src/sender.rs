@@ -1,4 +1,4 @@
-//! Sending: takes items from the lanes, hands them on, and records what came of it.
+//! The sender: takes items from the lanes, delivers them, and records the results.
 
 mod attempt;
 mod outcome;
@@ -28,35 +28,34 @@ use crate::message::MessageId;
 use crate::meters::{Levels, RelayMeters};
 use crate::queue::{ItemKey, Opened, Queue, QueueError};
 
-/// What a sender is made of.
 pub struct SenderParts {
-    /// Where messages wait.
+    /// The queue of messages.
     pub queue: Queue,
-    /// What speaks SMTP.
+    /// The SMTP client.
     pub client: Client,
     /// The deliver policy.
     pub limits: Limits,
-    /// Where mail is handed on.
+    /// The accounts that mail is delivered through.
     pub accounts: Arc<Accounts>,
-    /// How mail of tenants without an account is delivered; `None` if it waits for an account.
+    /// Direct delivery for tenants without an account; `None` if their mail waits for an account.
     pub direct: Option<Direct>,
     /// The relay's time.
     pub clock: Arc<dyn Clock>,
-    /// How failures are retried.
+    /// The schedule of retries.
     pub retry: Retry,
-    /// How items are scheduled.
+    /// The options of the scheduler.
     pub lanes: LaneOptions,
-    /// How many recipients one transaction has at most.
+    /// The most recipients of one transaction.
     pub most_recipients: u32,
-    /// Where deliveries are counted.
+    /// The metrics.
     pub meters: RelayMeters,
 }
 
-/// Sends what waits in a queue.
+/// Delivers the messages of a queue.
 pub struct Sender {
     parts: SenderParts,
     lanes: Mutex<Lanes>,
-    /// Something has changed that the clock does not tell.
+    /// Notified of changes that no timer announces.
     changed: Notify,
     /// Log lines about limits that cannot be checked.
     outages: PacedLog,
@@ -64,20 +63,19 @@ pub struct Sender {
     lacks: PacedLog,
 }
 
-/// The longest sleep: the wall clock may be set meanwhile.
+/// The longest sleep, because the wall clock may be set meanwhile.
 const LONGEST_SLEEP: Duration = Duration::from_secs(60);
-/// How often the log says that limits cannot be checked, and that an account does not exist.
+/// The least time between two log lines that limits cannot be checked, or that an account does not exist.
 const OUTAGE_LOG: Span = Span::from_secs(10);
 
 impl Sender {
-    /// A sender that does not run yet.
     pub fn new(parts: SenderParts) -> Self {
         let lanes = Mutex::new(Lanes::new(parts.lanes.clone()));
         let [outages, lacks] = [PacedLog::every(OUTAGE_LOG), PacedLog::every(OUTAGE_LOG)];
         Self { parts, lanes, changed: Notify::new(), outages, lacks }
     }
 
-    /// Sends until `stop` is there, then finishes what is in flight.
+    /// Sends until `stop` is ready, then finishes the deliveries in flight.
     pub async fn run(self: Arc<Self>, mut opened: Opened, stop: impl Future<Output = ()> + Send) {
         self.connect_parts();
         let now = self.now();
@@ -111,7 +109,7 @@ impl Sender {
         self.parts.client.close().await;
     }
 
-    /// Lets the client wake lanes, and the meters look at them. Neither keeps the sender alive.
+    /// Connects the client and the meters to the lanes, without keeping the sender alive.
     fn connect_parts(self: &Arc<Self>) {
         let weak: Weak<Self> = Arc::downgrade(self);
         self.parts.client.on_free(move |destination| {
@@ -148,15 +146,15 @@ impl Sender {
             }
             Err(error) => error,
         };
-        // A message that the relay fails on is retried like any other: it delays no other message, and it expires.
-        // What its transaction took is kept: the final dot may have been sent.
+        // A message on which the relay itself failed is retried like any other: it delays no other message, and
+        // it expires. Its charges are kept, because the final dot may have been sent.
         tracing::error!(component = "relay", %error, "a delivery ended by a fault of tollgate; the message is retried");
         let (sender, reason) = (Arc::clone(self), error.to_string());
         match turns.remove(&error.id()) {
             Some(turn) => {
                 drop(tasks.spawn(async move { (turn.item, sender.after_fault(turn, &reason).await) }))
             }
-            // The record of a fault failed, too. The item waits for the next start.
+            // Recording the fault failed, too. The item waits for the next start.
             None => tracing::error!(component = "relay", "a message waits until the relay starts again"),
         }
     }
@@ -171,7 +169,7 @@ impl Sender {
         self.parts.clock.now()
     }
 
-    /// Delivers nothing directly to an address where this relay listens.
+    /// Excludes an address at which this relay listens from direct delivery.
     pub fn avoid(&self, listener: SocketAddr) {
         if let Some(direct) = &self.parts.direct {
             direct.avoid(listener);
@@ -183,12 +181,12 @@ impl Sender {
         &self.parts.limits
     }
 
-    /// Looks at the clock again. For clocks that are moved by hand.
+    /// Reads the clock again. For clocks that are moved by hand.
     pub fn nudge(&self) {
         self.changed.notify_one();
     }
 
-    /// Tries the items of a message now. Returns how many there are.
+    /// Makes the items of a message due now. Returns their number.
     pub async fn retry(&self, message: MessageId) -> Result<usize, QueueError> {
         let due = self.parts.queue.retry(message).await?;
         let now = self.now();
@@ -232,12 +230,12 @@ impl Sender {
         Ok(deleted)
     }
 
-    /// What an item waits for; `None` if it does not wait.
+    /// The reason why an item waits; `None` if it does not wait.
     pub fn wait_of(&self, item: ItemKey) -> Option<Wait> {
         self.lanes.lock().wait_of(item, self.now())
     }
 
-    /// Cancels what waits of a message. Returns whether there was something.
+    /// Cancels the waiting recipients of a message. Returns whether there were any.
     pub async fn cancel(&self, message: MessageId) -> Result<bool, QueueError> {
         let items = self.parts.queue.show(message)?.map(|shown| shown.items).unwrap_or_default();
         let cancelled = self.parts.queue.cancel(message).await?;
@@ -251,7 +249,7 @@ impl Sender {
         Ok(cancelled)
     }
 
-    /// Uses an account again whose login failed. What an operator paused stays paused.
+    /// Ends the pause of an account whose login failed. A pause by an operator stays.
     pub fn resume(&self, tenant: &str, account: &str) {
         self.parts.accounts.resume(tenant, account);
         self.lanes.lock().wake(tenant, Cause::Paused, self.now());
@@ -259,7 +257,7 @@ impl Sender {
     }
 
     /// Pauses a scope until [`Sender::release`]. Deliveries in flight continue. Returns whether it was not
-    /// paused before. Pauses are of this process: they end with it.
+    /// paused before. The pause is only in this process, and ends with it.
     pub fn hold(&self, scope: Scope) -> bool {
         let new = self.lanes.lock().hold(scope.clone(), self.now());
         if new {
@@ -268,7 +266,7 @@ impl Sender {
         new
     }
 
-    /// Resumes what [`Sender::hold`] paused. Returns whether it was paused.
+    /// Ends a pause by [`Sender::hold`]. Returns whether the scope was paused.
     pub fn release(&self, scope: &Scope) -> bool {
         let known = self.lanes.lock().release(scope, self.now());
         if known {
@@ -278,8 +276,8 @@ impl Sender {
         known
     }
 
-    /// Pauses an account until [`Sender::release_account`]: other accounts of the tenant are used, or mail waits.
-    /// Returns whether it was not paused before.
+    /// Pauses an account until [`Sender::release_account`]: other accounts of the tenant are used, or the mail
+    /// waits. Returns whether it was not paused before.
     pub fn hold_account(&self, tenant: &str, account: &str) -> bool {
         let new = self.parts.accounts.hold(tenant, account);
         if new {
@@ -288,7 +286,7 @@ impl Sender {
         new
     }
 
-    /// Uses an account again, whether an operator paused it or its login failed. Returns whether it was paused.
+    /// Ends the pause of an account, by an operator or after a failed login. Returns whether it was paused.
     pub fn release_account(&self, tenant: &str, account: &str) -> bool {
         let held = self.parts.accounts.release(tenant, account);
         let failed = self.parts.accounts.resume(tenant, account);
@@ -299,12 +297,13 @@ impl Sender {
         held || failed
     }
 
-    /// What operators paused, but for accounts.
+    /// The scopes that operators paused, without accounts.
     pub fn holds(&self) -> Vec<Scope> {
         self.lanes.lock().holds()
     }
 
-    /// Tries the lanes of a tenant again that wait for an account or a limit, because accounts or limits have changed.
+    /// Wakes the lanes of a tenant that wait for an account or a limit, because accounts or limits have
+    /// changed.
     pub fn reconsider(&self, tenant: &str) {
         let now = self.now();
         for cause in [Cause::Paused, Cause::Limit] {
@@ -313,17 +312,17 @@ impl Sender {
         self.nudge();
     }
 
-    /// Why an account is not used now, if it is not.
+    /// The pause of an account, if it is paused now.
     pub fn paused(&self, account: &Account) -> Option<Pause> {
         self.parts.accounts.paused(account, self.now())
     }
 
-    /// All lanes as they are.
+    /// The current state of all lanes.
     pub fn lanes(&self) -> Vec<LaneView> {
         self.lanes.lock().views().collect()
     }
 
-    /// The lane of an item: whether and why it sleeps is why the item is deferred.
+    /// The lane of an item. If the lane sleeps, its sleep is the reason why the item is deferred.
     pub fn lane_of(&self, item: ItemKey) -> Option<LaneView> {
         self.lanes.lock().lane_of(item)
     }

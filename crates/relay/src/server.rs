@@ -1,4 +1,4 @@
-//! The SMTP server: listeners, connections, and where they meet the engine and the queue.
+//! The SMTP server: accepts connections, and connects them with the engine and the queue.
 //!
 //! Messages go through [`Acceptances`], like those of other doors. The program that runs it also runs `Leases::run`, which renews and
 //! releases what connections hold, and `Engine::tend`, which makes refunds that a shared store did not take at once.
@@ -48,12 +48,12 @@ pub struct Server {
 struct Shared {
     doors: Arc<Acceptances>,
     settings: ArcSwap<Settings>,
-    /// Whether the server ends: nothing new begins.
+    /// Set when the server ends. Nothing new begins then.
     ending: watch::Sender<bool>,
     count: Arc<Count>,
-    /// How many passwords are checked at once.
+    /// Bounds the passwords that are checked at the same time.
     hashing: Semaphore,
-    /// How many logins are under way at once: delayed by a guard, or waiting for their password to be checked.
+    /// Bounds the logins in progress: delayed by a guard, or waiting for their password to be checked.
     logins: Semaphore,
     complaints: PacedLog,
 }
@@ -68,18 +68,18 @@ struct Count {
 /// Counts a connection for as long as it lives.
 struct Open(Arc<Count>);
 
-/// How long to wait if no connection can be accepted: most likely there are no file descriptors left, and some may be
-/// free in a moment.
+/// The pause after a connection could not be accepted. Most likely the process has no file descriptor left, and
+/// one may be free in a moment.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How many connections beyond the maximum get a refusal at once.
+/// The most connections beyond the maximum that get a refusal at the same time.
 const MOST_TURNED_AWAY: usize = 1_000;
-/// How many passwords are checked at once: the processors have other work.
+/// The most passwords that are checked at the same time. The processors have other work, too.
 const MOST_HASHING: usize = 2;
-/// How many logins may be in flight. Beyond that clients get a temporary error.
+/// The most logins in progress. Beyond that, clients get a temporary error.
 const MOST_LOGINS: usize = 1_000;
 
 impl Server {
-    /// A server that listens nowhere yet.
+    /// Makes a server that does not listen yet.
     pub fn new(settings: Settings, doors: Arc<Acceptances>) -> Self {
         let shared = Shared {
             doors,
@@ -93,12 +93,12 @@ impl Server {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Uses other settings for connections that come from now on.
+    /// Applies new settings to later connections.
     pub fn reload(&self, settings: Settings) {
         self.shared.settings.store(Arc::new(settings));
     }
 
-    /// How many connections are open.
+    /// The number of open connections.
     pub fn open(&self) -> usize {
         self.shared.count.open.load(Ordering::Acquire)
     }
@@ -113,7 +113,7 @@ impl Server {
             };
             match accepted {
                 Ok((stream, peer)) => {
-                    // Replies are small, and the client waits for them.
+                    // Replies are small, and the client waits for them, so they are sent without delay.
                     let _ = stream.set_nodelay(true);
                     self.start(Box::new(stream), peer, kind);
                 }
@@ -133,7 +133,7 @@ impl Server {
         let settings = shared.settings.load_full();
         let open = Open::new(&shared.count);
         let excess = self.open().saturating_sub(settings.max_connections);
-        // A flood costs no more than this: beyond it, clients are not even told why.
+        // Beyond this bound, clients are disconnected without a reply, so that a flood costs little.
         if excess > MOST_TURNED_AWAY {
             return;
         }
@@ -144,17 +144,17 @@ impl Server {
             } else {
                 connection::serve(&shared, &settings, stream, peer.ip().to_canonical(), kind).await;
             }
-            // A connection that counts as closed holds nothing of the server any more.
+            // Once a connection counts as closed, it must not hold anything of the server.
             drop((shared, settings));
             drop(open);
         });
     }
 
-    /// Stops listening, lets messages that come arrive, tells clients to come back later, and answers when all
-    /// connections are closed, or after this long.
+    /// Stops listening, lets messages in progress arrive, tells clients to come back later, and returns when
+    /// all connections are closed, or after this time.
     pub async fn end(&self, patience: Duration) {
         self.shared.ending.send_replace(true);
-        // Logins that wait must end too.
+        // Waiting logins must end, too.
         self.shared.doors.admissions.end_waits();
         let all_closed = async {
             loop {

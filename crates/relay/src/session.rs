@@ -1,8 +1,8 @@
 //! One SMTP session, pure: lines and answers in, replies and effects out. No input or output, no clock.
 //!
-//! A caller passes each line to [`Session::line`] and does what the [`Step`] says. Where a step asks something (may
-//! this client log in, may this message come), the caller passes the answer to the method that the step names, and
-//! gets the next step.
+//! A caller passes each line to [`Session::line`] and follows the returned [`Step`]. If a step asks a question
+//! (may this client log in, is this message allowed), the caller passes the answer to the method that the step
+//! names, and gets the next step.
 
 pub mod address;
 mod author;
@@ -36,34 +36,36 @@ pub use transaction::Transaction;
 #[derive(Debug)]
 pub struct Session {
     terms: Arc<Terms>,
-    /// The client's identity without a login.
+    /// The client's identity without a login, if its network may send.
     network: Option<Identity>,
     secure: bool,
     greeting: Option<Greeting>,
     user: Option<Identity>,
     exchange: Option<Exchange>,
     transaction: Option<Transaction>,
-    /// Commands that were wrong.
+    /// The number of wrong commands.
     bad: u32,
-    /// Commands since the last message that bring no message nearer.
+    /// The number of commands since the last message that do not advance a message.
     idle: u32,
-    /// Recipients since the last message that were not added to one.
+    /// The number of recipients since the last message that were not added, because they were repeated or too
+    /// many.
     surplus: u32,
-    /// Logins that failed.
+    /// The number of failed logins.
     failed: u32,
 }
 
-/// How many wrong commands end a session, how many that lead nowhere, and how many failed logins.
+/// The most wrong commands of a session, the most commands that do not advance a message, and the most failed
+/// logins.
 const MOST_BAD: u32 = 20;
 const MOST_IDLE: u32 = 100;
-/// How many recipients may come that are not added. Clients send the whole list of a message at once, and send those that
-/// were too many in another one.
+/// The most recipients of a session that are not added. Clients send the whole list of a message at once, and
+/// send the refused ones in another message.
 const MOST_SURPLUS: u32 = 10_000;
 const MOST_FAILED: u32 = 5;
 
 impl Session {
-    /// A session that begins. A client whose network may send without a login has an identity already; `secure`
-    /// says that TLS began with the connection.
+    /// Begins a session. A client whose network may send without a login has an identity from the start;
+    /// `secure` is true if the connection began with TLS.
     pub fn new(terms: Arc<Terms>, network: Option<Identity>, secure: bool) -> Self {
         Self {
             terms,
@@ -105,14 +107,14 @@ impl Session {
         self.user.as_ref().or(self.network.as_ref())
     }
 
-    /// The message that is being announced.
+    /// The announced message: its sender and recipients.
     pub fn transaction(&self) -> Option<&Transaction> {
         self.transaction.as_ref()
     }
 
-    /// Takes a line.
+    /// Handles a line.
     pub fn line(&mut self, line: Line<'_>) -> Step {
-        // A line that cannot be read ends an exchange, too: the next one is a command.
+        // A malformed line also ends an AUTH exchange: the next line is a command.
         let exchange = self.exchange.take();
         let line = match line {
             Line::Text(line) => line,
@@ -187,7 +189,8 @@ impl Session {
         Step::StartTls(Reply::new(220, "2.0.0", "Ready to start TLS"))
     }
 
-    /// TLS is in use now. The session starts again: the server forgets all earlier commands (RFC 3207, 4.2).
+    /// Records that TLS is in use now. The session starts again: the server forgets all earlier commands (RFC
+    /// 3207, 4.2).
     pub fn secured(&mut self) {
         self.secure = true;
         self.greeting = None;
@@ -227,7 +230,7 @@ impl Session {
         }
     }
 
-    /// Takes what came of [`Step::LogIn`].
+    /// Handles the result of [`Step::LogIn`].
     pub fn logged_in(&mut self, outcome: LoginOutcome) -> Step {
         let reply = match outcome {
             LoginOutcome::Identified(identity) => {
@@ -287,7 +290,7 @@ impl Session {
         Reply::new(550, "5.7.1", format!("You may not send as {domain}"))
     }
 
-    /// The reply to a recipient beyond the most.
+    /// The reply to a recipient beyond the bound.
     pub(crate) fn too_many_recipients(most: usize) -> Reply {
         let text = format!("Too many recipients: at most {most} in one message; send the rest in another");
         Reply::new(452, "4.5.3", text)
@@ -298,7 +301,7 @@ impl Session {
         Reply::new(552, "5.3.4", format!("Message too large: at most {} bytes", self.terms.max_size))
     }
 
-    /// Takes what came of [`Step::Sender`].
+    /// Handles the answer to [`Step::Sender`].
     pub fn sender_known(&mut self, most_recipients: Option<usize>) -> Step {
         if let (Some(most), Some(transaction)) = (most_recipients, &mut self.transaction) {
             transaction.bound_recipients(most);
@@ -331,25 +334,25 @@ impl Session {
         }
     }
 
-    /// The message of [`Step::Admit`] may come. Send this reply, receive the text, and call [`Session::received`].
+    /// The answer to [`Step::Admit`] is yes. Send this reply, receive the text, and call [`Session::received`].
     pub fn admitted(&self) -> Reply {
         Reply::plain(354, ["End data with <CR><LF>.<CR><LF>"])
     }
 
-    /// The message of [`Step::Admit`] may not come; this is the reply to it.
+    /// The answer to [`Step::Admit`] is no, with this reply.
     pub fn refused(&mut self, reply: Reply) -> Step {
         self.transaction = None;
         Step::Reply(reply)
     }
 
-    /// Closes the session of a client that sent more before it heard whether its message may come: that is text which
-    /// would be taken for commands, or the other way round.
+    /// Closes the session, because the client sent more before it knew whether its message is allowed: that
+    /// text would be taken for commands, or the other way round.
     pub fn out_of_step(&mut self) -> Step {
         self.transaction = None;
         Step::Close(Reply::new(554, "5.5.0", "Protocol error: wait for the reply to DATA"))
     }
 
-    /// The reply to a text that cannot be taken.
+    /// The reply to a text that is refused.
     pub fn text_refused(&self, fault: TextFault) -> Reply {
         match fault {
             TextFault::Data(DataFault::TooLarge) => self.too_large(),
@@ -370,7 +373,7 @@ impl Session {
         }
     }
 
-    /// Takes the reply to a message whose text has come.
+    /// Handles the reply to a message whose text was received.
     pub fn received(&mut self, reply: Reply) -> Step {
         self.transaction = None;
         (self.idle, self.surplus) = (0, 0);
@@ -395,7 +398,7 @@ impl Session {
         Step::Reply(reply)
     }
 
-    /// Replies to a command that brings no message nearer, and closes the session after too many.
+    /// Replies to a command that does not advance a message, and closes the session after too many.
     fn idle(&mut self, reply: Reply) -> Step {
         self.idle += 1;
         if self.idle >= MOST_IDLE {

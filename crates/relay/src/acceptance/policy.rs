@@ -1,4 +1,4 @@
-//! Where messages and connections meet the engine.
+//! Asks the engine about messages and connections.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -16,19 +16,19 @@ use crate::session::address::Address;
 const MOST_KEY: usize = 100;
 const RECIPIENTS: &str = "recipients";
 
-/// What the engine is asked.
+/// A question to the engine.
 pub(crate) struct Question<'q> {
-    /// The policy; without one only the blocklist is asked.
+    /// The policy; without one, only the blocklist is checked.
     pub(crate) policy: Option<&'q str>,
-    /// The id that log and journal name.
+    /// The id that the log and the journal show.
     pub(crate) correlation: &'q str,
     /// Whether the charge is kept by default.
     pub(crate) unsettled: Unsettled,
-    /// All fields that are known.
+    /// All known fields.
     pub(crate) fields: &'q [(&'static str, &'q str)],
 }
 
-/// Takes what a message costs. That is refunded unless it is kept.
+/// Takes the charge of a message. It is refunded unless the caller keeps it.
 pub(super) async fn take(
     admissions: &Admissions,
     policy: Option<&str>,
@@ -47,7 +47,7 @@ pub(crate) async fn ask(admissions: &Admissions, question: &Question<'_>) -> Res
     let Question { policy, correlation, unsettled, fields } = *question;
     let admitting = {
         let pinned = admissions.pin();
-        // Entries for fields that the policy does not use apply as well.
+        // Entries of the lists may match fields that the policy does not use.
         if let Some(blocked) = pinned.blocks(fields) {
             let listing = blocked.note(correlation);
             return Err(RefusalReason::Blocked { passing: listing.until.is_some() });
@@ -78,8 +78,8 @@ pub(crate) async fn ask(admissions: &Admissions, question: &Question<'_>) -> Res
     }
 }
 
-/// The fields that a policy wants, or that are wanted besides. The engine derives some from others where the configuration
-/// says so; these are left to it.
+/// The fields that a policy or the lists use. The engine derives some fields from others, as configured; these
+/// are left out.
 fn fields_for<'f>(
     policy: &Policy,
     fields: &[(&'static str, &'f str)],
@@ -90,7 +90,7 @@ fn fields_for<'f>(
     fields.iter().copied().filter(|(name, _)| is_wanted(name) && !is_derived(name)).collect()
 }
 
-/// How many recipients a message may have under a policy. Asks no store.
+/// The most recipients of a message under a policy. It does not call the store.
 pub(super) fn most_recipients(
     engine: &Engine,
     policy: &str,
@@ -119,7 +119,7 @@ pub(super) fn most_recipients(
     bounds.min().map(|most| usize::try_from(most).unwrap_or(usize::MAX))
 }
 
-/// A message as policies and the blocklist know it.
+/// A message, in the fields that policies and the blocklist use.
 struct Known<'m> {
     client: String,
     recipients: String,
@@ -162,7 +162,7 @@ fn null_sender(identity: &Identity, client: IpAddr) -> Address {
     Address { text: null.address(), domain: null.domain }
 }
 
-/// Why a decision refuses an attempt.
+/// The reason why a decision refuses an attempt.
 fn refusal(engine: &Engine, decision: &Decision<'_>) -> RefusalReason {
     if let Some(listing) = decision.blocked() {
         return RefusalReason::Blocked { passing: listing.until.is_some() };

@@ -1,4 +1,4 @@
-//! Why a message is not accepted.
+//! The reasons why a message is not accepted.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,12 +7,11 @@ use crate::message::IntakeError;
 use crate::session::TextFault;
 use crate::session::headers::HeaderFault;
 
-/// Why a message is not accepted. Nothing was added, and nothing stays charged.
+/// A message that is not accepted. Nothing was added, and nothing stays charged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotAccepted {
     /// The id in the client's reply, in the log and in the journal.
     pub correlation: Arc<str>,
-    /// The reason.
     pub reason: RefusalReason,
 }
 
@@ -37,7 +36,7 @@ pub enum RefusalReason {
     },
     /// No account can send the message, and none could after a wait.
     NoAccount {
-        /// Whose mail it is.
+        /// The tenant that the mail belongs to.
         tenant: String,
         /// The account that the client named; `None` if the tenant has no account at all.
         account: Option<String>,
@@ -62,7 +61,7 @@ pub enum RefusalReason {
 }
 
 impl RefusalReason {
-    /// What refused, as metrics name it: the rule, or one of a few words.
+    /// The label of the refusal in metrics: the rule, or one of a few words.
     pub fn level(&self) -> &str {
         match self {
             Self::Limited(limited) => &limited.rule,
@@ -85,9 +84,8 @@ impl RefusalReason {
 /// A limit that is exceeded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limited {
-    /// The rule.
     pub rule: Arc<str>,
-    /// The key, as it may be shown; `None` if the rule counts all together.
+    /// The key as it may be shown; `None` if the rule has no key.
     pub key: Option<String>,
     /// The limit in the words of the configuration.
     pub limit: String,
@@ -97,7 +95,7 @@ pub struct Limited {
     pub never_fits: bool,
 }
 
-/// Why the queue did not keep a message.
+/// Converts an error of the queue.
 pub(super) fn not_stored(error: IntakeError) -> RefusalReason {
     match error {
         IntakeError::Full => RefusalReason::Full,

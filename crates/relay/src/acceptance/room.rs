@@ -1,38 +1,37 @@
-//! Bounds the memory of all messages that are on their way in, whatever door they come through.
+//! Bounds the memory of all messages that are being received, whatever door they come through.
 //!
-//! A message is in memory until its header is complete, and then piece by piece. Buffers grow by doubling, so it takes
-//! about twice as much as has come of it, up to a bound.
+//! A message is in memory until its header is complete, and then piece by piece. Buffers grow by doubling, so a
+//! message takes about twice the bytes received, up to a bound.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How many bytes all messages may take together.
+/// The most bytes of all messages together.
 pub(super) const MOST_IN_TOTAL: u64 = 256 << 20;
-/// How many bytes one message takes at most: its header, and what is gathered before it is written.
+/// The most bytes of one message: its header, and the text that is collected before it is written.
 const MOST_OF_ONE: u64 = 512 << 10;
 
-/// The memory that all messages take.
 #[derive(Debug, Default)]
 pub(super) struct Memory(AtomicU64);
 
-/// The memory that one message takes. Given back when it is dropped.
+/// The memory of one message. Dropping this frees it.
 #[derive(Debug)]
 pub(super) struct Room {
     memory: Arc<Memory>,
     bytes: u64,
 }
 
-/// All messages together take too much memory.
+/// All messages together would take too much memory.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NoRoom;
 
 impl Room {
-    /// The room of a message before its first byte.
+    /// Reserves the memory of a message before its first byte.
     pub(super) fn new(memory: &Arc<Memory>) -> Self {
         Self { memory: Arc::clone(memory), bytes: 0 }
     }
 
-    /// Makes room for a message of which this many bytes have come.
+    /// Reserves the memory of a message of which this many bytes were received.
     pub(super) fn grow_to(&mut self, come: u64) -> Result<(), NoRoom> {
         let more = come.saturating_mul(2).min(MOST_OF_ONE).saturating_sub(self.bytes);
         let before = self.memory.0.fetch_add(more, Ordering::Relaxed);

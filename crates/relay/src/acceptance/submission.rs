@@ -1,4 +1,4 @@
-//! What a door says about a message, and the terms on which all doors accept it.
+//! The data that a door gives about a message, and the terms on which all doors accept messages.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -24,34 +24,33 @@ pub struct AcceptTerms {
     pub check_from: bool,
 }
 
-/// Everything about a message that is submitted but its text.
+/// The data of a submitted message, except its text.
 #[derive(Clone, Debug)]
 pub struct Submission {
-    /// Who submits it.
+    /// The identity of the submitter.
     pub identity: Identity,
     /// The client's address.
     pub client: IpAddr,
     /// The sender; `None` is the null sender.
     pub sender: Option<Address>,
-    /// Who gets it. An address that is named twice gets one copy.
+    /// The recipients. An address that is named twice gets one copy.
     pub recipients: Vec<Recipient>,
     /// The account to send it through, if the client names one.
     pub account: Option<String>,
-    /// Its priority.
     pub priority: Priority,
     /// Whether the client uses SMTPUTF8: header fields beyond ASCII are UTF-8 then.
     pub utf8: bool,
     /// The delivery reports that the sender wishes.
     pub report: ReportWish,
-    /// Makes sure that the same submission is accepted once.
+    /// The idempotency key, so that a repeated submission is accepted once.
     pub idempotency: Option<Idempotency>,
-    /// How it came, for the `Received` field.
+    /// The way to this relay, for the `Received` field.
     pub via: Via,
     /// The id by which the client knows the submission. By default that is the message's own.
     pub correlation: Option<String>,
 }
 
-/// How a message came to this relay.
+/// The way by which a message came to this relay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Via {
     /// The name that the client gave itself.

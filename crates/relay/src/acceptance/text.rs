@@ -1,4 +1,4 @@
-//! What every text must be, whatever door it comes through: lines that end in CR LF, no NUL, not too long.
+//! Checks the rules for every text, whatever door it comes through: lines end in CR LF, no NUL, not too long.
 //!
 //! The next hop reads the text line by line. A bare CR or LF would let a sender hide a second message in it.
 
@@ -9,7 +9,7 @@ use crate::session::data::DataFault;
 /// Checks one text, in pieces of any size.
 #[derive(Debug)]
 pub(super) struct TextChecker {
-    /// The last byte, for a CR LF between two pieces; LF before the first.
+    /// The last byte, to find a CR LF across two pieces. It is LF before the first piece.
     last: u8,
     size: u64,
     most: u64,
@@ -17,12 +17,12 @@ pub(super) struct TextChecker {
 }
 
 impl TextChecker {
-    /// A text of at most this many bytes.
+    /// Makes a checker for a text of at most this many bytes.
     pub(super) fn new(most: u64) -> Self {
         Self { last: b'\n', size: 0, most, eight_bit: false }
     }
 
-    /// Takes the next piece.
+    /// Checks the next piece.
     pub(super) fn push(&mut self, piece: &[u8]) -> Result<(), DataFault> {
         self.size = self.size.saturating_add(piece.len() as u64);
         if self.size > self.most {
@@ -30,7 +30,7 @@ impl TextChecker {
         }
         self.eight_bit |= !piece.is_ascii();
         let mut at = 0;
-        // A CR that ended the last piece needs its LF now.
+        // A CR at the end of the last piece must be followed by LF.
         if self.last == b'\r' && !piece.is_empty() {
             if piece[0] != b'\n' {
                 return Err(DataFault::BareLineEnd);
@@ -49,7 +49,7 @@ impl TextChecker {
         Ok(())
     }
 
-    /// The text is complete. Returns what its last line lacks.
+    /// Ends the text. Returns the bytes that its last line lacks.
     pub(super) fn finish(&self) -> Result<&'static [u8], DataFault> {
         match self.last {
             b'\r' => Err(DataFault::BareLineEnd),
@@ -68,7 +68,7 @@ impl TextChecker {
 mod tests {
     use super::*;
 
-    /// What comes of a text that is cut into two pieces at every place.
+    /// Checks a text whole and cut into two pieces at every position. All results must be equal.
     fn check(text: &[u8]) -> Result<&'static [u8], DataFault> {
         let mut found = None;
         for at in 0..=text.len() {

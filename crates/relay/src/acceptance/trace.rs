@@ -1,4 +1,4 @@
-//! The header fields that a message gets on its way in.
+//! The header fields that the relay adds to a message.
 
 use std::net::IpAddr;
 
@@ -29,7 +29,7 @@ pub(super) fn additions(hostname: &str, submission: &Submission, id: MessageId, 
     }
 }
 
-/// A moment as mail writes it.
+/// A moment in the format of mail.
 fn date(at: Timestamp) -> String {
     let micros = i64::try_from(at.as_micros()).unwrap_or(i64::MAX);
     let at = jiff::Timestamp::from_microsecond(micros).unwrap_or_default();

@@ -1,12 +1,12 @@
-//! Whether a message can leave at all. Without this check a typing mistake in `account`, or a tenant without an account,
-//! is acknowledged, and its sender learns of it when the message's lifetime is over.
+//! Checks whether a message can leave at all. Without this check, a message with a typing mistake in `account`, or of a
+//! tenant without an account, is accepted, and its sender learns of it only when the message's lifetime is over.
 
 use std::sync::Arc;
 
 use super::RefusalReason;
 use crate::accounts::AccountRegistry;
 
-/// How accepted mail leaves.
+/// The ways by which accepted mail can leave: accounts, or direct delivery.
 pub(super) struct Ways {
     pub(super) accounts: Arc<AccountRegistry>,
     /// Whether mail that names no account, of a tenant without one, goes directly to the recipients' hosts.

@@ -1,4 +1,4 @@
-//! Accounts as they are written and shown over the API.
+//! Accounts in the form in which the API writes and shows them.
 
 use std::fmt;
 
@@ -13,26 +13,25 @@ const MOST_NAME: usize = 64;
 /// The longest host, user or password.
 const MOST_TEXT: usize = 1_024;
 
-/// What an account is to be.
+/// The wanted state of an account.
 #[derive(Clone, Debug)]
 pub struct AccountDraft {
-    /// Whose account it is.
+    /// The tenant that the account belongs to.
     pub tenant: String,
-    /// Its name among the tenant's accounts.
+    /// Its name, unique within the tenant.
     pub id: String,
     /// The server's name or address.
     pub host: String,
-    /// The port.
     pub port: u16,
-    /// How the connection is encrypted.
+    /// The encryption of the connection.
     pub tls: TlsMode,
     /// The user, if the server wants a login.
     pub user: Option<String>,
-    /// The password; `None` keeps the one that is there.
+    /// The password; `None` keeps the present one.
     pub password: Option<Secret>,
     /// Its limits; none means unlimited.
     pub limits: Vec<Limit>,
-    /// What happens when one of them is exceeded.
+    /// The treatment of mail that exceeds one of its limits.
     pub on_limit: OnLimit,
     /// Lower numbers are used first.
     pub priority: u32,
@@ -46,30 +45,28 @@ pub struct SecretKey(pub [u8; 32]);
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(pub String);
 
-/// An account as it may be seen: without its password.
+/// An account without its password, for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccountView {
-    /// Whose account it is.
+    /// The tenant that the account belongs to.
     pub tenant: String,
-    /// Its name among the tenant's accounts.
+    /// Its name, unique within the tenant.
     pub id: String,
     /// The server's name or address.
     pub host: String,
-    /// The port.
     pub port: u16,
-    /// How the connection is encrypted.
+    /// The encryption of the connection.
     pub tls: TlsMode,
-    /// The user.
     pub user: Option<String>,
-    /// Its limits, as they are in force; none means unlimited.
+    /// Its limits in force; none means unlimited.
     pub limits: Vec<Limit>,
-    /// What happens when one of them is exceeded.
+    /// The treatment of mail that exceeds one of its limits.
     pub on_limit: OnLimit,
     /// Lower numbers are used first.
     pub priority: u32,
-    /// Where it comes from.
+    /// The origin of the account.
     pub source: Source,
-    /// Why it is not used now.
+    /// The pause, if the account is paused now.
     pub paused: Option<Pause>,
     /// Whether an operator paused it, so that only an operator ends the pause.
     pub held: bool,
@@ -77,7 +74,7 @@ pub struct AccountView {
     pub usable: bool,
 }
 
-/// Where an account comes from.
+/// The origin of an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// The configuration.
@@ -86,18 +83,18 @@ pub enum Source {
     Api,
 }
 
-/// Whether an account may exist before it is written.
+/// The condition for writing an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
-    /// It must not.
+    /// The account must not exist.
     Refuse,
-    /// It must.
+    /// The account must exist.
     Require,
-    /// It is replaced.
+    /// An existing account is replaced.
     Replace,
 }
 
-/// What came of writing an account.
+/// The result of writing an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Put {
     /// It is new.
@@ -142,7 +139,7 @@ impl AccountDraft {
     }
 }
 
-/// Whether a password that is sent there without TLS stays on this machine.
+/// Whether a password that is sent to this host without TLS stays on this machine.
 fn is_loopback(host: &str) -> bool {
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
@@ -158,7 +155,7 @@ pub fn check_name(member: &str, name: &str) -> Result<(), AccountFault> {
     }
 }
 
-/// An id for an account that was given none.
+/// Generates an id for an account without one.
 pub fn fresh_id() -> String {
     let random = getrandom::u64().expect("the system gives random numbers");
     format!("account-{:012x}", random >> 16)

@@ -1,16 +1,16 @@
-//! Why an account was not changed.
+//! The reasons why an account was not changed.
 
 use std::fmt;
 
 use tollgate_core::StoreError;
 use tollgate_engine::ChangeFault;
 
-/// Why an account was not changed. Nothing was, unless the store says otherwise.
+/// The reason why an account was not changed. Nothing was changed, unless the store says otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccountFault {
     /// A member has a value that it cannot have. The caller's fault.
     Invalid {
-        /// What is wrong, and what would be right.
+        /// The error, and the accepted values.
         reason: String,
     },
     /// The configuration has the account. The caller's fault.
@@ -32,7 +32,7 @@ pub enum AccountFault {
     NoKey,
     /// There is no rule that could hold an account's limits. The operator's fault.
     NoRule,
-    /// Other callers change it all the time. Not the caller's fault.
+    /// Other callers keep changing the account. Not the caller's fault.
     Contended {
         /// Its tenant and id.
         name: String,

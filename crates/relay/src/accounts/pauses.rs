@@ -1,4 +1,4 @@
-//! What operators pause: records of the store, so that all nodes follow and a restart forgets none.
+//! Pauses by operators. They are records of the store, so that all nodes follow them and a restart keeps them.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,23 +9,23 @@ use super::registry::AccountRegistry;
 use crate::lanes::Scope;
 use crate::session::address::normal_domain;
 
-/// What an operator can pause.
+/// A scope or an account that an operator can pause.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pausable {
     /// All mail, the mail of a tenant, or that to one domain.
     Mail(Scope),
     /// An account: others of the tenant are used, or mail waits.
     Account {
-        /// Whose account it is.
+        /// The tenant that the account belongs to.
         tenant: String,
         /// Its name.
         id: String,
     },
 }
 
-/// How names of records begin that are pauses.
+/// The prefix of the names of pause records.
 pub(super) const PREFIX: &str = "pause/";
-/// The value of a record whose name says it all.
+/// The value of a pause record. The name has all the data.
 const PAUSED: &[u8] = b"{}";
 
 impl Pausable {
@@ -54,7 +54,7 @@ impl Pausable {
         }
     }
 
-    /// What a record is about; `None` if it is about something else.
+    /// Parses the name of a record; `None` if it is not the name of a pause.
     fn of_record(name: &str) -> Option<Self> {
         let rest = name.strip_prefix(PREFIX)?;
         let mut parts = rest.splitn(3, '/');
@@ -97,8 +97,8 @@ impl AccountRegistry {
         Ok(new)
     }
 
-    /// Resumes something on all nodes; an account also after a failed login, on this node. Returns whether it was
-    /// paused.
+    /// Resumes a scope or an account on all nodes; for an account it also ends the pause after a failed login,
+    /// on this node. Returns whether it was paused.
     pub async fn resume(&self, what: &Pausable) -> Result<bool, AccountFault> {
         self.engine.accounts.refresh().await?;
         let record = what.record();
@@ -120,12 +120,12 @@ impl AccountRegistry {
         pauses
     }
 
-    /// Whether something is paused by itself.
+    /// Whether this scope or account itself is paused.
     pub fn is_paused(&self, what: &Pausable) -> bool {
         self.engine.accounts.at(&what.record()).is_some()
     }
 
-    /// Pauses what records say, and nothing else.
+    /// Pauses exactly the scopes and accounts that the records name.
     pub(super) fn apply_pauses(&self) {
         let records = self.engine.accounts.all();
         let wanted: BTreeSet<Pausable> =

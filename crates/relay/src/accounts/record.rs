@@ -1,4 +1,4 @@
-//! An account as the store keeps it: JSON without the password, and the password sealed.
+//! The record of an account in the store: JSON without the password, and the sealed password.
 
 use serde::{Deserialize, Serialize};
 use tollgate_core::{Limit, Receipt, ReceiptLine, Ticket, Timestamp, grammar};
@@ -7,7 +7,7 @@ use tollgate_engine::receipt::{Kind, Seal};
 use super::{Account, OnLimit};
 use crate::client::{Destination, Login, TlsMode};
 
-/// An account that was made over the API.
+/// An account that was made over the API, as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Recorded {
     pub(super) host: String,
@@ -26,7 +26,7 @@ pub(super) struct SealedLogin {
     pub(super) password: String,
 }
 
-/// How the bytes are written.
+/// The JSON form of a record.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -42,7 +42,7 @@ struct Written {
     priority: u32,
 }
 
-/// How TLS modes are called.
+/// The names of the TLS modes.
 const NAMES: [(&str, TlsMode); 4] = [
     ("none", TlsMode::None),
     ("starttls", TlsMode::StartTls),
@@ -51,19 +51,19 @@ const NAMES: [(&str, TlsMode); 4] = [
 ];
 
 impl TlsMode {
-    /// Its name in the configuration and in the API.
+    /// The name in the configuration and in the API.
     pub fn name(self) -> &'static str {
         NAMES.iter().find(|(_, mode)| *mode == self).map_or("", |(name, _)| name)
     }
 
-    /// The mode of this name.
+    /// The TLS mode with this name.
     pub fn of_name(name: &str) -> Option<Self> {
         NAMES.iter().find(|(own, _)| *own == name).map(|(_, mode)| *mode)
     }
 }
 
 impl OnLimit {
-    /// Its name in the configuration and in the API.
+    /// The name in the configuration and in the API.
     pub fn name(self) -> &'static str {
         match self {
             Self::Defer => "defer",
@@ -71,7 +71,7 @@ impl OnLimit {
         }
     }
 
-    /// What has this name.
+    /// Parses a name.
     pub fn of_name(name: &str) -> Option<Self> {
         [Self::Defer, Self::Reject].into_iter().find(|own| own.name() == name)
     }
@@ -94,7 +94,7 @@ impl Recorded {
         serde_json::to_vec(&written).expect("texts and numbers can be written")
     }
 
-    /// What the bytes say; `None` if another version wrote them, or they are damaged.
+    /// Parses the bytes of a record; `None` if another version wrote them, or if they are damaged.
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let written: Written = serde_json::from_slice(bytes).ok()?;
         let limits = written.limits.iter().map(|limit| grammar::parse(limit).ok()?);
@@ -114,7 +114,7 @@ impl Recorded {
         })
     }
 
-    /// The account that can be used; `None` if its password does not open.
+    /// Makes the account that mail is delivered through; `None` if its password cannot be opened.
     pub(super) fn account(&self, tenant: &str, id: &str, seal: Option<&Seal>) -> Option<Account> {
         let login = match &self.login {
             None => None,
@@ -134,7 +134,7 @@ impl Recorded {
     }
 }
 
-/// Seals the password of an account. In the record of another account it does not open.
+/// Seals the password of an account. It cannot be opened in the record of another account.
 pub(super) fn seal(seal: &Seal, tenant: &str, id: &str, password: &str) -> String {
     let line = ReceiptLine { rule: whose(tenant, id), key: password.to_owned(), cost: 0 };
     seal.seal(Kind::Password, &Receipt { ticket: Ticket(0), at: Timestamp::ZERO, taken: vec![line] })

@@ -20,7 +20,7 @@ use super::record::{Recorded, SealedLogin, seal};
 use super::{Account, Accounts};
 use crate::sender::Sender;
 
-/// How often a change is tried again because another one was faster.
+/// The most times that a change is tried again because another one was faster.
 const TRIES: usize = 4;
 /// All accounts: those of the configuration and those of the store's records.
 pub struct AccountRegistry {
@@ -29,17 +29,17 @@ pub struct AccountRegistry {
     pub(super) accounts: Arc<Accounts>,
     seal: Option<Seal>,
     configured: Mutex<BTreeMap<Name, Account>>,
-    /// The records that were logged, because they cannot be used.
+    /// The unusable records that were logged already.
     logged: Mutex<BTreeSet<String>>,
     /// Held while an account changes, so that its limits and its record agree.
     changing: tokio::sync::Mutex<()>,
 }
 
-/// Whose limits are in force for an account that is being written.
+/// The source of the limits in force for an account that is being written.
 enum LimitsOf {
-    /// Those of its record.
+    /// The limits of its record.
     Record,
-    /// Those of the draft, which may not become the record.
+    /// The limits of the draft. The draft may not have become the record.
     Draft,
 }
 
@@ -65,7 +65,7 @@ impl AccountRegistry {
         }
     }
 
-    /// Follows the records until `stop` is there.
+    /// Follows the records until `stop` is ready.
     pub async fn run(&self, stop: impl Future<Output = ()> + Send) {
         let mut changed = self.engine.accounts.watch();
         tokio::pin!(stop);
@@ -87,7 +87,7 @@ impl AccountRegistry {
         self.apply();
     }
 
-    /// Makes the accounts that mail is sent through those of the configuration and the records.
+    /// Updates the accounts in use to those of the configuration and the records.
     fn apply(&self) {
         let configured = self.configured.lock();
         let mut wanted = configured.clone();
@@ -146,8 +146,8 @@ impl AccountRegistry {
         tenants.iter().for_each(|tenant| self.sender.reconsider(tenant));
     }
 
-    /// Every account in the order of tenant and id, after one of them, at most so many; only those of a tenant if
-    /// one is named.
+    /// The accounts in the order of tenant and id, after one of them, at most `most`. If `tenant` is given,
+    /// only the accounts of that tenant.
     pub fn list(&self, tenant: Option<&str>, after: Option<(&str, &str)>, most: usize) -> Vec<AccountView> {
         let mut names: BTreeSet<Name> = self.configured.lock().keys().cloned().collect();
         let records = self.engine.accounts.all();
@@ -156,7 +156,7 @@ impl AccountRegistry {
         let wanted = |(own, id): &&Name| {
             tenant.is_none_or(|tenant| tenant == own) && after.is_none_or(|after| (&**own, &**id) > after)
         };
-        // A record that cannot be read takes no place on the page.
+        // A record that cannot be read does not count toward the page.
         names.iter().filter(wanted).filter_map(|(tenant, id)| self.view(tenant, id)).take(most).collect()
     }
 
@@ -207,7 +207,7 @@ impl AccountRegistry {
         }
     }
 
-    /// Writes an account, with its limits. It is used from now on, on all nodes.
+    /// Writes an account and its limits. All nodes use it from now on.
     pub async fn put(&self, draft: AccountDraft, existing: Existing) -> Result<Put, AccountFault> {
         draft.check()?;
         self.refuse_configured(&draft.tenant, &draft.id)?;
@@ -216,7 +216,7 @@ impl AccountRegistry {
         let mut limits = LimitsOf::Record;
         let written = self.write(&draft, existing, &mut limits).await;
         match (&written, limits) {
-            // The limits of a draft that was not written must not hold for the account of another node.
+            // If the draft was not written, its limits must not apply to another node's account.
             (Err(AccountFault::Store(_)), LimitsOf::Draft) => {
                 let _ = self.restore_limits(&draft.tenant, &draft.id).await;
             }
@@ -226,7 +226,7 @@ impl AccountRegistry {
         written
     }
 
-    /// Writes limits and record, and says whose limits hold afterwards.
+    /// Writes the limits and the record. Sets whose limits are in force afterwards.
     async fn write(
         &self,
         draft: &AccountDraft,
@@ -242,14 +242,14 @@ impl AccountRegistry {
                 _ => {}
             }
             let after = self.recorded(draft, before.as_deref().and_then(Recorded::read))?;
-            // The limits are there before the account is used, and never after.
+            // The limits are written before the account is used, and never after.
             *limits = LimitsOf::Draft;
             self.set_limits(&draft.tenant, &draft.id, after.limits.clone()).await?;
             let is_new = before.is_none();
             if self.engine.accounts.swap(&record, before, Some(after.write())).await? {
                 *limits = LimitsOf::Record;
                 self.apply();
-                // Limits may have changed though the account has not.
+                // The limits may have changed although the account has not.
                 self.sender.reconsider(&draft.tenant);
                 return Ok(if is_new { Put::Created } else { Put::Replaced });
             }
@@ -257,7 +257,7 @@ impl AccountRegistry {
         Err(AccountFault::Contended { name })
     }
 
-    /// Removes an account with its limits. Its messages wait for another one.
+    /// Removes an account and its limits. Its messages wait for another account.
     pub async fn remove(&self, tenant: &str, id: &str) -> Result<(), AccountFault> {
         let (record, name) = (record(tenant, id), format!("{tenant}/{id}"));
         let _alone = self.changing.lock().await;
@@ -282,7 +282,7 @@ impl AccountRegistry {
         }
     }
 
-    /// What is recorded of an account.
+    /// The new record of an account.
     fn recorded(&self, draft: &AccountDraft, before: Option<Recorded>) -> Result<Recorded, AccountFault> {
         let login = match (&draft.user, &draft.password) {
             (None, _) => None,
@@ -324,7 +324,7 @@ impl AccountRegistry {
         }
     }
 
-    /// Sets the limits again that the record has, after others changed it meanwhile.
+    /// Sets the limits of the record again, after another caller changed them.
     async fn restore_limits(&self, tenant: &str, id: &str) -> Result<(), AccountFault> {
         self.engine.accounts.refresh().await?;
         match self.engine.accounts.at(&record(tenant, id)).as_deref().and_then(Recorded::read) {
@@ -334,7 +334,7 @@ impl AccountRegistry {
     }
 }
 
-/// The login that an account keeps. Only for the same server: to another one, a password would be revealed.
+/// The login that an account keeps. It is kept only for the same server: another one would learn the password.
 fn kept(draft: &AccountDraft, user: &str, before: Option<Recorded>) -> Result<SealedLogin, AccountFault> {
     let same =
         |before: &Recorded| (&before.host, before.port, before.tls) == (&draft.host, draft.port, draft.tls);

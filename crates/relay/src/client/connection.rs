@@ -1,4 +1,4 @@
-//! A connection: bytes out, replies in, each within its time.
+//! A connection: sends bytes and reads replies, each within a time-out.
 
 use std::io;
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use super::reply::{Gathering, NoReply, Reply};
 use super::{Destination, Permit};
 
-/// How long a server may take to say goodbye.
+/// The time-out of QUIT.
 const GOODBYE: Duration = Duration::from_secs(2);
 
 /// A stream with or without TLS.
@@ -25,15 +25,15 @@ pub struct Connection {
     pub(super) buffer: Vec<u8>,
     pub(super) extensions: Extensions,
     pub(super) destination: Destination,
-    /// How many transactions it has carried.
+    /// The number of transactions that it has carried.
     pub(super) used: u32,
-    /// Whether another transaction may follow.
+    /// Whether it may carry another transaction.
     pub(super) reusable: bool,
-    /// Its place among the connections of its destination.
+    /// Its permit among the connections of its destination.
     pub(super) permit: Option<Permit>,
 }
 
-/// What the server offers.
+/// The extensions that the server offers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Extensions {
     /// PIPELINING.
@@ -56,7 +56,7 @@ pub struct Extensions {
     pub most_recipients: Option<u32>,
 }
 
-/// Why no reply came.
+/// The reason why there is no reply.
 #[derive(Debug)]
 pub(super) enum Silence {
     /// The connection broke.
@@ -65,9 +65,9 @@ pub(super) enum Silence {
     Closed,
     /// The server took too long.
     TimedOut,
-    /// What it sent is no reply.
+    /// The server sent bytes that are not a reply.
     Nonsense(NoReply),
-    /// It sent something before it was asked: its replies can no longer be told apart.
+    /// The server sent something without a command, so its replies can no longer be assigned to commands.
     OutOfTurn,
 }
 
@@ -84,7 +84,6 @@ impl Connection {
         }
     }
 
-    /// What the server offers.
     pub fn extensions(&self) -> &Extensions {
         &self.extensions
     }
@@ -99,12 +98,13 @@ impl Connection {
         self.reusable = false;
     }
 
-    /// Whether no other transaction may follow.
+    /// Whether it cannot carry another transaction.
     pub fn is_broken(&self) -> bool {
         !self.reusable
     }
 
-    /// Reads one reply. The time is for all of it: a server that sends byte by byte gets no more.
+    /// Reads one reply. The time-out is for the whole reply, so a server that sends byte by byte gets no more
+    /// time.
     pub(super) async fn reply(&mut self, time: Duration) -> Result<Reply, Silence> {
         timeout(time, self.reply_in_time()).await.unwrap_or(Err(Silence::TimedOut))
     }
@@ -134,7 +134,8 @@ impl Connection {
         }
     }
 
-    /// What the server did though nothing was asked: it sent something, or closed the connection. Does not wait.
+    /// Finds out whether the server sent something without a command, or closed the connection. It does not
+    /// wait.
     pub(super) fn interruption(&mut self) -> Option<Silence> {
         if !self.buffer.is_empty() {
             return Some(Silence::OutOfTurn);
@@ -153,7 +154,7 @@ impl Connection {
         }
     }
 
-    /// Sends a command and reads its reply. What came before the command is no reply to it.
+    /// Sends a command and reads its reply. Bytes that came before the command are not its reply.
     pub(super) async fn command(&mut self, line: &str, time: Duration) -> Result<Reply, Silence> {
         if let Some(silence) = self.interruption() {
             return Err(silence);
@@ -162,7 +163,7 @@ impl Connection {
         self.reply(time).await
     }
 
-    /// Says goodbye without waiting long for the answer.
+    /// Sends QUIT, and waits only briefly for the reply.
     pub async fn quit(mut self) {
         let _ = timeout(GOODBYE, self.command("QUIT", GOODBYE)).await;
     }

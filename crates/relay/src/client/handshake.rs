@@ -1,4 +1,4 @@
-//! How a connection gets ready: greeting, EHLO, TLS, login.
+//! Prepares a connection for transactions: greeting, EHLO, TLS, login.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::connection::{Connection, Extensions, Silence, Stream};
 use super::reply::Reply;
 use super::{ClientOptions, ConnectError, Destination, Login, Stage, TlsMode};
 
-/// Connects to a destination and gets ready for transactions.
+/// Connects to a destination and prepares the connection for transactions.
 pub(super) async fn connect(
     options: &ClientOptions,
     unverified: &Arc<ClientConfig>,
@@ -24,7 +24,7 @@ pub(super) async fn connect(
         return connect_by(options, &options.tls, destination, destination.tls).await;
     }
     match connect_by(options, unverified, destination, TlsMode::Opportunistic).await {
-        // Broken encryption is worth no more than none.
+        // If opportunistic TLS fails, an unencrypted connection is no worse.
         Err(error) if error.stage == Stage::Tls => {
             connect_by(options, unverified, destination, TlsMode::None).await
         }
@@ -66,7 +66,7 @@ async fn connect_by(
     Ok(connection)
 }
 
-/// EHLO, or HELO for servers that know nothing newer.
+/// Sends EHLO, or HELO to servers that do not know EHLO.
 async fn hello(connection: &mut Connection, options: &ClientOptions) -> Result<(), ConnectError> {
     let time = options.timeouts.command;
     let silent = ConnectError::silent(Stage::Hello);
@@ -95,7 +95,7 @@ async fn start_tls(
     let reply = connection.command("STARTTLS", options.timeouts.command).await;
     expect_ok(&reply.map_err(ConnectError::silent(Stage::Tls))?, Stage::Tls)?;
     if !connection.buffer.is_empty() {
-        // An attacker in between could inject replies here that would count as encrypted ones.
+        // An attacker in between could inject replies here, which would count as encrypted.
         let reason = "the server sent something between its reply to STARTTLS and TLS".to_owned();
         return Err(ConnectError::local(Stage::Tls, reason));
     }

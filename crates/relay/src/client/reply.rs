@@ -1,8 +1,9 @@
-//! What a server answers. Replies are bounded: a server that floods is cut off.
+//! Parses the replies of a server. Replies are bounded: the connection to a server that sends too much is
+//! closed.
 
 use std::fmt;
 
-/// A whole reply.
+/// A complete reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
     /// The three digits.
@@ -13,17 +14,17 @@ pub struct Reply {
 
 /// The longest line of a reply, in bytes. RFC 5321 allows 512; real servers exceed it.
 const MOST_LINE: usize = 2_048;
-/// How many lines a reply may have.
+/// The most lines of a reply.
 const MOST_LINES: usize = 128;
 
-/// What a reply looks like before it is complete.
+/// A reply that is not complete yet.
 #[derive(Debug, Default)]
 pub(super) struct Gathering {
     code: Option<u16>,
     lines: Vec<String>,
 }
 
-/// Why bytes are no reply.
+/// The reason why bytes are not a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoReply {
     /// A line is too long, or there are too many.
@@ -33,7 +34,7 @@ pub(super) enum NoReply {
 }
 
 impl Gathering {
-    /// Takes complete lines out of a buffer. Returns the reply when its last line is there.
+    /// Takes complete lines from a buffer. Returns the reply once its last line has arrived.
     pub(super) fn feed(&mut self, buffer: &mut Vec<u8>) -> Result<Option<Reply>, NoReply> {
         let mut done = 0;
         let mut complete = None;
@@ -56,7 +57,7 @@ impl Gathering {
         Ok(complete)
     }
 
-    /// Takes one line. Returns whether it is the last one.
+    /// Parses one line. Returns whether it is the last one.
     fn take_line(&mut self, line: &[u8]) -> Result<bool, NoReply> {
         let (code, rest) = line.split_at_checked(3).ok_or(NoReply::Malformed)?;
         if !code.iter().all(u8::is_ascii_digit) || !(b'2'..=b'5').contains(&code[0]) {
@@ -80,7 +81,7 @@ impl Gathering {
 }
 
 impl Reply {
-    /// Whether the server did what it was asked.
+    /// Whether the server accepted the command.
     pub fn is_ok(&self) -> bool {
         self.code / 100 == 2
     }
@@ -90,7 +91,7 @@ impl Reply {
         self.code / 100 == 5
     }
 
-    /// The enhanced status code that the reply carries, or one that fits its code.
+    /// The enhanced status code of the reply, or one that fits its code.
     pub fn status(&self) -> String {
         let word = self.lines.first().and_then(|line| line.split(' ').next()).unwrap_or_default();
         let mut parts = word.split('.');

@@ -1,6 +1,7 @@
-//! A text as it goes over the wire: every line ends in CRLF, and a dot at its start is doubled.
+//! Converts a text to its form after DATA: every line ends in CRLF, and a dot at the start of a line is
+//! doubled.
 
-/// Turns a text into what follows DATA, piece by piece.
+/// Converts one text, piece by piece.
 ///
 /// A bare CR or LF becomes CRLF: servers disagree about them, and a text could end early at one of them.
 #[derive(Debug)]
@@ -14,7 +15,7 @@ impl Stuffing {
         Self { at_start: true, after_cr: false }
     }
 
-    /// Appends a piece to what is to be sent.
+    /// Converts a piece, and appends it to the output.
     pub(super) fn push(&mut self, piece: &[u8], out: &mut Vec<u8>) {
         out.reserve(piece.len() + piece.len() / 32 + 2);
         for &byte in piece {

@@ -1,4 +1,4 @@
-//! One transaction: MAIL, RCPT, DATA, and what is known when it ends.
+//! One transaction: MAIL, RCPT, DATA, and its result.
 
 use std::hash::Hasher;
 use std::io::Read;
@@ -14,7 +14,7 @@ use super::stuffing::Stuffing;
 use crate::message::{Envelope, Recipient};
 use crate::queue::Text;
 
-/// How far a transaction came.
+/// The last stage that a transaction reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Progress {
     /// The server did not answer MAIL.
@@ -29,40 +29,40 @@ pub enum Progress {
     Unknown,
 }
 
-/// What came of one recipient.
+/// The result for one recipient.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The server took the message.
+    /// The server accepted the message.
     Sent(Reason),
-    /// It did not, for now.
+    /// The server refused for now.
     Temporary(Reason),
-    /// It did not, for good.
+    /// The server refused for good.
     Permanent(Reason),
-    /// It takes this recipient in another transaction.
+    /// The server accepts this recipient only in another transaction.
     Another,
 }
 
-/// The explanation of an outcome.
+/// The explanation of a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reason {
     /// The enhanced status code.
     pub status: String,
-    /// The reply, or the relay's own words.
+    /// The server's reply, or the relay's own words.
     pub text: String,
-    /// Whether a server said it.
+    /// Whether the text is from a server.
     pub remote: bool,
 }
 
-/// What came of a transaction.
+/// The result of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery {
-    /// How far it came.
+    /// The last stage that it reached.
     pub progress: Progress,
-    /// What came of each recipient, in the order in which they were given.
+    /// The result for each recipient, in the given order.
     pub answers: Vec<Answer>,
     /// Whether the server asked to slow down.
     pub throttled: bool,
-    /// Whether the server reports itself what became of the recipients: it offers DSN.
+    /// Whether the server itself reports the outcome for the recipients: it offers DSN.
     pub reports: bool,
 }
 
@@ -72,11 +72,11 @@ pub(crate) struct Announced {
     notes: Notes,
 }
 
-/// How much of a text is read at once.
+/// The number of bytes of a text to read at once.
 const PIECE: usize = 64 << 10;
 
 impl Connection {
-    /// Hands a message on to some of its recipients.
+    /// Delivers a message to some of its recipients.
     pub async fn transact(
         &mut self,
         envelope: &Envelope,
@@ -126,14 +126,15 @@ impl Connection {
         let answers = self.announce(envelope, recipients, size, times, &mut notes).await?;
         let accepted = answers.iter().filter(|answer| answer.is_none()).count();
         if accepted == 0 {
-            // The transaction is open: the next one begins with a clean state.
+            // MAIL was accepted, so RSET must follow before the next transaction.
             self.reusable = self.reusable && self.reset(times).await;
             return Err(notes.end(Progress::BeforeData, answers, Answer::Another));
         }
         match self.command("DATA", times.data_start).await {
             Ok(reply) if reply.code == 354 => Ok(Announced { answers, notes }),
             Ok(reply) => {
-                // A server that answers 2xx does not wait for a text: its replies belong to other commands.
+                // A server that answers 2xx to DATA does not wait for a text: its replies belong to other
+                // commands.
                 let in_step = reply.code >= 400;
                 self.reusable &= in_step && self.reset(times).await;
                 let answer = notes.refusal(&reply);
@@ -154,7 +155,7 @@ impl Connection {
             self.reusable = false;
             return notes.end(Progress::BeforeDot, answers, answer);
         }
-        // What came before the dot is no answer to it.
+        // A reply before the final dot is not the answer to it.
         if let Some(silence) = self.interruption() {
             let answer = self.last_words(&mut notes, &silence, times).await;
             self.reusable = false;
@@ -163,7 +164,7 @@ impl Connection {
         self.finish(answers, times, &mut notes).await
     }
 
-    /// The final dot, and the answer to it.
+    /// Sends the final dot, and reads the answer to it.
     async fn finish(
         &mut self,
         answers: Vec<Option<Answer>>,
@@ -192,12 +193,12 @@ impl Connection {
         }
     }
 
-    /// RSET. Returns whether the next transaction begins with a clean state.
+    /// Sends RSET. Returns whether the next transaction begins with a clean state.
     async fn reset(&mut self, times: &Timeouts) -> bool {
         self.command("RSET", times.command).await.is_ok_and(|reply| reply.is_ok())
     }
 
-    /// What the server said about a text that did not reach its end.
+    /// Reads the server's reply to a text that was not sent completely.
     async fn last_words(&mut self, notes: &mut Notes, silence: &Silence, times: &Timeouts) -> Answer {
         match self.reply(times.last_words).await {
             Ok(reply) if reply.code >= 400 => notes.refusal(&reply),
@@ -205,7 +206,7 @@ impl Connection {
         }
     }
 
-    /// Why the server cannot take the message at all.
+    /// The reason why the server cannot take the message at all.
     fn unfit(&self, envelope: &Envelope, size: u64) -> Option<Reason> {
         let extensions = &self.extensions;
         let own = |status, text: &str| Some(Reason::own(status, text.to_owned()));
@@ -226,7 +227,7 @@ impl Connection {
         }
     }
 
-    /// MAIL and RCPT. Answers `None` for each recipient that the server accepted.
+    /// Sends MAIL and RCPT. Returns `None` for each recipient that the server accepted.
     async fn announce(
         &mut self,
         envelope: &Envelope,
@@ -253,10 +254,10 @@ impl Connection {
             Err(silence) => return Err(self.broken(notes, early, answers, &silence)),
         };
         if !mail.is_ok() {
-            // Replies to pipelined commands follow, which are not read.
+            // The replies to the pipelined commands follow, and are not read.
             self.reusable = false;
             if mail.code == 421 && self.is_reused() {
-                // The server closes a connection that was open for too long, or carried too many messages.
+                // The server closes a connection that was open for too long, or that carried too many messages.
                 let reason = Reason { remote: true, ..Reason::own("4.4.2", mail.to_string()) };
                 return Err(notes.end(early, answers, Answer::Temporary(reason)));
             }
@@ -288,7 +289,8 @@ impl Connection {
         Ok(answers)
     }
 
-    /// Sends a text without its final dot. It is compared with its checksum, so that no damaged text is completed.
+    /// Sends a text without its final dot. The text is compared with its checksum, so that a damaged text is
+    /// not completed.
     async fn send_text(&mut self, text: Text, times: &Timeouts) -> Result<(), Stopped> {
         let (mut stuffing, mut hasher, mut size) = (Stuffing::new(), SipHasher13::new(), 0_u64);
         let mut out = Vec::with_capacity(PIECE * 2);
@@ -320,7 +322,7 @@ impl Connection {
         }
     }
 
-    /// What is known when the server falls silent.
+    /// The result if the server stops answering.
     fn broken(
         &mut self,
         notes: &Notes,
@@ -334,13 +336,13 @@ impl Connection {
     }
 }
 
-/// Why a text did not reach its end.
+/// The reason why a text was not sent completely.
 enum Stopped {
     Silence(Silence),
     Text(String),
 }
 
-/// What is noted on the way.
+/// Facts that are collected during the transaction.
 struct Notes {
     recipients: usize,
     throttled: bool,
@@ -348,7 +350,8 @@ struct Notes {
 }
 
 impl Notes {
-    /// What a reply means that does not take the message. One that is no refusal is out of step, and temporary.
+    /// The result for a reply that does not accept the message. A reply that is not a refusal is out of step,
+    /// and counts as temporary.
     fn refusal(&mut self, reply: &Reply) -> Answer {
         self.throttled |= reply.is_throttling();
         let reason = |status: String| Reason { status, text: reply.to_string(), remote: true };
@@ -359,7 +362,7 @@ impl Notes {
         }
     }
 
-    /// The end: recipients without an answer of their own get this one.
+    /// Makes the result. Recipients without an answer of their own get this one.
     fn end(&self, progress: Progress, answers: Vec<Option<Answer>>, rest: Answer) -> Delivery {
         debug_assert_eq!(answers.len(), self.recipients);
         let answers = answers.into_iter().map(|answer| answer.unwrap_or_else(|| rest.clone())).collect();
@@ -368,7 +371,7 @@ impl Notes {
 }
 
 impl Reason {
-    /// The relay's own words.
+    /// A reason in the relay's own words.
     pub(crate) fn own(status: &str, text: String) -> Self {
         Self { status: status.to_owned(), text, remote: false }
     }

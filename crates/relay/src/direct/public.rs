@@ -1,7 +1,7 @@
-//! Which addresses are public.
+//! Decides which addresses are public.
 //!
-//! Everyone chooses the addresses that DNS gives for their own domain. Without this check, a stranger could make the
-//! relay connect to this machine, to its neighbours and to a cloud's metadata service.
+//! The owner of a domain chooses the addresses that its DNS gives. Without this check, a stranger could make
+//! the relay connect to this machine, to its neighbours or to a cloud's metadata service.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::LazyLock;
@@ -40,7 +40,7 @@ const SPECIAL: [&str; 28] = [
     "ff00::/8",
 ];
 
-/// Whether an address is reachable from everywhere.
+/// Whether the internet can reach an address.
 pub(super) fn is_public(address: IpAddr) -> bool {
     static NETS: LazyLock<Vec<Net>> = LazyLock::new(|| {
         SPECIAL.iter().map(|net| Net::parse(net).expect("each of them is a network")).collect()

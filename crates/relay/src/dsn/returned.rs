@@ -5,16 +5,16 @@ use std::io::Write;
 /// The longest line of quoted-printable (RFC 2045, 6.7).
 const MOST_LINE: usize = 76;
 
-/// What is at hand of a message's text: all of it, its beginning, or nothing.
+/// The available part of a message's text: all of it, its beginning, or nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Original {
     /// The beginning of the text.
     pub text: Vec<u8>,
-    /// How long the whole text is.
+    /// The length of the whole text.
     pub size: u64,
 }
 
-/// What a report returns of a message.
+/// The part of a message that a report returns.
 pub(super) struct Returned<'a> {
     text: &'a [u8],
     kind: &'static str,
@@ -22,7 +22,8 @@ pub(super) struct Returned<'a> {
 }
 
 impl<'a> Returned<'a> {
-    /// The whole message if it is wanted and here, else its header. `utf8` says that its header is UTF-8.
+    /// The whole message if the sender wants it and it is available, else its header. `utf8` says that the
+    /// header is UTF-8.
     pub(super) fn of(original: &'a Original, full: bool, utf8: bool) -> Self {
         let Original { text: original, size } = original;
         if full && original.len() as u64 == *size {

@@ -1,4 +1,5 @@
-//! What an operator paused. Items wait, whatever their lanes may do, until the operator resumes them.
+//! Pauses by operators. The items of a paused lane wait until the operator resumes it, whatever else would let
+//! them go.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -8,23 +9,23 @@ use tollgate_core::Timestamp;
 use super::lane::LaneKey;
 use super::{LaneNumber, Lanes};
 
-/// What an operator can pause.
+/// A scope that an operator can pause.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
-    /// Everything.
+    /// All mail.
     Queue,
     /// All mail of a tenant.
     Tenant(Arc<str>),
     /// All mail of a tenant to one recipient domain.
     Domain {
-        /// Whose mail.
+        /// The tenant that the mail belongs to.
         tenant: Arc<str>,
         /// The recipient domain.
         domain: Arc<str>,
     },
 }
 
-/// Everything that is paused.
+/// The paused scopes.
 #[derive(Debug, Default)]
 pub(super) struct Held(HashSet<Scope>);
 
@@ -53,14 +54,15 @@ impl Lanes {
         new
     }
 
-    /// Resumes what a scope covers, unless another one covers it, too. Returns whether it was paused.
+    /// Resumes a scope. Lanes that another paused scope covers stay paused. Returns whether the scope was
+    /// paused.
     pub fn release(&mut self, scope: &Scope, now: Timestamp) -> bool {
         let known = self.held.0.remove(scope);
         self.apply_holds(now);
         known
     }
 
-    /// Everything that is paused.
+    /// The paused scopes.
     pub fn holds(&self) -> Vec<Scope> {
         let mut scopes: Vec<Scope> = self.held.0.iter().cloned().collect();
         scopes.sort();

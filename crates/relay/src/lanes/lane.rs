@@ -1,4 +1,4 @@
-//! One lane: the items that wait at one tenant, account and recipient domain.
+//! One lane: the waiting items of one tenant, account and recipient domain.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,18 +7,18 @@ use tollgate_core::{Span, Timestamp};
 
 use crate::queue::ItemKey;
 
-/// What a lane is for.
+/// The tenant, account and recipient domain of a lane.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LaneKey {
-    /// Whose mail it is.
+    /// The tenant that the mail belongs to.
     pub tenant: Arc<str>,
-    /// The account that senders named, if they did.
+    /// The account that the sender named, if any.
     pub account: Option<Arc<str>>,
     /// The recipient domain.
     pub domain: Arc<str>,
 }
 
-/// Which of the items that are due comes first.
+/// The order of items that are due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
     /// Before all others.
@@ -35,24 +35,26 @@ impl Priority {
     pub const ALL: [Self; 3] = [Self::High, Self::Normal, Self::Low];
 }
 
-/// Why a lane sleeps.
+/// The reason why a lane sleeps, and the end of the sleep.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sleep {
-    /// Until when.
+    /// The time at which the lane wakes.
     pub until: Timestamp,
-    /// When what keeps it is over: before `until` if the rule aligns or spreads what it defers.
+    /// The time at which the obstacle ends. It is before `until` if the rule aligns or spreads deferred
+    /// attempts.
     pub free_at: Timestamp,
-    /// What keeps it.
+    /// The obstacle.
     pub cause: Cause,
-    /// The rule, or what the server said.
+    /// The rule, or the server's reply.
     pub reason: String,
-    /// What other lanes wait for too: the rule and key that bind. One lane then asks for all of them.
+    /// The limit or the server that other lanes may wait for, too: rule and key, or destination. One lane then
+    /// asks on behalf of all of them.
     pub shared: Option<Arc<str>>,
-    /// The account that was asked for, if it is about one.
+    /// The account that the item was to use, if the obstacle concerns one.
     pub account: Option<Arc<str>>,
 }
 
-/// What keeps a lane from sending.
+/// The obstacle that keeps a lane from sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
     /// A limit.
@@ -61,21 +63,21 @@ pub enum Cause {
     Throttled,
     /// No account can be used.
     Paused,
-    /// All connections that the server gets are in use.
+    /// The server has as many connections as it may have.
     Busy,
     /// The relay's own store or disk cannot be used.
     Outage,
 }
 
 impl Sleep {
-    /// A sleep that ends when what keeps the lane is over.
+    /// A sleep that ends when the obstacle ends.
     pub fn new(until: Timestamp, cause: Cause, reason: String) -> Self {
         Self { until, free_at: until, cause, reason, shared: None, account: None }
     }
 }
 
 impl Cause {
-    /// Its name, fit for a label.
+    /// The name of the cause, for labels.
     pub fn name(self) -> &'static str {
         match self {
             Self::Limit => "limit",
@@ -87,10 +89,11 @@ impl Cause {
     }
 }
 
-/// If the item that asks the limits gets no answer for so long, because its server is slow, the next one asks.
+/// If the item that asks the limits gets no answer within this time, because its server is slow, the next item
+/// asks.
 const ASK_PATIENCE: Span = Span::from_secs(2);
 
-/// The order of a lane: by priority, then by the time at which an item came or its retry was due, then by arrival.
+/// The order of items in a lane: by priority, then by arrival or by the due time of a retry, then by number.
 pub(super) type Rank = (Priority, Timestamp, u64);
 
 /// An item of a lane.
@@ -103,30 +106,30 @@ pub(super) struct Entry {
 #[derive(Debug)]
 pub(super) struct Lane {
     pub(super) key: LaneKey,
-    /// Items that are due, in their order.
+    /// The items that are due, in their order.
     pub(super) ready: BTreeMap<Rank, Entry>,
-    /// Items that are due later, by that time.
+    /// The items that are due later, by their due time.
     pub(super) later: BTreeMap<(Timestamp, u64), (Rank, Entry)>,
     pub(super) in_flight: u32,
-    /// The item in flight that asks the limits, by its number, and since when. The next one follows when the limits
-    /// have allowed it, or it is back: so no item overtakes another at a limit.
+    /// The item in flight that asks the limits: its number, and the time since when it asks. The next item asks
+    /// once the limits have allowed this one, or it has returned. So no item overtakes another at a limit.
     pub(super) asking: Option<(u64, Timestamp)>,
     pub(super) sleep: Option<Sleep>,
-    /// Why its items wait for an account, and until when the last of them does.
+    /// The sleep of its items that wait for an account; it ends with the last of their waits.
     pub(super) unserved: Option<Sleep>,
-    /// How often the server asked to slow down, in a row.
+    /// The number of times in a row that the server asked to slow down.
     pub(super) throttled: u32,
-    /// What it waits for together with others.
+    /// The limit or the server that it waits for together with other lanes.
     pub(super) parked: Option<Arc<str>>,
-    /// What it asks for, while others wait.
+    /// The limit or the server that it asks on behalf of other lanes.
     pub(super) probes: Option<Arc<str>>,
-    /// Whether it is in the rings of its tenant, for each priority.
+    /// Whether the lane is in its tenant's ring, for each priority.
     pub(super) in_ring: [bool; Priority::ALL.len()],
     /// Whether an operator paused it.
     pub(super) held: bool,
-    /// Its entry among the timers.
+    /// The time of its entry in the scheduler's timers.
     pub(super) timer: Option<Timestamp>,
-    /// Why an attempt last failed for now.
+    /// The reason of the last temporary failure.
     pub(super) last_error: Option<Arc<str>>,
 }
 
@@ -164,12 +167,12 @@ impl Lane {
         }
     }
 
-    /// Notes that an item no longer asks the limits.
+    /// Records that an item no longer asks the limits.
     pub(super) fn asked(&mut self, number: u64) {
         self.asking.take_if(|(asking, _)| *asking == number);
     }
 
-    /// Ends a sleep that is over, and makes ready what is due.
+    /// Ends a sleep whose time is over, and makes the due items ready.
     pub(super) fn advance(&mut self, now: Timestamp) {
         if self.parked.is_none() && self.sleep.as_ref().is_some_and(|sleep| sleep.until <= now) {
             self.sleep = None;
@@ -186,13 +189,13 @@ impl Lane {
         self.asking.take_if(|(_, since)| *since + ASK_PATIENCE <= now);
     }
 
-    /// Whether it asks for others and has nothing to ask for.
+    /// Whether the lane asks on behalf of other lanes and has no item to ask with.
     pub(super) fn is_idle_probe(&self, per_lane: u32) -> bool {
         self.probes.is_some() && self.in_flight == 0 && !self.is_active(per_lane)
     }
 
-    /// Sleeps. A lane that sleeps already keeps the later moment for what a server said, and the earlier one for
-    /// limits: the first item asks again then.
+    /// Puts the lane to sleep. If it sleeps already, the later end counts for a server's request, and the
+    /// earlier end for limits: then its first item asks again.
     pub(super) fn fall_asleep(&mut self, sleep: Sleep) {
         let keeps = self.sleep.as_ref().is_some_and(|known| match (known.cause, sleep.cause) {
             (Cause::Limit, Cause::Limit) => known.until <= sleep.until,
@@ -203,26 +206,26 @@ impl Lane {
         }
     }
 
-    /// Why and until when it sleeps, or all of its items wait for an account.
+    /// The sleep of the lane, or of its items if all of them wait for an account.
     pub(super) fn shown_sleep(&self) -> Option<&Sleep> {
         self.sleep.as_ref().or_else(|| self.unserved.as_ref().filter(|_| self.ready.is_empty()))
     }
 
-    /// Whether it can give an item away.
+    /// Whether the lane has an item that may be sent now.
     pub(super) fn is_active(&self, per_lane: u32) -> bool {
         self.next_priority(per_lane).is_some()
     }
 
-    /// The priority of the item that it can give away, if it can.
+    /// The priority of the item that may be sent now, if there is one.
     pub(super) fn next_priority(&self, per_lane: u32) -> Option<Priority> {
         let may = self.sleep.is_none() && !self.held && self.asking.is_none() && self.in_flight < per_lane;
         self.ready.first_key_value().filter(|_| may).map(|((priority, ..), _)| *priority)
     }
 
-    /// When it has to be looked at again.
+    /// The time at which the lane must be recomputed.
     pub(super) fn next_timer(&self) -> Option<Timestamp> {
         match &self.sleep {
-            // Its park has a timer for all.
+            // Lanes that wait together have one timer, in `Parks`.
             Some(_) if self.parked.is_some() => None,
             Some(sleep) => Some(sleep.until),
             None => {
@@ -233,7 +236,7 @@ impl Lane {
         }
     }
 
-    /// Whether nothing is left to remember.
+    /// Whether the lane can be forgotten.
     pub(super) fn is_idle(&self) -> bool {
         let empty = self.ready.is_empty() && self.later.is_empty() && self.in_flight == 0;
         empty && self.sleep.is_none() && self.in_ring == [false; Priority::ALL.len()]

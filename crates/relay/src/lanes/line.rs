@@ -1,4 +1,5 @@
-//! Orders of lanes that any lane can leave without a search: an operator may wake a hundred thousand of them at once.
+//! Ordered sets of lanes from which any lane can be removed without a search: an operator may wake a hundred
+//! thousand of them at once.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -6,14 +7,14 @@ use tollgate_core::{Span, Timestamp};
 
 use super::LaneNumber;
 
-/// Lanes in a line, each once.
+/// Lanes in order of arrival, each once.
 #[derive(Debug, Default)]
 pub(super) struct WaitingLine {
     order: BTreeMap<i64, LaneNumber>,
     places: HashMap<LaneNumber, i64>,
 }
 
-/// Lanes by the moments that were promised to them, each once.
+/// Lanes by the time at which each may ask, each once.
 #[derive(Debug, Default)]
 pub(super) struct Appointments {
     order: BTreeSet<(Timestamp, LaneNumber)>,
@@ -68,7 +69,7 @@ impl Appointments {
         self.moments.values_mut().for_each(|at| *at = *at - back);
     }
 
-    /// The lane that comes first, and when.
+    /// The first lane, and its time.
     pub(super) fn first(&self) -> Option<(Timestamp, LaneNumber)> {
         self.order.first().copied()
     }

@@ -1,7 +1,7 @@
-//! Lanes that wait for the same limit, or for a connection to the same server.
+//! Groups of lanes that wait for the same limit, or for a connection to the same server.
 //!
-//! If every one of ten thousand lanes asked again when a single slot is free, all but one would ask in vain. So one
-//! lane asks for all of them, and the next one follows when it got something.
+//! If each of ten thousand lanes asked again as soon as one slot is free, all but one would ask in vain. So one
+//! lane asks on behalf of all, and the next lane follows when that one got something.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use super::LaneNumber;
 use super::lane::{Cause, Sleep};
 use super::line::{Appointments, WaitingLine};
 
-/// A limit may be raised, or a slot given back, before the moment that was told. One lane looks this often.
+/// A limit may be raised, or a slot returned, before the announced time. So one lane asks at least this often.
 const LOOK_EVERY: Span = Span::from_secs(60);
-/// If the lane that asks gets no answer for so long, because its server hangs, the next one asks.
+/// If the asking lane gets no answer within this time, because its server hangs, the next lane asks.
 const PROBE_PATIENCE: Span = Span::from_secs(2);
 
-/// All lanes that wait together, by what they wait for.
+/// All groups of lanes, by the limit or server that each waits for.
 #[derive(Debug, Default)]
 pub(super) struct Parks {
     parks: HashMap<Arc<str>, Park>,
@@ -26,23 +26,24 @@ pub(super) struct Parks {
 
 #[derive(Debug)]
 struct Park {
-    /// Lanes that may ask once it is worth it, in their order.
+    /// The lanes that may ask as soon as asking makes sense, in their order.
     members: WaitingLine,
-    /// Lanes that were deferred to a later moment than the limit needs: they ask then, and not before.
+    /// The lanes that were deferred to a later time than the limit needs. Each asks at its own time, not
+    /// earlier.
     held: Appointments,
-    /// When to ask again.
+    /// The time to ask again.
     until: Timestamp,
-    /// When the limit allows something.
+    /// The time at which the limit allows something.
     free_at: Timestamp,
-    /// Whether each release wakes one lane, so that a lane that got something wakes none.
+    /// Whether each release wakes one lane. A lane that got something then wakes no other.
     by_release: bool,
     timer: Option<Timestamp>,
-    /// The lane that asks for all.
+    /// The lane that asks on behalf of all.
     probe: Option<LaneNumber>,
 }
 
 impl Parks {
-    /// Adds a lane, which must not be in another park.
+    /// Adds a lane. It must not be in another group.
     pub(super) fn join(&mut self, bound: &Arc<str>, lane: LaneNumber, sleep: &Sleep, now: Timestamp) {
         let park = self.parks.entry(Arc::clone(bound)).or_insert_with(|| Park {
             members: WaitingLine::default(),
@@ -60,7 +61,7 @@ impl Parks {
         if sleep.free_at < sleep.until {
             park.held.insert(sleep.until, lane);
         } else if asked {
-            // It keeps its turn: it asks again first.
+            // The lane keeps its turn: it asks again first.
             park.members.push_front(lane);
         } else {
             park.members.push_back(lane);
@@ -68,7 +69,7 @@ impl Parks {
         self.put_off(bound, sleep, now);
     }
 
-    /// Notes that a member was refused.
+    /// Records that a lane was refused, and sets the time to ask again.
     pub(super) fn put_off(&mut self, bound: &Arc<str>, sleep: &Sleep, now: Timestamp) {
         if let Some(park) = self.parks.get_mut(bound) {
             (park.until, park.free_at) = (sleep.until, sleep.free_at);
@@ -77,7 +78,7 @@ impl Parks {
         }
     }
 
-    /// The next lane that is to ask, if the time for one has come.
+    /// The next lane that must ask, if its time has come.
     pub(super) fn due(&mut self, now: Timestamp) -> Option<(LaneNumber, Arc<str>)> {
         while let Some((at, bound)) = self.timers.first().cloned()
             && at <= now
@@ -89,7 +90,7 @@ impl Parks {
         None
     }
 
-    /// Notes that the limits allowed what a probe asked for. The next lane follows, if there is one.
+    /// Records that the limits allowed the asking lane's item. The next lane follows, if there is one.
     pub(super) fn admitted(
         &mut self,
         bound: &Arc<str>,
@@ -105,7 +106,8 @@ impl Parks {
         }
     }
 
-    /// Notes that a probe got something, or has nothing to ask for. The next lane follows, if there is one.
+    /// Records that the asking lane got something, or has nothing to ask for. The next lane follows, if there
+    /// is one.
     pub(super) fn follow(
         &mut self,
         bound: &Arc<str>,
@@ -120,7 +122,7 @@ impl Parks {
         self.send_probe(bound, now)
     }
 
-    /// Notes that something was released that lanes wait for. One of them asks.
+    /// Records that the group's limit or server has something free. One lane asks.
     pub(super) fn released(&mut self, bound: &str, now: Timestamp) -> Option<(LaneNumber, Arc<str>)> {
         let (bound, _) = self.parks.get_key_value(bound)?;
         let bound = Arc::clone(bound);
@@ -142,7 +144,7 @@ impl Parks {
         None
     }
 
-    /// Removes a lane.
+    /// Removes a lane from its group.
     pub(super) fn leave(&mut self, bound: &Arc<str>, lane: LaneNumber) {
         if let Some(park) = self.parks.get_mut(bound) {
             park.members.remove(lane);
@@ -150,7 +152,7 @@ impl Parks {
         }
     }
 
-    /// When a lane that sleeps like this asks again at the latest.
+    /// The latest time at which a lane with this sleep asks again.
     pub(super) fn until(&self, bound: &Arc<str>, sleep: &Sleep) -> Timestamp {
         match self.parks.get(bound) {
             Some(park) if sleep.free_at == sleep.until => park.until,
@@ -158,7 +160,7 @@ impl Parks {
         }
     }
 
-    /// When the next lane is to ask.
+    /// The time at which the next lane must ask.
     pub(super) fn wake_at(&self) -> Option<Timestamp> {
         self.timers.first().map(|(at, _)| *at)
     }
@@ -185,8 +187,8 @@ impl Parks {
 }
 
 impl Park {
-    /// The next time to try. A first try comes before the limit is free. If there is room then, the limit was
-    /// raised or a slot was refunded, and no rule that aligns or spreads its messages is circumvented.
+    /// The next time to try. The first try is before the limit is free. If it succeeds, the limit was raised or
+    /// a slot was refunded, and no rule that aligns or spreads its messages is circumvented.
     fn next_moment(&self, now: Timestamp) -> Option<Timestamp> {
         if now + LOOK_EVERY < self.free_at {
             return Some(now + LOOK_EVERY);
@@ -196,7 +198,7 @@ impl Park {
         held.into_iter().chain(others).min()
     }
 
-    /// The member that is to ask now.
+    /// The lane that must ask now.
     fn next_member(&mut self, now: Timestamp) -> Option<LaneNumber> {
         while let Some((until, lane)) = self.held.first()
             && until <= now

@@ -1,26 +1,26 @@
-//! When a failed attempt is tried again, and when it is given up.
+//! The times of retries, and the end of retrying.
 
 use tollgate_core::{Span, Timestamp};
 
-/// How failures are retried.
+/// The schedule of retries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retry {
-    /// How long to wait after the first failure, the second, and so on. The last one repeats.
+    /// The waits after the first failure, the second, and so on. The last one repeats.
     pub schedule: Vec<Span>,
-    /// How much of a wait is left to chance, in percent, to both sides.
+    /// The random part of a wait, in percent, in both directions.
     pub jitter: u32,
-    /// For how long an item is retried. Time that it waits for a limit does not count.
+    /// The time for which an item is retried. Time that it waits for a limit does not count.
     pub lifetime: Span,
 }
 
-/// What follows a failure.
+/// The consequence of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextTry {
     /// Another attempt.
     Again {
-        /// When it is due.
+        /// The due time of the attempt.
         due: Timestamp,
-        /// How much lifetime the wait uses up.
+        /// The lifetime that the wait uses up.
         spent: Span,
     },
     /// The lifetime is over.
@@ -28,7 +28,7 @@ pub enum NextTry {
 }
 
 const MINUTE: u64 = 60;
-/// How long a lane rests after a server asked to slow down for the first time, and at most.
+/// The rest of a lane after a server's first request to slow down, and the longest rest.
 const FIRST_REST: Span = Span::from_secs(MINUTE);
 const LONGEST_REST: Span = Span::from_secs(32 * MINUTE);
 
@@ -52,8 +52,8 @@ impl Retry {
         if due.since(now).as_micros() > longest { now } else { due }
     }
 
-    /// What follows a failure now. `failures` were there before, `spent` of the lifetime is used up; `luck` spreads
-    /// retries that would come together.
+    /// The consequence of a failure now. `failures` is the number of earlier failures, `spent` the lifetime
+    /// that is used up; `luck` spreads retries that would come at the same time.
     pub fn after(&self, failures: u32, spent: Span, now: Timestamp, luck: u64) -> NextTry {
         let left = self.lifetime.as_micros().saturating_sub(spent.as_micros());
         if left == 0 {
@@ -63,13 +63,13 @@ impl Retry {
         let wait = self.schedule.get(place).map_or(0, |span| span.as_micros());
         let spread = wait / 100 * u64::from(self.jitter);
         let wait = wait - spread + luck.checked_rem(2 * spread + 1).unwrap_or(0);
-        // The last attempt is at the end of the lifetime, not before.
+        // The last attempt is at the end of the lifetime, not earlier.
         let wait = Span::from_micros(wait.clamp(1, left));
         NextTry::Again { due: now + wait, spent: wait }
     }
 }
 
-/// How long a lane rests after so many requests to slow down in a row.
+/// The rest of a lane after this many requests to slow down in a row.
 pub(super) fn rest(throttled: u32) -> Span {
     let doubled = FIRST_REST.as_micros().saturating_mul(1 << throttled.min(10));
     Span::from_micros(doubled.min(LONGEST_REST.as_micros()))

@@ -19,7 +19,7 @@ impl<T: Clone> Ring<T> {
         self.members.is_empty()
     }
 
-    /// Adds a member at the end of the round.
+    /// Adds a member at the end of the ring.
     pub(super) fn join(&mut self, member: T) {
         self.members.push_back((member, 0));
     }
@@ -35,7 +35,7 @@ impl<T: Clone> Ring<T> {
             if *deficit > 0 {
                 return Some(member.clone());
             }
-            // A member may be in debt by one large item. It waits until its rounds have paid for it.
+            // A large item may put a member in debt. It then waits until its turns have paid for the item.
             *deficit += self.quantum;
             if *deficit > 0 {
                 return Some(member.clone());

@@ -1,4 +1,4 @@
-//! How lanes fall asleep and wake up.
+//! Puts lanes to sleep, and wakes them.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use super::{Flight, LaneNumber, LanePlace, Lanes};
 use crate::queue::ItemKey;
 
 impl Lanes {
-    /// Lets a lane sleep, together with others that wait for the same.
+    /// Puts a lane to sleep, together with other lanes that wait for the same limit or server.
     pub(super) fn block(&mut self, number: LaneNumber, sleep: Sleep, now: Timestamp) {
         let Some(lane) = self.lanes.get_mut(&number) else { return };
-        // A sleep that is over counts no more.
+        // First ends a sleep whose time is over.
         lane.advance(now);
         lane.fall_asleep(sleep.clone());
         let waits = |known: &Sleep| matches!(known.cause, Cause::Limit | Cause::Busy);
@@ -30,7 +30,7 @@ impl Lanes {
         }
     }
 
-    /// Notes that items of a lane wait for an account.
+    /// Records that items of a lane wait for an account.
     pub(super) fn lack_account(&mut self, number: LaneNumber, sleep: Sleep) {
         let Some(lane) = self.lanes.get_mut(&number) else { return };
         if lane.unserved.as_ref().is_none_or(|known| known.until <= sleep.until) {
@@ -56,8 +56,8 @@ impl Lanes {
         }
     }
 
-    /// Notes that the limits allowed an item in flight: the next one of its lane may ask, and a lane that waits for the
-    /// same.
+    /// Records that the limits allowed an item in flight. The next item of its lane may ask now, and the next
+    /// lane that waits for the same limit.
     pub fn admitted(&mut self, item: ItemKey, now: Timestamp) {
         self.follow_clock(now);
         let Some(LanePlace { lane: number, rank, flight, .. }) = self.places.get(&item).copied() else {
@@ -77,7 +77,8 @@ impl Lanes {
         }
     }
 
-    /// Notes that something was released that lanes sleep for as [`Sleep::shared`]. One of them asks.
+    /// Records that a limit or server that lanes sleep for has something free ([`Sleep::shared`]). One of them
+    /// asks.
     pub fn released(&mut self, bound: &str, now: Timestamp) {
         if let Some((number, bound)) = self.parks.released(bound, now) {
             self.send_probe(number, bound);
@@ -85,7 +86,7 @@ impl Lanes {
         }
     }
 
-    /// Wakes the lane that follows a probe.
+    /// Wakes the lane that asks after this one.
     pub(super) fn follow(&mut self, number: LaneNumber, now: Timestamp) -> Option<LaneNumber> {
         let bound = self.lanes.get_mut(&number)?.probes.take()?;
         let next = self.parks.follow(&bound, number, now)?;
@@ -99,7 +100,7 @@ impl Lanes {
         }
     }
 
-    /// Lets a lane rest because its server asked to slow down. Answers until when.
+    /// Puts a lane to rest because its server asked to slow down. Returns the end of the rest.
     pub fn throttle(&mut self, key: &LaneKey, reason: &str, now: Timestamp) -> Option<Timestamp> {
         self.follow_clock(now);
         let number = *self.numbers.get(key)?;
@@ -108,14 +109,14 @@ impl Lanes {
         lane.throttled += 1;
         lane.fall_asleep(Sleep::new(until, Cause::Throttled, reason.to_owned()));
         if let Some(bound) = lane.parked.take() {
-            // What the server said comes first: it has a moment of its own.
+            // The server's request takes precedence over the limit: it has its own time.
             self.parks.leave(&bound, number);
         }
         self.refresh(number, now);
         Some(until)
     }
 
-    /// Notes that a server took a message: the next request to slow down is the first one again.
+    /// Records that a server accepted a message. Its next request to slow down counts as the first one.
     pub fn relax(&mut self, key: &LaneKey) {
         if let Some(lane) = self.numbers.get(key).and_then(|number| self.lanes.get_mut(number)) {
             lane.throttled = 0;

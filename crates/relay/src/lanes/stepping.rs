@@ -1,8 +1,8 @@
-//! What happens when the clock is set back: everything that waits keeps the time that it still has to wait.
+//! Handles a clock that is set back: every waiting item and lane keeps its remaining time.
 //!
 //! Moments are those of the wall clock, because they are shown and compared with it. A clock that runs a year ahead for a
-//! moment would otherwise let lanes sleep for a year. A clock that is set forward needs nothing: what waits is due, and the
-//! limits are asked.
+//! moment would otherwise let lanes sleep for a year. A clock that is set forward needs no change: the
+//! waiting items are due, and the limits are asked.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,11 @@ use tollgate_core::{Span, Timestamp};
 use super::lane::{Entry, Lane, Rank, Sleep};
 use super::{Flight, Lanes};
 
-/// Threads may read the clock in another order than they come here. A clock that is further back was set.
+/// Threads may read the clock in another order than they come here. A clock that is further back than this was set.
 const OUT_OF_ORDER: Span = Span::from_secs(1);
 
 impl Lanes {
-    /// Notes the time, and follows a clock that was set back.
+    /// Records the time. If the clock was set back, moves all moments back with it.
     pub(super) fn follow_clock(&mut self, now: Timestamp) {
         let back = self.latest.since(now);
         if back < OUT_OF_ORDER {

@@ -1,5 +1,5 @@
-//! Whose turn it is: tenants take turns, and the lanes of a tenant by priority and then in turns. A tenant has a bound
-//! of what is in flight, so that its slow deliveries leave room for others.
+//! Decides whose turn it is: tenants take turns, and so do the lanes of a tenant, by priority first. The items
+//! in flight of a tenant are bounded, so its slow deliveries leave room for others.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use super::lane::Priority;
 use super::ring::Ring;
 use super::{LaneNumber, LaneOptions};
 
-/// All tenants that have lanes with something to send, or something in flight.
+/// The tenants that have lanes with something to send, or items in flight.
 #[derive(Debug)]
 pub(super) struct Tenants {
     all: HashMap<Arc<str>, Tenant>,
     turns: Ring<Arc<str>>,
     quantum: u32,
     per_tenant: u32,
-    /// How many tenants have something to send and are at their bound.
+    /// The number of tenants that have something to send but have reached their bound.
     held_back: usize,
 }
 
@@ -34,11 +34,11 @@ enum TenantState {
     Idle,
     /// It is in the ring.
     InRing,
-    /// It has something to send, and too much in flight.
+    /// It has something to send, but has reached its bound of items in flight.
     HeldBack,
 }
 
-/// A lane whose turn it is.
+/// The lane whose turn it is.
 pub(super) struct Picked {
     pub(super) tenant: Arc<str>,
     pub(super) priority: Priority,
@@ -57,7 +57,7 @@ impl Tenants {
         self.list(name);
     }
 
-    /// The lane whose turn it is. Lanes that are not active at a priority leave its ring.
+    /// Chooses the lane whose turn it is. Lanes that are not active at a priority leave its ring.
     pub(super) fn pick(&mut self, mut active: impl FnMut(LaneNumber, Priority) -> bool) -> Option<Picked> {
         let mut found = None;
         let tenant = self.turns.turn(|name| {
@@ -80,7 +80,7 @@ impl Tenants {
         found.map(|(priority, lane)| Picked { tenant, priority, lane })
     }
 
-    /// Notes that an item of the lane whose turn it is is in flight.
+    /// Records that an item of the chosen lane is in flight.
     pub(super) fn charge(&mut self, picked: &Picked, recipients: u32) {
         self.turns.charge(recipients);
         let tenant = self.tenant(&picked.tenant);
@@ -88,14 +88,14 @@ impl Tenants {
         tenant.in_flight += 1;
     }
 
-    /// Notes that something of a tenant is in flight no more, or takes so long that it counts no more.
+    /// Records that an item of a tenant is no longer in flight, or is so slow that it no longer counts.
     pub(super) fn freed(&mut self, name: &Arc<str>) {
         let tenant = self.tenant(name);
         tenant.in_flight = tenant.in_flight.saturating_sub(1);
         self.list(name);
     }
 
-    /// Whether a tenant waits because too much of it is in flight.
+    /// Whether a tenant with something to send has reached its bound.
     pub(super) fn any_held_back(&self) -> bool {
         self.held_back > 0
     }
@@ -109,7 +109,7 @@ impl Tenants {
         })
     }
 
-    /// Puts a tenant into the ring if it may take turns, and forgets it if there is nothing to know.
+    /// Puts a tenant into the ring if it may take turns, and forgets it if it has nothing.
     fn list(&mut self, name: &Arc<str>) {
         let Some(tenant) = self.all.get_mut(name) else { return };
         let waits = tenant.rings.iter().any(|ring| !ring.is_empty());

@@ -1,4 +1,4 @@
-//! What is seen of the scheduler.
+//! The state of the scheduler, for operators and metrics.
 
 use std::sync::Arc;
 
@@ -9,34 +9,34 @@ use super::lane::{Cause, Lane, LaneKey, Sleep};
 use crate::meters::{AccountLabel, Levels};
 use crate::queue::ItemKey;
 
-/// What is seen of a lane.
+/// The state of a lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaneView {
-    /// Which lane.
+    /// The key of the lane.
     pub key: LaneKey,
-    /// How many items wait.
+    /// The number of waiting items.
     pub waiting: usize,
-    /// How many are in flight.
+    /// The number of items in flight.
     pub in_flight: u32,
-    /// When the first of those that are due later is due, if none is due now.
+    /// The due time of the next item, if no item is due now.
     pub next_due: Option<Timestamp>,
-    /// Why and until when it sleeps.
+    /// The sleep of the lane, if it sleeps.
     pub sleep: Option<Sleep>,
     /// Whether an operator paused it.
     pub held: bool,
-    /// When the oldest message was accepted, among those that come next.
+    /// The acceptance time of the oldest message, among the items that are sent next.
     pub oldest: Option<Timestamp>,
-    /// Why an attempt last failed for now, since the lane last was empty.
+    /// The error of the last temporary failure since the lane was last empty.
     pub last_error: Option<Arc<str>>,
 }
 
-/// How many messages of a lane are looked at to find the oldest.
+/// The most items that are compared to find the oldest message.
 const MOST_COMPARED: usize = 100;
-/// The longest error that a lane remembers, in characters.
+/// The longest error that is stored, in characters.
 const MOST_ERROR: usize = 300;
 
 impl Lanes {
-    /// How many items wait or are in flight.
+    /// The number of items that wait or are in flight.
     pub fn len(&self) -> usize {
         self.places.len()
     }
@@ -46,12 +46,12 @@ impl Lanes {
         self.places.is_empty()
     }
 
-    /// How many items are in flight.
+    /// The number of items in flight.
     pub fn in_flight(&self) -> u32 {
         u32::try_from(self.flights.len()).unwrap_or(u32::MAX) + self.slow
     }
 
-    /// What the metrics show of the lanes. What they show of the queue is left out.
+    /// The levels of the lanes for the metrics. The levels of the queue stay at zero.
     pub(crate) fn levels(&self, now: Timestamp) -> Levels {
         let mut levels = Levels { in_flight: self.in_flight(), lanes: self.lanes.len(), ..Levels::default() };
         if let Some((oldest, _)) = self.places.first_key_value() {
@@ -72,7 +72,7 @@ impl Lanes {
         levels
     }
 
-    /// Remembers why an attempt failed for now.
+    /// Stores the error of a temporary failure.
     pub(crate) fn note_error(&mut self, key: &LaneKey, text: &str) {
         let lane = self.numbers.get(key).and_then(|number| self.lanes.get_mut(number));
         if let Some(lane) = lane {
@@ -80,12 +80,12 @@ impl Lanes {
         }
     }
 
-    /// All lanes as they are.
+    /// The state of all lanes.
     pub fn views(&self) -> impl Iterator<Item = LaneView> {
         self.lanes.values().map(|lane| self.view(lane))
     }
 
-    /// The lane of an item.
+    /// The state of an item's lane.
     pub fn lane_of(&self, item: ItemKey) -> Option<LaneView> {
         self.lanes.get(&self.places.get(&item)?.lane).map(|lane| self.view(lane))
     }
@@ -109,8 +109,9 @@ impl Lanes {
     }
 }
 
-/// When the oldest of the messages was accepted that come next: those that are due, and those that are due first. The
-/// longest wait of a long lane is among them, since what is due comes in the order of its time.
+/// The acceptance time of the oldest message among the items that are sent next: the first that are due now,
+/// and the first that are due later. In a long lane the longest wait is among them, because items come in the
+/// order of their time.
 fn oldest(lane: &Lane) -> Option<Timestamp> {
     let ready = lane.ready.values().take(MOST_COMPARED);
     let later = lane.later.values().take(MOST_COMPARED).map(|(_, entry)| entry);

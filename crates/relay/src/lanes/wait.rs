@@ -1,4 +1,4 @@
-//! What one item waits for, and the end of a lane's rest that an operator asks for.
+//! The reason why one item waits, and the end of a lane's rest at an operator's request.
 
 use std::sync::Arc;
 
@@ -8,22 +8,22 @@ use super::lane::{Cause, Sleep};
 use super::{Flight, Lanes};
 use crate::queue::ItemKey;
 
-/// What an item waits for.
+/// The wait of an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// What keeps it.
+    /// The reason of the wait.
     pub cause: WaitCause,
-    /// Until when; `None` if that is not known.
+    /// The end of the wait; `None` if it is not known.
     pub until: Option<Timestamp>,
-    /// The rule, what a server said, or who paused it.
+    /// The rule, the server's reply, or the pause.
     pub reason: Option<String>,
-    /// The account that it waits for, if it is about one.
+    /// The account that it waits for, if the wait concerns one.
     pub account: Option<Arc<str>>,
-    /// The sleep of its lane, also if something else keeps the item for longer.
+    /// The sleep of its lane, even if the item waits longer for another reason.
     pub sleep: Option<Sleep>,
 }
 
-/// What can keep an item.
+/// The reason why an item is not sent yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitCause {
     /// It is being sent.
@@ -36,13 +36,13 @@ pub enum WaitCause {
     Throttle,
     /// No account can be used.
     Account,
-    /// All connections that the server gets are in use.
+    /// The server has as many connections as it may have.
     Connection,
     /// The relay's own store or disk cannot be used.
     Outage,
     /// Its next attempt is due later.
     Retry,
-    /// Its turn.
+    /// The item is due and waits for its turn.
     Turn,
 }
 
@@ -83,7 +83,7 @@ impl Wait {
 }
 
 impl Lanes {
-    /// What an item waits for; `None` if it does not wait here.
+    /// The wait of an item; `None` if it does not wait here.
     pub fn wait_of(&self, item: ItemKey, now: Timestamp) -> Option<Wait> {
         let place = self.places.get(&item)?;
         let lane = self.lane_of(item)?;

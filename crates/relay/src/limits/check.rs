@@ -1,21 +1,20 @@
-//! Whether a policy fits deliveries, for programs that check their configuration.
+//! Checks whether a policy is usable for deliveries, for programs that check their configuration.
 
 use std::fmt;
 
 use tollgate_core::limit::Holding;
 use tollgate_core::{Limit, Policy};
 
-/// A limit that deliveries cannot be counted by.
+/// A limit that cannot count deliveries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unfit {
-    /// The rule.
     pub rule: String,
-    /// The limit, as it is written.
+    /// The limit as text.
     pub limit: String,
 }
 
-/// Whether deliveries can be limited by a policy: a hold of a delivery must end by itself, or a crash would keep it
-/// for ever.
+/// Checks whether a policy can limit deliveries. A hold of a delivery must end by itself, because a crash would
+/// otherwise keep it for ever.
 pub fn check(policy: &Policy) -> Result<(), Unfit> {
     for rule in &policy.rules {
         let plans = std::iter::once(&rule.plan).chain(rule.overrides.values());

@@ -1,4 +1,4 @@
-//! What was counted, as Prometheus reads it.
+//! Exports the metrics in the form of Prometheus.
 
 use std::fmt::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use prometheus_client::registry::Unit;
 
 use super::{AccountCounts, AccountLabel, BOUNDS, Levels, MOST_ACCOUNTS, RelayMeters};
 
-/// Shows the metrics `tollgate_relay_*`.
+/// Exports the metrics `tollgate_relay_*`.
 impl Collector for RelayMeters {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         self.encode_totals(&mut encoder)?;

@@ -1,4 +1,4 @@
-//! How rows of the queue are written. Every row ends in a checksum, so that a damaged one is noticed.
+//! Encodes the rows of the queue. Every row ends in a checksum, so that damage is noticed.
 
 use std::hash::Hasher;
 
@@ -16,7 +16,7 @@ pub(crate) fn checksum(bytes: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// Something that is kept as a row.
+/// A value that is stored as a row.
 pub(crate) trait Row: Sized {
     fn write(&self, out: &mut RowWriter);
     fn read(from: &mut RowReader<'_>) -> Option<Self>;
@@ -361,7 +361,7 @@ impl Row for Event {
     }
 }
 
-/// What an idempotency key was used for.
+/// The use of an idempotency key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Used {
     pub(crate) digest: [u8; 32],

@@ -1,6 +1,7 @@
 //! Reports on messages that have waited for long, for senders that asked for them: `NOTIFY=DELAY` (RFC 3461).
 //!
-//! One report for each message. It makes no difference what the recipients wait for: a limit, a server, or an account.
+//! There is one report for each message. The reason of the delay makes no difference: a limit, a server, or an
+//! account.
 
 use redb::ReadableTable;
 use tollgate_core::Timestamp;
@@ -13,13 +14,14 @@ use super::{Queue, QueueError};
 use crate::dsn::{self, Action, ReportedRecipient};
 use crate::message::{Envelope, MessageId};
 
-/// How many messages are reported on in one transaction at most.
+/// The most messages that one transaction reports on.
 const MOST_REPORTED: usize = 64;
-/// The status if the server named none: temporary, and nothing else is known.
+/// The status if the server gave none: a temporary failure for an unknown reason.
 const UNDEFINED: &str = "4.0.0";
 
 impl Queue {
-    /// Reports on messages that have waited for [`super::QueueOptions::delay_report`] and whose senders want to know.
+    /// Reports on messages that have waited for [`super::QueueOptions::delay_report`] and whose senders asked
+    /// for that.
     pub async fn report_delays(&self) -> Result<(), QueueError> {
         let now = self.shared.clock.now();
         let before = now - self.shared.options.delay_report;
@@ -37,7 +39,7 @@ impl Queue {
 }
 
 impl Tables<'_> {
-    /// Remembers a message whose sender wants to know of a delay.
+    /// Remembers a message whose sender asked for a report of a delay.
     pub(super) fn expect_delay(&mut self, envelope: &Envelope) -> Result<(), redb::Error> {
         if is_wanted(envelope) {
             self.delays.insert((envelope.accepted.as_micros(), envelope.id.0), ())?;
@@ -45,7 +47,7 @@ impl Tables<'_> {
         Ok(())
     }
 
-    /// Forgets such a message.
+    /// Forgets a message that [`Self::expect_delay`] remembered.
     pub(super) fn expect_no_delay(&mut self, envelope: &Envelope) -> Result<(), redb::Error> {
         if is_wanted(envelope) {
             self.delays.remove((envelope.accepted.as_micros(), envelope.id.0))?;
@@ -53,7 +55,7 @@ impl Tables<'_> {
         Ok(())
     }
 
-    /// Reports on messages that were accepted before, each once.
+    /// Reports on messages that were accepted before this time, each once.
     fn report_delays(
         &mut self,
         before: Timestamp,
@@ -115,12 +117,12 @@ impl Tables<'_> {
     }
 }
 
-/// Whether the sender of a message wants to know of a delay.
+/// Whether the sender of a message asked for a report of a delay.
 fn is_wanted(envelope: &Envelope) -> bool {
     envelope.sender.is_some() && envelope.recipients.iter().any(|recipient| recipient.notify.delay)
 }
 
-/// What is known of the recipients that wait: the server's last reply, or what else they wait for.
+/// The latest state of the recipients that wait: the server's last reply, or the reason why they wait.
 fn last_word(item: &Item, events: &[Event], now: Timestamp) -> Final {
     let about = |event: &&Event| {
         event.domain == item.domain

@@ -1,4 +1,4 @@
-//! A queue in a directory of a file system. It touches only what it wrote.
+//! A queue in a directory of a file system. It touches only files that it wrote.
 //!
 //! A directory is ours if its `lock` file says so, or if it is empty. Files are opened without following links, and only
 //! regular files are used. Names of texts are 32 hexadecimal digits; everything else is left alone.
@@ -22,32 +22,32 @@ pub struct Directory {
     lock: File,
 }
 
-/// What a directory holds.
+/// The content of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// Nothing: a queue can begin here.
+    /// No queue: a new one can begin here.
     Nothing,
     /// A queue.
     Queue,
-    /// A queue whose database is missing or empty, though the queue was used before.
+    /// A queue that was used before, but whose database is missing or empty.
     QueueWithoutDatabase,
 }
 
 const DATABASE: &str = "queue.redb";
-/// A database on its way into the place of a damaged one.
+/// A new database that will replace a damaged one.
 const REBUILT: &str = "rebuilt.redb";
 const TEXTS: &str = "texts";
 const DRAFTS: &str = "drafts";
 const QUARANTINE: &str = "quarantine";
 const LOCK: &str = "lock";
-/// What the lock file of a queue says.
+/// The content of a queue's lock file.
 const MARK: &[u8] = b"This directory is a mail queue of tollgate.\n";
-/// What the root of a file system holds beside the files of its user.
+/// The directory that the root of a file system has beside the user's files.
 const LOST_AND_FOUND: &str = "lost+found";
 
 impl Directory {
-    /// Opens a directory, or creates it. Refuses one that holds something else than a queue. Texts that were never kept
-    /// are removed.
+    /// Opens a directory, or creates it. It refuses a directory that contains something other than a queue. It
+    /// removes texts that were never kept.
     pub fn open(root: &Path) -> io::Result<Self> {
         create_directory(root, true)?;
         let (lock, was_ours) = lock(root)?;
@@ -55,7 +55,7 @@ impl Directory {
             create_directory(&root.join(part), false)?;
         }
         let is_lost = was_ours && matches!(content(root), Ok(Content::QueueWithoutDatabase));
-        // If texts are left of it, the queue reports them.
+        // If texts of the lost queue are left, opening the queue reports them.
         if is_lost && texts_in(&root.join(TEXTS))?.is_empty() {
             tracing::error!(
                 component = "relay",
@@ -67,7 +67,7 @@ impl Directory {
             sync_directory(parent)?;
         }
         if !root.join(DATABASE).try_exists()? && root.join(REBUILT).try_exists()? {
-            // A crash came between the two names, on a file system without links.
+            // A crash came between the two renames, on a file system without hard links.
             fs::rename(root.join(REBUILT), root.join(DATABASE))?;
         }
         sync_directory(root)?;
@@ -78,7 +78,8 @@ impl Directory {
         Ok(Self { root: root.to_owned(), lock })
     }
 
-    /// What a directory holds. Changes nothing, and fails where [`Directory::open`] or the queue would refuse it.
+    /// Finds out the content of a directory. It changes nothing, and fails where [`Directory::open`] or the
+    /// queue would refuse it.
     pub fn inspect(root: &Path) -> io::Result<Content> {
         let lock = match open_regular(OpenOptions::new().read(true), &root.join(LOCK)) {
             Ok(lock) => lock,
@@ -169,7 +170,8 @@ impl Disk for Directory {
             }
         };
         let (database, kept) = (self.root.join(DATABASE), aside.join(DATABASE));
-        // A second name first, so that a crash leaves one database in its place. Not every file system has links.
+        // The damaged database gets a second name first, so that a crash leaves one database in place. Not
+        // every file system has hard links.
         if fs::hard_link(&database, &kept).is_err() {
             fs::rename(&database, &kept)?;
         }
@@ -230,8 +232,8 @@ impl Draft for DraftFile {
     }
 }
 
-/// Creates a directory that only its owner can use, unless it is there. The path to a queue may lead over a link; its
-/// parts may not be links.
+/// Creates a directory that only its owner can use, unless it exists. The path to a queue may contain a link;
+/// its parts may not be links.
 fn create_directory(path: &Path, may_be_link: bool) -> io::Result<()> {
     let found = if may_be_link { fs::metadata(path) } else { fs::symlink_metadata(path) };
     match found {
@@ -244,7 +246,7 @@ fn create_directory(path: &Path, may_be_link: bool) -> io::Result<()> {
     }
 }
 
-/// Locks a directory that is ours, or that is empty and becomes ours. Answers too whether it was ours.
+/// Locks a directory that is ours, or that is empty and becomes ours. Also returns whether it was ours.
 fn lock(root: &Path) -> io::Result<(File, bool)> {
     let path = root.join(LOCK);
     let mut options = OpenOptions::new();
@@ -269,14 +271,15 @@ fn lock(root: &Path) -> io::Result<(File, bool)> {
     Ok((file, was_ours))
 }
 
-/// Whether a lock file says that its directory is ours. If it does not, the directory can become ours, or is refused.
+/// Whether a lock file marks its directory as ours. If it does not, the directory can become ours, or is
+/// refused.
 fn is_marked(lock: &File, root: &Path) -> io::Result<bool> {
     let mut said = Vec::new();
     lock.take(1 << 10).read_to_end(&mut said)?;
     if said == MARK {
         return Ok(true);
     }
-    // A crash may have cut off the first start.
+    // A crash during the first start may have cut the mark.
     if !MARK.starts_with(&said) {
         return Err(refused(&root.join(LOCK), "was not written by tollgate"));
     }
@@ -284,7 +287,7 @@ fn is_marked(lock: &File, root: &Path) -> io::Result<bool> {
     Ok(false)
 }
 
-/// What a directory of our own holds.
+/// The content of a directory that is ours.
 fn content(root: &Path) -> io::Result<Content> {
     let path = root.join(DATABASE);
     match open_regular(OpenOptions::new().read(true), &path) {
@@ -309,8 +312,8 @@ fn refuse_occupied(root: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Refuses a file that is neither a database nor empty nor what a crash left of one that was being begun: redb writes
-/// the first bytes last. A queue whose first page is damaged is no foreign file.
+/// Refuses a file that is neither a database, nor empty, nor the remains of a crash during its creation: redb
+/// writes the first bytes last. A queue whose first page is damaged is not a foreign file.
 fn refuse_foreign(file: &File, path: &Path) -> io::Result<()> {
     let mut beginning = [0; MAGIC.len()];
     let read = FileExt::read_at(file, &mut beginning, 0)?;
@@ -331,7 +334,7 @@ fn refused(path: &Path, why: &str) -> io::Error {
 /// Opens a regular file without following a link or waiting for a peer. Everything else is refused and left alone.
 fn open_regular(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     let irregular = || refused(path, "is not a regular file");
-    // Opening a device may already do something, so its kind is looked at before, and again after.
+    // Opening a device may already have an effect, so the kind of file is checked before, and again after.
     if fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
         return Err(irregular());
     }

@@ -1,6 +1,6 @@
 //! The disk as the queue sees it: one database, and a file for each large text.
 //!
-//! The interface is narrow on purpose. A test puts a disk in its place that forgets what was not synced.
+//! The interface is narrow on purpose, so that a test can replace it with a disk that forgets unsynced writes.
 
 use std::fmt;
 use std::fs::File;
@@ -12,25 +12,25 @@ use redb::{Builder, Database, DatabaseError};
 
 pub use super::directory::{Content, Directory};
 
-/// A disk that keeps a queue.
+/// A disk that stores a queue.
 pub trait Disk: Send + Sync + fmt::Debug + 'static {
     /// Opens the database, or creates it.
     fn database(&self, builder: &Builder) -> Result<Database, DatabaseError>;
 
-    /// How long the database's file is.
+    /// The length of the database's file.
     fn database_len(&self) -> io::Result<u64>;
 
-    /// The database's file, to look at it without redb; `None` if there is none or it is empty.
+    /// The database's file, to read it without redb; `None` if there is none or it is empty.
     fn raw(&self) -> io::Result<Option<Box<dyn RawFile>>>;
 
-    /// Begins a database that is to replace a damaged one. One that was begun before is given up.
+    /// Creates a new database that will replace a damaged one. An earlier new one is removed.
     fn rebuilt(&self, builder: &Builder) -> Result<Database, DatabaseError>;
 
-    /// Puts the database that was rebuilt, which must be closed, in the place of the damaged one. The damaged one is
-    /// kept. Returns where it is. After a crash there is one or the other.
+    /// Puts the new database, which must be closed, in the place of the damaged one. The damaged one is kept;
+    /// returns its path. After a crash, one or the other is in place.
     fn replace(&self) -> io::Result<PathBuf>;
 
-    /// Creates a draft: a text that is gone after a crash unless it is kept.
+    /// Creates a draft: a text that is removed after a crash unless it was kept.
     fn create(&self, draft: &str) -> io::Result<Box<dyn Draft>>;
 
     /// Keeps a synced draft under a name, durably.
@@ -45,19 +45,19 @@ pub trait Disk: Send + Sync + fmt::Debug + 'static {
     /// Removes a text that was kept. It may be gone already.
     fn remove(&self, name: &str);
 
-    /// Moves a text that was kept to where texts go that no message names.
+    /// Moves a kept text that no message names to the quarantine.
     fn quarantine(&self, name: &str) -> io::Result<()>;
 
     /// The names of all texts that were kept.
     fn names(&self) -> io::Result<Vec<String>>;
 
-    /// How many bytes are free. Fails if the files are no longer where they belong.
+    /// The number of free bytes. Fails if the files are no longer where they belong.
     fn free(&self) -> io::Result<u64>;
 }
 
 /// A file that is only read.
 pub trait RawFile: Send + Sync + fmt::Debug {
-    /// How long it is.
+    /// The length of the file.
     fn len(&self) -> io::Result<u64>;
 
     /// Whether it has nothing in it.
@@ -65,7 +65,7 @@ pub trait RawFile: Send + Sync + fmt::Debug {
         Ok(self.len()? == 0)
     }
 
-    /// Reads from a place. Returns how many bytes it read: none at the end.
+    /// Reads from an offset. Returns the number of bytes read: zero at the end.
     fn read_from(&self, offset: u64, out: &mut [u8]) -> io::Result<usize>;
 }
 

@@ -1,4 +1,4 @@
-//! Whether the disk has room for another message.
+//! Decides whether the disk has room for another message.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,22 +8,22 @@ use tollgate_core::{Clock, Span, Timestamp};
 
 use super::disk::Disk;
 
-/// How often reusable space is counted at most: it walks the whole database.
+/// The least time between two counts of reusable space: a count walks the whole database.
 const COUNT_EVERY: Span = Span::from_secs(10);
 
-/// Counting takes at most one part in so many of the time.
+/// Counting takes at most one part in this many of the time.
 const SHARE: u64 = 50;
 
 /// Compares free space with the watermark, for texts that go into the database.
 ///
-/// The database's file rarely shrinks, so space inside it that can be used again counts as free. Otherwise a disk
-/// that was full once would refuse mail for ever. Texts that go to files cannot use that space.
+/// The database's file rarely shrinks, so reusable space inside it counts as free. Otherwise a disk that was
+/// full once would refuse mail for ever. Texts in files cannot use that space.
 #[derive(Debug, Default)]
 pub(super) struct Fullness {
-    /// Bytes inside the database that can be used again, when they were counted last.
+    /// The reusable bytes inside the database, at the last count.
     reusable: AtomicU64,
     counted: AtomicU64,
-    /// How long that took.
+    /// The duration of the last count.
     took: AtomicU64,
     /// Whether space was low at the last check.
     low: AtomicBool,
@@ -60,7 +60,7 @@ impl Fullness {
         Ok(())
     }
 
-    /// How long to wait after a count that took as long as the last one: commits wait while it runs.
+    /// The pause after a count, by the duration of the last one: commits wait while a count runs.
     fn pause(&self) -> Span {
         Span::from_micros(self.took.load(Ordering::Relaxed).saturating_mul(SHARE))
     }

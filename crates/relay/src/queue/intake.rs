@@ -1,4 +1,4 @@
-//! How a text comes into the queue: small ones stay in memory until they are committed, large ones go to a file
+//! Receives texts into the queue. Small texts stay in memory until they are committed; large texts go to a file
 //! piece by piece.
 
 use std::hash::Hasher;
@@ -16,7 +16,7 @@ use crate::message::{Accepted, Envelope, Incoming, Intake, IntakeError, Later};
 
 /// Texts up to this size are rows of the database.
 const SMALL: usize = 32 << 10;
-/// How much of a large text is gathered before it is written.
+/// A large text is written to its file in pieces of about this size.
 const PIECE: usize = 256 << 10;
 
 impl Intake for Queue {
@@ -51,29 +51,29 @@ impl Queue {
         if !look()? {
             return Ok(false);
         }
-        // An empty transaction counts how much of the database can be used again.
+        // An empty transaction counts the reusable space of the database.
         self.write(|_, _| Ok(())).await.map_err(|error| failed(&error))?;
         look()
     }
 
-    /// The same for a text that goes to a file: what the database can use again is no room for it.
+    /// As [`Queue::is_low`], for a text in a file, which cannot use the reusable space of the database.
     fn is_low_for_file(&self, size: u64) -> Result<bool, IntakeError> {
         let free = self.shared.disk.free().map_err(|error| failed(&error))?;
         Ok(free < self.shared.options.min_free.saturating_add(size))
     }
 }
 
-/// A text on its way in.
+/// A text that is being received.
 struct IncomingText {
     queue: Queue,
-    /// What is not in the file yet.
+    /// The part that is not in the file yet.
     held: Vec<u8>,
     size: u64,
     hasher: SipHasher13,
     file: Option<DraftText>,
 }
 
-/// The file of a text. Dropped before it is kept, it is removed.
+/// The file of a text. Dropping this removes the file, unless it was kept.
 struct DraftText {
     disk: Arc<dyn Disk>,
     name: String,
@@ -87,8 +87,8 @@ impl Drop for DraftText {
 }
 
 impl IncomingText {
-    /// Moves what is held to the file, which is created if there is none. A client need not say how long its text is, so
-    /// the disk is looked at for each piece.
+    /// Moves the held bytes to the file, and creates the file if there is none. A client need not announce the
+    /// length of its text, so the free space is checked for each piece.
     async fn spill(&mut self) -> Result<(), IntakeError> {
         if self.queue.is_low_for_file(self.held.len() as u64)? {
             return Err(IntakeError::Full);
@@ -109,7 +109,7 @@ impl IncomingText {
         });
         let (file, held) = written.await.map_err(|error| failed(&error))?.map_err(|error| failed(&error))?;
         self.file = Some(file);
-        // The buffer is used again: one for each piece, freed by other threads, would fragment the heap.
+        // The buffer is used again. If each piece had its own, freed by other threads, the heap would fragment.
         self.held = held;
         self.held.clear();
         Ok(())
@@ -135,11 +135,11 @@ impl IncomingText {
         let most = queue.shared.options.max_messages;
         let (answer, answered) = oneshot::channel();
         let disk = Arc::clone(&queue.shared.disk);
-        // The file goes if the message does not come in, even if the caller stops waiting.
+        // The file is removed if the message is not accepted, even if the caller stops waiting.
         let write: Write = Box::new(move |tables| {
             let accepted = tables.accept(envelope, text, most)?;
             Ok(Box::new(move |done: Result<(), String>| {
-                // After a failed commit a row may or may not name the file: the next transaction decides.
+                // After a failed commit, a row may or may not name the file. The next transaction finds out.
                 if is_file && done.is_ok() && !matches!(accepted, Ok(Accepted::Now(_))) {
                     disk.remove(&file_name(id));
                 }

@@ -1,4 +1,4 @@
-//! What the queue keeps of a message: items, recipients, attempts, and the events of its life.
+//! The rows of a message: items, recipients, attempts, and the events of its timeline.
 
 use std::collections::HashMap;
 
@@ -6,30 +6,29 @@ use tollgate_core::{Span, Timestamp};
 
 use crate::message::{Envelope, MessageId};
 
-/// Names an item: one message at one recipient domain.
+/// Identifies an item: one message and one of its recipient domains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ItemKey {
-    /// The message.
     pub message: MessageId,
-    /// The item's place among the items of the message.
+    /// The item's index among the items of the message.
     pub number: u32,
 }
 
-/// One message at one recipient domain.
+/// The recipients of one message in one domain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
     /// The recipient domain.
     pub domain: String,
     /// The recipients of the domain.
     pub recipients: Vec<ItemRecipient>,
-    /// How many transactions were tried.
+    /// The number of transactions that were tried.
     pub attempts: u32,
-    /// How many of them failed for now. The retry schedule goes by this.
+    /// The number of transactions that failed temporarily. The retry schedule uses it.
     pub failures: u32,
     /// When the next attempt is due.
     pub due: Timestamp,
-    /// How much of its lifetime the item has used: the time that it waited because of real failures. Waiting
-    /// for a limit does not count.
+    /// The lifetime that the item has used up: the time that it waited because of real failures. Waiting for a
+    /// limit does not count.
     pub spent: Span,
     /// Whether an attempt ended without a known result, so that recipients may get a second copy.
     pub possible_duplicate: bool,
@@ -38,20 +37,19 @@ pub struct Item {
 /// One recipient of an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ItemRecipient {
-    /// The recipient's place in the envelope.
+    /// The recipient's index in the envelope.
     pub index: u32,
-    /// What became of it.
+    /// The state of the recipient.
     pub state: RecipientState,
 }
 
-/// What became of a recipient.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecipientState {
-    /// It waits for an attempt.
+    /// The recipient waits for an attempt.
     Waiting,
-    /// The next hop took the message.
+    /// The next hop accepted the message.
     Sent(Final),
-    /// It gets no message for good.
+    /// The recipient failed for good.
     Failed(Final),
     /// An operator cancelled it.
     Cancelled(Timestamp),
@@ -60,7 +58,7 @@ pub enum RecipientState {
 /// The final outcome of a recipient.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Final {
-    /// When it was decided.
+    /// The time of the outcome.
     pub at: Timestamp,
     /// The enhanced status code, such as `5.1.1`.
     pub status: String,
@@ -68,46 +66,46 @@ pub struct Final {
     pub reply: String,
     /// The remote server; `None` if the relay itself decided.
     pub remote: Option<String>,
-    /// Whether the remote server took over the duty to report: it offers DSN.
+    /// Whether the remote server sends reports itself: it offers DSN.
     pub reports: bool,
 }
 
-/// A transaction that was begun and whose result is not known yet.
+/// A transaction that has begun and has no known result yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenAttempt {
     /// When it began.
     pub at: Timestamp,
     /// The account that it goes through.
     pub account: Option<String>,
-    /// The recipients that are part of it, by their places in the envelope.
+    /// The recipients of the transaction, by their indices in the envelope.
     pub recipients: Vec<u32>,
 }
 
-/// What a finished attempt changes about its item.
+/// The changes of an item by a finished attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttemptResult {
     /// The recipients that are settled now.
     pub settled: Vec<(u32, RecipientState)>,
-    /// When those that still wait are due.
+    /// The due time of the recipients that still wait.
     pub due: Timestamp,
-    /// How much lifetime waiting until then uses up.
+    /// The lifetime that the wait until then uses up.
     pub spent: Span,
     /// Whether this was a transaction that counts as an attempt.
     pub counts: bool,
     /// Whether the remote server may have taken the message: its answer is unknown.
     pub uncertain: bool,
-    /// What the timeline shows.
+    /// The event for the timeline.
     pub event: Event,
 }
 
-/// One entry of a message's timeline.
+/// One event of a message's timeline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When it happened.
+    /// The time of the event.
     pub at: Timestamp,
-    /// What happened.
+    /// The kind of event.
     pub kind: EventKind,
-    /// At which recipient domain; empty if it concerns the whole message.
+    /// The recipient domain; empty if the event concerns the whole message.
     pub domain: String,
     /// The account that was used.
     pub account: Option<String>,
@@ -115,13 +113,12 @@ pub struct Event {
     pub remote: Option<String>,
     /// The remote reply, or the rule and the reason of a deferral.
     pub text: String,
-    /// Until when it waits.
+    /// The end of the wait.
     pub until: Option<Timestamp>,
-    /// How many recipients are concerned.
+    /// The number of recipients that it concerns.
     pub recipients: u32,
 }
 
-/// What happened to a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
     /// The relay accepted it.
@@ -144,27 +141,26 @@ pub enum EventKind {
     Cancelled,
 }
 
-/// A message as the queue keeps it.
+/// The row of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
-    /// Its envelope.
     pub envelope: Envelope,
-    /// Where its text is.
+    /// The place of its text.
     pub place: Place,
-    /// How long its text is.
+    /// The length of its text.
     pub size: u64,
     /// A checksum of its text.
     pub checksum: u64,
-    /// How many of its items still wait.
+    /// The number of its items that still wait.
     pub open_items: u32,
-    /// When the last item was settled.
+    /// The time at which its last item was settled.
     pub finished: Option<Timestamp>,
 }
 
-/// Where a message's text is.
+/// The place of a message's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// In the database.
+    /// A row of the database.
     Table,
     /// In a file named by the message's id.
     File,
@@ -173,7 +169,7 @@ pub enum Place {
 }
 
 impl Item {
-    /// The items of a message: one for each recipient domain, in the order of their first recipients.
+    /// Makes the items of a message: one for each recipient domain, in the order of their first recipients.
     pub(super) fn of(envelope: &Envelope) -> Vec<Self> {
         let mut items: Vec<Self> = Vec::new();
         let mut places = HashMap::new();
@@ -195,7 +191,7 @@ impl Item {
         items
     }
 
-    /// The recipients that still wait, by their places in the envelope.
+    /// The recipients that still wait, by their indices in the envelope.
     pub fn waiting(&self) -> Vec<u32> {
         let waiting = self.recipients.iter().filter(|one| one.state == RecipientState::Waiting);
         waiting.map(|one| one.index).collect()

@@ -1,5 +1,5 @@
-//! A database's file with all writes kept in memory. Opening a database writes to it: marks and repairs. A damaged file
-//! must stay exactly as it was found, so a database is examined over this first.
+//! A database's file with all writes kept in memory. Opening a database writes to it: marks and repairs. A
+//! damaged file must stay exactly as it is, so a database is first examined through this overlay.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,10 +9,10 @@ use redb::StorageBackend;
 
 use super::disk::RawFile;
 
-/// How much is copied when a part of it is written.
+/// The number of bytes that are copied when a part of them is written.
 const PAGE: u64 = 4_096;
 
-/// A file, and what was written to it.
+/// A file, and the writes to it.
 #[derive(Debug)]
 pub(super) struct Overlay {
     file: Box<dyn RawFile>,
@@ -22,7 +22,7 @@ pub(super) struct Overlay {
 #[derive(Debug)]
 struct Written {
     len: u64,
-    /// How much of the file is still valid.
+    /// The file's own bytes are valid below this offset.
     below: u64,
     /// Changed pages in their current state, by number.
     pages: BTreeMap<u64, Vec<u8>>,
@@ -34,7 +34,7 @@ impl Overlay {
         Ok(Self { file, written: RwLock::new(Written { len, below: len, pages: BTreeMap::new() }) })
     }
 
-    /// Reads from the file what is still valid of it. The rest is zero.
+    /// Reads the valid bytes of the file. The rest is zero.
     fn read_below(&self, below: u64, offset: u64, out: &mut [u8]) -> io::Result<()> {
         out.fill(0);
         let valid = usize::try_from(below.saturating_sub(offset)).unwrap_or(usize::MAX).min(out.len());

@@ -1,4 +1,4 @@
-//! How the queue is read: one message, a page of messages, an item, a text. Readers do not wait for the writer.
+//! Reads the queue: one message, a page of messages, an item, a text. Readers do not wait for the writer.
 
 use std::io::{self, Read};
 
@@ -11,7 +11,7 @@ use super::tables::{EVENTS, ITEMS, MESSAGE_IDS, MESSAGES, TEXTS, bare_message_id
 use super::{Queue, QueueError};
 use crate::message::MessageId;
 
-/// How many messages one call looks at, to find those that are wanted.
+/// The most messages that one call examines to find the wanted ones.
 const MOST_LOOKED_AT: usize = 20_000;
 
 /// A message with its items and its timeline.
@@ -19,23 +19,21 @@ const MOST_LOOKED_AT: usize = 20_000;
 pub struct Shown {
     /// The message.
     pub kept: Kept,
-    /// Its items.
     pub items: Vec<(ItemKey, Item)>,
-    /// What happened to it.
+    /// The events of its timeline.
     pub events: Vec<Event>,
 }
 
 /// A message's text.
 pub struct Text {
-    /// Its bytes.
     pub bytes: Box<dyn Read + Send>,
-    /// How many they are.
+    /// The number of bytes.
     pub size: u64,
     /// Their checksum.
     pub checksum: u64,
 }
 
-/// The messages that a reader wants. Everything that is set must hold.
+/// The messages that a reader wants: those that meet every condition that is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// Messages of this tenant.
@@ -52,7 +50,7 @@ pub struct Wanted {
     pub until: Option<Timestamp>,
     /// Messages that were accepted at this moment or later.
     pub since: Option<Timestamp>,
-    /// Which of them come first.
+    /// The order of the messages.
     pub order: Order,
 }
 
@@ -69,15 +67,14 @@ pub enum Order {
 /// Some of the messages that are wanted, in the order of their ids.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MessagePage {
-    /// The messages.
     pub messages: Vec<Shown>,
-    /// Where to go on, if there may be more: pass it as `after`. A page can be short, or even empty, and have more
-    /// after it: a call looks at a bounded number of messages.
+    /// The `after` of the next page, if there may be more. A page can be short or even empty and have more
+    /// after it, because a call examines a bounded number of messages.
     pub next: Option<MessageId>,
 }
 
 impl Queue {
-    /// A message with all that is known of it.
+    /// A message with its items and its timeline.
     pub fn show(&self, id: MessageId) -> Result<Option<Shown>, QueueError> {
         let read = self.read()?;
         let Some(kept) = read.open_table(MESSAGES)?.get(id.0)?.and_then(|row| Kept::decode(row.value()))
@@ -87,7 +84,7 @@ impl Queue {
         Ok(Some(shown(&read, kept)?))
     }
 
-    /// Messages in the order of their ids, after one of them, at most so many.
+    /// Messages in the order of their ids, after one of them, at most `most`.
     pub fn list(&self, after: Option<MessageId>, most: usize) -> Result<Vec<Shown>, QueueError> {
         let read = self.read()?;
         let from = after.map_or(0, |id| id.0.saturating_add(1));
@@ -100,8 +97,8 @@ impl Queue {
         Ok(list)
     }
 
-    /// The messages that are wanted, in the order that is wanted, after one of them, at most so many. Looks at a bounded
-    /// number of messages, and says where to go on.
+    /// The wanted messages in the wanted order, after one of them, at most `most`. It examines a bounded number of
+    /// messages, and returns where the next page begins.
     pub fn find(
         &self,
         wanted: &Wanted,
@@ -150,7 +147,7 @@ impl Queue {
         Ok(page)
     }
 
-    /// One item with its envelope; `None` if it is gone or damaged.
+    /// One item with its envelope; `None` if it does not exist or is damaged.
     pub fn item(&self, key: ItemKey) -> Result<Option<(Kept, Item)>, QueueError> {
         let read = self.read()?;
         let kept = read.open_table(MESSAGES)?.get(key.message.0)?.and_then(|row| Kept::decode(row.value()));
@@ -210,8 +207,8 @@ impl Wanted {
 }
 
 impl Shown {
-    /// The deferral that keeps the message from being sent now: until when, and by which rule and reason. The latest
-    /// one to end, if several recipient domains are deferred.
+    /// The deferral that keeps the message from being sent now: its end, and its rule and reason. If several
+    /// recipient domains are deferred, the one that ends last.
     pub fn deferral(&self, now: Timestamp) -> Option<&Event> {
         let waits = |event: &&Event| {
             let mut items = self.items.iter().filter(|(_, item)| !item.waiting().is_empty());

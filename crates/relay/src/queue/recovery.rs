@@ -1,4 +1,4 @@
-//! What happens when a queue is opened: damage, format check, attempts that a crash left open.
+//! Opens a queue: finds damage, checks the format, and handles attempts that a crash left open.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -20,20 +20,20 @@ use super::wreck::{MAGIC, Wreck};
 use super::writer::builder;
 use crate::message::MessageId;
 
-/// What was found in a queue when it was opened.
+/// The state of a queue when it was opened.
 #[derive(Debug)]
 pub struct Opened {
-    /// Every item that waits.
+    /// All waiting items.
     pub waiting: Vec<Waiting>,
-    /// Items that arrive later.
+    /// Receives the items that arrive later.
     pub arrived: mpsc::UnboundedReceiver<Waiting>,
-    /// How many messages wait.
+    /// The number of waiting messages.
     pub messages: u64,
     /// Items whose attempt was open when the last process ended: their recipients may get a second copy.
     pub possible_duplicates: Vec<ItemKey>,
-    /// Rows that were damaged and are in quarantine now.
+    /// Damaged rows, which were moved to the quarantine.
     pub damaged: Vec<Damage>,
-    /// The damaged database that was set aside, if there was one: the queue was made anew from what could be read.
+    /// The damaged database that was set aside, if any. The queue was made anew from its readable rows.
     pub set_aside: Option<SetAside>,
 }
 
@@ -48,7 +48,7 @@ pub struct Damage {
     pub item: u32,
 }
 
-/// Why a queue cannot be opened. Nothing was changed.
+/// The reason why a queue cannot be opened. Nothing was changed.
 #[derive(Debug)]
 pub enum OpenError {
     /// It was written by another version.
@@ -60,7 +60,7 @@ pub enum OpenError {
     Foreign,
     /// The database failed.
     Database(redb::Error),
-    /// The system refused.
+    /// The error of the system.
     Io(io::Error),
 }
 
@@ -71,22 +71,22 @@ pub(super) struct Found {
     pub(super) possible_duplicates: Vec<ItemKey>,
     pub(super) damaged: Vec<Damage>,
     pub(super) set_aside: Option<SetAside>,
-    /// How many texts were moved away because no row names them.
+    /// The number of texts that were moved away because no row names them.
     pub(super) unclaimed: u64,
     /// Live messages whose text is a file, and finished ones whose text may be left.
     files: HashSet<String>,
     finished_files: HashSet<String>,
 }
 
-/// Why a database is not put in order.
+/// A fault that opening a database found.
 enum Trouble {
     /// It is damaged.
     Damage(String),
-    /// Something else is in the way.
+    /// Another fault, for example of the disk.
     Failed(OpenError),
 }
 
-/// Opens the database and puts it in order. A damaged one is made anew from what can be read of it.
+/// Opens the database and repairs it. A damaged one is made anew from its readable rows.
 pub(super) fn recover(
     disk: &dyn Disk,
     now: Timestamp,
@@ -101,20 +101,20 @@ pub(super) fn recover(
     match put_in_order(disk, now, hostname) {
         Ok((database, found)) => Ok((database, Found { set_aside: Some(set_aside), ..found })),
         Err(Trouble::Failed(error)) => Err(error),
-        // It was made just now.
+        // This database is new, so the error is not damage of an old one.
         Err(Trouble::Damage(reason)) => Err(OpenError::Io(io::Error::other(reason))),
     }
 }
 
-/// Compares all of the database with its checksums. redb looks at little of a file that was closed in order, and relies on
-/// the rest: it panics, or answers nonsense, when it comes to a damaged page.
+/// Compares the whole database with its checksums. redb reads little of a file that was closed in order and
+/// trusts the rest: it panics, or returns wrong data, when it reads a damaged page.
 fn examine(disk: &dyn Disk) -> Result<(), Trouble> {
     let failed = |error: io::Error| Trouble::Failed(OpenError::Io(error));
     let Some(file) = disk.raw().map_err(failed)? else { return Ok(()) };
     let mut beginning = [0; MAGIC.len()];
     let read = file.read_from(0, &mut beginning).map_err(failed)?;
     if beginning[..read] != *MAGIC {
-        // Either it was never a queue, or its first page is gone.
+        // Either the file was never a queue, or its first page is damaged.
         let states = Wreck::new(&*file).and_then(|wreck| wreck.states()).map_err(failed)?;
         let damage = Trouble::Damage("its header is damaged".to_owned());
         return if states.is_empty() { Ok(()) } else { Err(damage) };
@@ -137,7 +137,7 @@ fn put_in_order(disk: &dyn Disk, now: Timestamp, hostname: &str) -> Result<(Data
     })
 }
 
-/// redb fails inside on some damage.
+/// Runs a call of redb, and converts a panic inside it to damage.
 fn guarded<T>(act: impl FnOnce() -> Result<T, Trouble>) -> Result<T, Trouble> {
     let damage = |_| Err(Trouble::Damage("the database failed on it".to_owned()));
     catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(damage)
@@ -165,8 +165,9 @@ fn read(database: &Database, disk: &dyn Disk, now: Timestamp, hostname: &str) ->
     Ok(found)
 }
 
-/// Removes the texts of finished messages, and moves texts that no row names out of the way. These were written shortly
-/// before a crash and never acknowledged, or the database lost their rows: they may be all that is left of a message.
+/// Removes the texts of finished messages, and moves texts that no row names to the quarantine. These were
+/// written shortly before a crash and never acknowledged, or the database lost their rows: a text may be all
+/// that is left of a message.
 fn sort_texts(disk: &dyn Disk, is_new: bool, found: &mut Found) -> io::Result<()> {
     for name in disk.names()? {
         if found.finished_files.contains(&name) {
@@ -189,7 +190,7 @@ fn sort_texts(disk: &dyn Disk, is_new: bool, found: &mut Found) -> io::Result<()
     Ok(())
 }
 
-/// Returns whether the database is new.
+/// Checks the version of the format. Returns whether the database is new.
 fn check_format(transaction: &redb::WriteTransaction) -> Result<bool, OpenError> {
     let tables: Vec<_> = transaction.list_tables().map_err(redb::Error::from)?.collect();
     if !tables.is_empty() && !tables.iter().any(|table| table.name() == META.name()) {
@@ -207,7 +208,7 @@ fn check_format(transaction: &redb::WriteTransaction) -> Result<bool, OpenError>
     }
 }
 
-/// Looks at every message. One that is damaged, or whose text is missing, goes to quarantine.
+/// Examines every message. A damaged one, or one without its text, goes to the quarantine.
 fn read_messages(tables: &mut Tables<'_>, disk: &dyn Disk, found: &mut Found) -> Result<(), OpenError> {
     let names: HashSet<String> = disk.names()?.into_iter().collect();
     let mut damaged = Vec::new();
@@ -273,7 +274,7 @@ fn reopen_attempts(tables: &mut Tables<'_>, now: Timestamp, found: &mut Found) -
     Ok(())
 }
 
-/// Looks at every item, and finds those that wait.
+/// Examines every item, and collects those that wait.
 fn read_items(
     tables: &mut Tables<'_>,
     now: Timestamp,
@@ -308,8 +309,8 @@ fn read_items(
     Ok(())
 }
 
-/// Makes a damaged item anew from the envelope. Which of its recipients got the message is not known, so all of them
-/// wait, and may get a second copy.
+/// Makes a damaged item anew from the envelope. It is not known which of its recipients got the message, so all
+/// of them wait, and may get a second copy.
 fn rebuild(
     tables: &mut Tables<'_>,
     key: ItemKey,
@@ -319,7 +320,7 @@ fn rebuild(
     found: &mut Found,
 ) -> Result<(), OpenError> {
     let Some(mut item) = Item::of(&kept.envelope).into_iter().nth(key.number as usize) else {
-        // The envelope has no such item.
+        // The envelope has no item of this number.
         return Ok(tables.close_item(&mut kept, now, reporting)?);
     };
     (item.due, item.possible_duplicate) = (now, true);

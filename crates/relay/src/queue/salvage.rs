@@ -1,8 +1,9 @@
-//! Makes a damaged queue anew from what can still be read of it. The damaged database is kept as it was found.
+//! Makes a damaged queue anew from its readable rows. The damaged database is kept unchanged.
 //!
-//! A row is taken over if its checksum is right, from the newest state of the database that has it. Rows whose checksums
-//! are wrong are taken over as they are, if nothing better is found: opening the queue puts them in quarantine. Recipients
-//! whose state is lost wait again, and are marked: they may get a second copy, which is better than none.
+//! A row with a right checksum is taken over, from the newest state of the database that has it. A row with a
+//! wrong checksum is taken over unchanged if there is no better one: opening the queue moves it to the
+//! quarantine. Recipients whose state is lost wait again and are marked: they may get a second copy, which is
+//! better than none.
 
 use std::collections::HashMap;
 use std::io;
@@ -22,14 +23,15 @@ use super::wreck::{State, Widths, Wreck};
 use super::writer::builder;
 use crate::message::MessageId;
 
-/// A damaged database that was set aside, and what it cost.
+/// A damaged database that was set aside, and the loss.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetAside {
-    /// Where it is now.
+    /// Its present path.
     pub to: PathBuf,
-    /// What is wrong with it.
+    /// The damage.
     pub reason: String,
-    /// How many of its messages, finished ones included, cannot be found; `None` if it does not tell how many it had.
+    /// The number of its messages, including finished ones, that cannot be found; `None` if the database does
+    /// not tell how many it had.
     pub lost: Option<u64>,
 }
 
@@ -85,7 +87,7 @@ pub(super) fn salvage(disk: &dyn Disk, reason: String, now: Timestamp) -> Result
     Ok(SetAside { to: disk.replace()?, reason, lost })
 }
 
-/// Takes over messages and items that are not there yet.
+/// Takes over messages and items that the new queue does not have yet.
 fn take_messages(
     wreck: &Wreck<'_>,
     state: &State,
@@ -114,7 +116,7 @@ fn take_messages(
     Ok(())
 }
 
-/// Takes over what belongs to messages: texts, time lines, and idempotency keys.
+/// Takes over the data of messages: texts, timelines, and idempotency keys.
 fn take_parts(wreck: &Wreck<'_>, state: &State, tables: &mut Tables<'_>) -> Result<(), OpenError> {
     wreck.rows(state, TEXTS.name(), MESSAGE, &mut |key, text| {
         let Some(id) = message_of(key) else { return Ok(()) };
@@ -141,7 +143,7 @@ fn take_parts(wreck: &Wreck<'_>, state: &State, tables: &mut Tables<'_>) -> Resu
     Ok(())
 }
 
-/// Takes over what the relay was about to do: open attempts, and delay reports.
+/// Takes over planned work: open attempts and delay reports.
 fn take_expected(wreck: &Wreck<'_>, state: &State, tables: &mut Tables<'_>) -> Result<(), OpenError> {
     wreck.rows(state, ATTEMPTS.name(), PART, &mut |key, row| {
         if let Some(key) = part_of(key).filter(|_| OpenAttempt::decode(row).is_some()) {
@@ -161,8 +163,9 @@ fn take_expected(wreck: &Wreck<'_>, state: &State, tables: &mut Tables<'_>) -> R
     Ok(())
 }
 
-/// Looks for messages in pages that no tree names, because the page that named them is damaged. Most rows there are old, so
-/// only messages count whose items are known: what an item says is up to date, and the envelope never changes.
+/// Searches pages that no tree names, because the page that named them is damaged, for messages. Most rows
+/// there are old, so a message counts only if its items are known: an item is up to date, and the envelope
+/// never changes.
 fn search_messages(wreck: &Wreck<'_>, tables: &mut Tables<'_>) -> Result<(), OpenError> {
     wreck.all_rows(MESSAGE, &mut |key, row| {
         let Some(id) = message_of(key) else { return Ok(()) };
@@ -177,7 +180,7 @@ fn search_messages(wreck: &Wreck<'_>, tables: &mut Tables<'_>) -> Result<(), Ope
     Ok(())
 }
 
-/// Looks for texts that messages miss in the same way. A text never changes, and its message has its checksum.
+/// Searches the same pages for the texts of messages. A text never changes, and its message has its checksum.
 fn search_texts(wreck: &Wreck<'_>, tables: &mut Tables<'_>) -> Result<(), OpenError> {
     let mut missing = HashMap::new();
     for row in tables.messages.iter().map_err(redb::Error::from)? {
@@ -202,7 +205,8 @@ fn search_texts(wreck: &Wreck<'_>, tables: &mut Tables<'_>) -> Result<(), OpenEr
     Ok(())
 }
 
-/// Makes messages complete: recipients whose state is lost wait again, and a message of which nothing waits is finished.
+/// Completes the messages: recipients whose state is lost wait again, and a message without waiting items is
+/// finished.
 fn complete(tables: &mut Tables<'_>, now: Timestamp) -> Result<(), OpenError> {
     let mut open = Vec::new();
     for row in tables.messages.iter().map_err(redb::Error::from)? {
@@ -217,11 +221,12 @@ fn complete(tables: &mut Tables<'_>, now: Timestamp) -> Result<(), OpenError> {
             if tables.items.get((id.0, number)).map_err(redb::Error::from)?.is_none() {
                 wait_again(tables, key, fresh, now)?;
             }
-            // A damaged item is made anew when the queue is opened.
+            // Opening the queue makes a damaged item anew.
             kept.open_items += u32::from(tables.item(key)?.is_none_or(|item| !item.waiting().is_empty()));
         }
         if kept.open_items == 0 {
-            // Its last item was settled, and its sender told, in one transaction: only the message is from before that.
+            // Its last item was settled, and its sender told, in one transaction. Only the message's row is
+            // older than that.
             (kept.place, kept.finished) = (Place::Gone, Some(now));
             tables.texts.remove(id.0).map_err(redb::Error::from)?;
             tables.index(&kept)?;
@@ -272,7 +277,7 @@ fn names_of(key: &[u8]) -> Option<(&str, &str)> {
     Some((std::str::from_utf8(scope).ok()?, std::str::from_utf8(name).ok()?))
 }
 
-/// Why a row was not taken over.
+/// The reason why a row was not taken over.
 enum Failed {
     Database(redb::Error),
     Io(io::Error),

@@ -1,4 +1,4 @@
-//! What the result of an attempt, a cancellation or a retry changes in the queue.
+//! Applies the result of an attempt, a cancellation or a retry to the queue.
 
 use std::io::Read;
 
@@ -11,10 +11,10 @@ use super::tables::{Stored, Tables, Waiting, bound, file_name, waiting};
 use crate::dsn::{self, Action, Original, ReportedRecipient};
 use crate::message::{Envelope, MessageId};
 
-/// How much of the original a report returns at most.
+/// The most bytes of the original text in a report.
 const MOST_RETURNED: u64 = 64 << 10;
 
-/// Where reports come from.
+/// The data for making reports.
 pub(super) struct Reporting<'a> {
     pub(super) disk: &'a dyn Disk,
     pub(super) hostname: &'a str,
@@ -24,7 +24,7 @@ pub(super) struct Reporting<'a> {
 pub(super) type Report = (Envelope, Vec<u8>);
 
 impl Tables<'_> {
-    /// Notes the result of an attempt. Returns the item if recipients still wait.
+    /// Records the result of an attempt. Returns the item if recipients still wait.
     pub(super) fn finish(
         &mut self,
         key: ItemKey,
@@ -35,7 +35,7 @@ impl Tables<'_> {
         let (Some(mut kept), Some(mut item)) = (self.message(key.message)?, self.item(key)?) else {
             return Ok(None);
         };
-        // An operator may have cancelled it during the attempt: it is settled once.
+        // If an operator cancelled the item during the attempt, it is already settled.
         if item.waiting().is_empty() {
             self.tell(key.message, result.event)?;
             return Ok(None);
@@ -51,7 +51,8 @@ impl Tables<'_> {
             }
         }
         item.attempts += u32::from(result.counts);
-        // A part of it may have failed while another part was sent: what counts is that some recipients wait again.
+        // One part of the item may have failed while another was sent. It counts as a failure if recipients
+        // wait again.
         item.failures += u32::from(result.counts && result.spent > Span::ZERO);
         item.due = result.due;
         item.spent = Span::from_micros(item.spent.as_micros() + result.spent.as_micros());
@@ -65,7 +66,7 @@ impl Tables<'_> {
         Ok(None)
     }
 
-    /// Cancels all recipients that wait. Returns whether there was a message that waits.
+    /// Cancels all waiting recipients. Returns whether the message was still waiting.
     pub(super) fn cancel(
         &mut self,
         id: MessageId,
@@ -88,7 +89,7 @@ impl Tables<'_> {
         Ok(true)
     }
 
-    /// Makes all items that wait due now. Returns them.
+    /// Makes all waiting items due now. Returns them.
     pub(super) fn retry(&mut self, id: MessageId, now: Timestamp) -> Result<Vec<Waiting>, redb::Error> {
         let Some(kept) = self.message(id)?.filter(|kept| kept.finished.is_none()) else {
             return Ok(Vec::new());
@@ -96,7 +97,7 @@ impl Tables<'_> {
         self.tell(id, Event::new(now, EventKind::Retried))?;
         let mut due = Vec::new();
         for (key, mut item) in self.items_of(id)?.into_iter().filter(|(_, item)| !item.waiting().is_empty()) {
-            // One that is due already keeps its place.
+            // An item that is already due keeps its place.
             item.due = item.due.min(now);
             self.put_item(key, &item)?;
             due.push(waiting(key, &kept.envelope, &item));
@@ -113,9 +114,9 @@ impl Tables<'_> {
         Ok(true)
     }
 
-    /// Counts an item as settled. With the last one the message is finished: its text goes, and one report
-    /// tells the sender what it wants to know of all recipients. A recipient that a limit defers therefore delays the
-    /// report about the others.
+    /// Records that an item is settled. With the last one the message is finished: its text is removed, and one
+    /// report gives the sender the requested outcomes of all recipients. So a recipient that a limit defers
+    /// delays the report about the others.
     pub(super) fn close_item(
         &mut self,
         kept: &mut Kept,
@@ -144,7 +145,7 @@ impl Tables<'_> {
         self.put_message(kept)
     }
 
-    /// Adds a report on a message, and tells so in the message's timeline.
+    /// Adds a report on a message, and an event to the message's timeline.
     pub(super) fn add_report(
         &mut self,
         on: MessageId,
@@ -159,7 +160,7 @@ impl Tables<'_> {
         self.tell(on, Event { text: id, ..Event::new(now, EventKind::Reported) })
     }
 
-    /// The report about a finished message, if one is due.
+    /// The report about a finished message, if one is needed.
     fn report(
         &self,
         kept: &Kept,
@@ -187,7 +188,7 @@ impl Tables<'_> {
                 }
             }
             Place::File => {
-                // A report without the original is better than none.
+                // A report without the original text is better than none.
                 if let Ok(file) = disk.open(&file_name(id)) {
                     let _ = file.take(MOST_RETURNED).read_to_end(&mut original);
                 }
@@ -198,8 +199,8 @@ impl Tables<'_> {
     }
 }
 
-/// The recipients of an item that the sender is to be told of: those that failed, and, if it asked for that, those that
-/// went to a server which does not report itself (RFC 3461, 5.2.2).
+/// The recipients of an item that the report names: those that failed, and, if the sender asked for that, those
+/// that went to a server that does not send reports itself (RFC 3461, 5.2.2).
 fn reported_of<'a>(item: &'a Item, envelope: &'a Envelope) -> impl Iterator<Item = ReportedRecipient<'a>> {
     item.recipients.iter().filter_map(|one| {
         let recipient = envelope.recipients.get(one.index as usize)?;

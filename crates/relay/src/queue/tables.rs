@@ -1,4 +1,4 @@
-//! The tables of the queue's database, and what one transaction does to them.
+//! The tables of the queue's database, and the changes of one transaction.
 
 use redb::{ReadableTable, Table, TableDefinition, WriteTransaction};
 use tollgate_core::{Span, Timestamp};
@@ -11,7 +11,7 @@ use crate::message::{Accepted, Envelope, Idempotency, IntakeError, MessageId};
 type Bytes = &'static [u8];
 type Key = (u128, u32);
 
-/// What the database says about itself.
+/// The database's own data.
 pub(super) const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 /// [`Kept`] by message.
 pub(super) const MESSAGES: TableDefinition<'_, u128, Bytes> = TableDefinition::new("messages");
@@ -25,11 +25,11 @@ pub(super) const ATTEMPTS: TableDefinition<'_, Key, Bytes> = TableDefinition::ne
 pub(super) const EVENTS: TableDefinition<'_, Key, Bytes> = TableDefinition::new("events");
 /// [`Used`] by scope and idempotency key.
 pub(super) const USED: TableDefinition<'_, (&str, &str), Bytes> = TableDefinition::new("used");
-/// When idempotency keys expire.
+/// The expiry of idempotency keys.
 pub(super) const USED_UNTIL: TableDefinition<'_, (u64, &str, &str), ()> = TableDefinition::new("used_until");
 /// Finished messages by the time at which they finished.
 pub(super) const FINISHED: TableDefinition<'_, (u64, u128), ()> = TableDefinition::new("finished");
-/// Messages whose senders want to know of a delay, by the time at which they were accepted.
+/// Messages whose senders asked for a report of a delay, by their time of acceptance.
 pub(super) const DELAYS: TableDefinition<'_, (u64, u128), ()> = TableDefinition::new("delays");
 /// Messages by the value of their `Message-ID`, without its `<>`.
 pub(super) const MESSAGE_IDS: TableDefinition<'_, (&str, u128), ()> = TableDefinition::new("message_ids");
@@ -41,24 +41,24 @@ pub(super) const QUARANTINE: TableDefinition<'_, (&str, u128, u32), Bytes> =
 pub(super) const COMMITS: &str = "commits";
 /// The version of this layout.
 pub(super) const FORMAT: u64 = 2;
-/// How long an idempotency key is remembered.
+/// An idempotency key is remembered for this long.
 const REMEMBERED: Span = Span::from_secs(24 * 3_600);
-/// How many events a message keeps: the first one, and the latest.
+/// The most events that a message keeps: the first one, and the latest.
 const MOST_EVENTS: u32 = 64;
-/// The longest text of an event or a reply that is kept.
+/// The longest stored text of an event or a reply.
 const MOST_TEXT: usize = 1_000;
-/// How many items there may be for each message that may wait. An item is a message at one recipient domain, so a message
-/// to a thousand domains takes the room of many.
+/// There may be this many items for each message that may wait. An item has the recipients of a message in one
+/// domain, so a message to a thousand domains takes the room of many.
 pub(super) const ITEMS_PER_MESSAGE: u64 = 4;
-/// How much is tidied up in one transaction at most.
+/// The most rows that one transaction tidies up.
 const MOST_TIDIED: usize = 64;
 
-/// An item that waits for its turn.
+/// A waiting item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
-    /// Which item.
+    /// The key of the item.
     pub key: ItemKey,
-    /// Whose mail it is.
+    /// The tenant that the mail belongs to.
     pub tenant: String,
     /// The account that the sender named.
     pub account: Option<String>,
@@ -66,11 +66,11 @@ pub struct Waiting {
     pub domain: String,
     /// Its priority among the items of its tenant.
     pub priority: Priority,
-    /// How many recipients wait.
+    /// The number of waiting recipients.
     pub recipients: u32,
     /// When its next attempt is due.
     pub due: Timestamp,
-    /// The message that it reports on, if it is a delivery report that was just made.
+    /// The message that it reports on, if it is a new delivery report.
     pub reports_on: Option<Box<MessageId>>,
 }
 
@@ -82,7 +82,6 @@ pub(super) enum Stored {
     File { size: u64, checksum: u64 },
 }
 
-/// All tables of one transaction.
 pub(super) struct Tables<'t> {
     pub(super) messages: Table<'t, u128, Bytes>,
     pub(super) texts: Table<'t, u128, Bytes>,
@@ -95,13 +94,13 @@ pub(super) struct Tables<'t> {
     pub(super) delays: Table<'t, (u64, u128), ()>,
     message_ids: Table<'t, (&'static str, u128), ()>,
     quarantine: Table<'t, (&'static str, u128, u32), Bytes>,
-    /// How many messages wait, with what this transaction changes.
+    /// The number of waiting messages, including the changes of this transaction.
     pub(super) live: u64,
-    /// How many items wait, likewise.
+    /// The number of waiting items, including the changes of this transaction.
     pub(super) open_items: u64,
     /// Files to remove once the transaction is durable.
     pub(super) remove: Vec<String>,
-    /// Items that wait once the transaction is durable.
+    /// New waiting items, to announce once the transaction is durable.
     pub(super) arrived: Vec<Waiting>,
     /// Messages that this transaction accepts.
     pub(super) accepted: Vec<Submitted>,
@@ -140,7 +139,7 @@ impl<'t> Tables<'t> {
         })
     }
 
-    /// Adds a message with its items, unless there is a reason not to.
+    /// Adds a message with its items, unless one of the checks fails.
     pub(super) fn accept(
         &mut self,
         envelope: Envelope,
@@ -153,7 +152,7 @@ impl<'t> Tables<'t> {
             return Ok(known);
         }
         if envelope.idempotency.as_ref().is_some_and(|idempotency| idempotency.repeated) {
-            // It was not charged, so it must not be added.
+            // The message was not charged, so it must not be added.
             let reason =
                 "the first submission was forgotten while it was repeated: submit it again".to_owned();
             return Ok(Err(IntakeError::Failed { reason }));
@@ -175,7 +174,7 @@ impl<'t> Tables<'t> {
         Ok(Ok(Accepted::Now(id)))
     }
 
-    /// Removes a message that its client was told is not accepted.
+    /// Removes a message whose client was told that it is not accepted.
     pub(super) fn withdraw(
         &mut self,
         id: MessageId,
@@ -184,13 +183,13 @@ impl<'t> Tables<'t> {
         self.forget(id.0)?;
         self.remove.push(file_name(id));
         if let Some(idempotency) = idempotency {
-            // What is left of it in the table of expiries finds nothing when it expires.
+            // The key's entry in the table of expiries stays. When it expires, it matches nothing.
             self.used.remove((&*idempotency.scope, &*idempotency.key))?;
         }
         Ok(())
     }
 
-    /// Counts the messages that wait, which are all that are not finished, and their items.
+    /// Counts the waiting messages, which are all that are not finished, and their items.
     pub(super) fn recount(&mut self) -> Result<(), redb::Error> {
         let messages = redb::ReadableTableMetadata::len(&self.messages)?;
         self.live = messages.saturating_sub(redb::ReadableTableMetadata::len(&self.finished)?);
@@ -202,7 +201,7 @@ impl<'t> Tables<'t> {
         Ok(())
     }
 
-    /// Adds a message that nothing speaks against.
+    /// Adds a message without further checks.
     pub(super) fn add(&mut self, envelope: Envelope, text: Stored) -> Result<(), redb::Error> {
         let (id, at) = (envelope.id, envelope.accepted);
         let (place, size, checksum) = match text {
@@ -230,7 +229,7 @@ impl<'t> Tables<'t> {
         self.tell(id, Event { recipients, ..Event::new(at, EventKind::Accepted) })
     }
 
-    /// Adds a message that was taken over to the tables that find messages.
+    /// Adds a message that was taken over to the tables that are used to find messages.
     pub(super) fn index(&mut self, kept: &Kept) -> Result<(), redb::Error> {
         let id = kept.envelope.id.0;
         if let Some(message_id) = &kept.envelope.message_id {
@@ -242,7 +241,7 @@ impl<'t> Tables<'t> {
         Ok(())
     }
 
-    /// What an idempotency key was used for, if it is still remembered.
+    /// The result for an idempotency key; `None` if the key is not remembered.
     fn known(
         &self,
         idempotency: &Idempotency,
@@ -272,7 +271,7 @@ impl<'t> Tables<'t> {
         Ok(())
     }
 
-    /// Remembers an idempotency key that was taken over, unless it is known.
+    /// Remembers an idempotency key that was taken over, unless it is known already.
     pub(super) fn remember_again(&mut self, scope: &str, key: &str, used: &Used) -> Result<(), redb::Error> {
         if self.used.get((scope, key))?.is_none() {
             self.used.insert((scope, key), used.encode().as_slice())?;
@@ -281,17 +280,17 @@ impl<'t> Tables<'t> {
         Ok(())
     }
 
-    /// Reads a message; `None` if there is none or it is damaged.
+    /// Reads a message; `None` if it does not exist or is damaged.
     pub(super) fn message(&self, id: MessageId) -> Result<Option<Kept>, redb::Error> {
         Ok(self.messages.get(id.0)?.and_then(|row| Kept::decode(row.value())))
     }
 
-    /// Reads an item; `None` if there is none or it is damaged.
+    /// Reads an item; `None` if it does not exist or is damaged.
     pub(super) fn item(&self, key: ItemKey) -> Result<Option<Item>, redb::Error> {
         Ok(self.items.get((key.message.0, key.number))?.and_then(|row| Item::decode(row.value())))
     }
 
-    /// All sound items of a message.
+    /// The undamaged items of a message.
     pub(super) fn items_of(&self, id: MessageId) -> Result<Vec<(ItemKey, Item)>, redb::Error> {
         let mut items = Vec::new();
         for row in self.items.range((id.0, 0)..=(id.0, u32::MAX))? {
@@ -322,7 +321,7 @@ impl<'t> Tables<'t> {
         Ok(())
     }
 
-    /// Appends an event to a message's timeline. Beyond the bound, the oldest but the first one is dropped.
+    /// Appends an event to a message's timeline. If there are too many, the oldest except the first is dropped.
     pub(super) fn tell(&mut self, id: MessageId, mut event: Event) -> Result<(), redb::Error> {
         bound(&mut event.text);
         let last = self.events.range((id.0, 0)..=(id.0, u32::MAX))?.next_back().transpose()?;
@@ -334,7 +333,7 @@ impl<'t> Tables<'t> {
         Ok(())
     }
 
-    /// Moves a damaged row out of the way.
+    /// Moves a damaged row to the quarantine.
     pub(super) fn quarantine(&mut self, table: &str, id: u128, number: u32) -> Result<(), redb::Error> {
         let row = match table {
             "messages" => self.messages.remove(id)?,
@@ -345,7 +344,7 @@ impl<'t> Tables<'t> {
             self.quarantine.insert((table, id, number), row.value())?;
         }
         if table == "messages" {
-            // The text goes with its message; nothing reads the timeline any more.
+            // The text is removed with its message. Nothing reads the timeline any more.
             if let Some(text) = self.texts.remove(id)? {
                 self.quarantine.insert(("texts", id, 0), text.value())?;
             }
@@ -354,7 +353,7 @@ impl<'t> Tables<'t> {
         Ok(())
     }
 
-    /// Forgets idempotency keys that expired and finished messages that are old or too many.
+    /// Forgets expired idempotency keys, and finished messages that are old or too many.
     pub(super) fn tidy(&mut self, now: Timestamp, history: Span, most: u64) -> Result<(), redb::Error> {
         for _ in 0..MOST_TIDIED {
             let Some((key, _)) = self.used_until.first()? else { break };
@@ -385,7 +384,7 @@ impl<'t> Tables<'t> {
         Ok(())
     }
 
-    /// Removes every row of a message but quarantined ones.
+    /// Removes every row of a message, except quarantined ones.
     pub(super) fn forget(&mut self, id: u128) -> Result<(), redb::Error> {
         let kept = self.messages.remove(id)?.and_then(|row| Kept::decode(row.value()));
         if let Some(kept) = kept {
@@ -402,7 +401,7 @@ impl<'t> Tables<'t> {
     }
 }
 
-/// Gives a transaction its number, so that the newest state of a damaged database can be told.
+/// Numbers a transaction, so that the newest state of a damaged database can be found.
 pub(super) fn number_commit(transaction: &WriteTransaction) -> Result<(), redb::Error> {
     let mut meta = transaction.open_table(META)?;
     let last = meta.get(COMMITS)?.map_or(0, |row| row.value());
@@ -410,13 +409,13 @@ pub(super) fn number_commit(transaction: &WriteTransaction) -> Result<(), redb::
     Ok(())
 }
 
-/// Whether a queue for so many messages takes no more: it has that many, or too many items. A message is taken as a whole,
-/// so the last one may exceed the bound of items.
+/// Whether a queue for `most` messages accepts no more: it has that many, or too many items. A message is
+/// accepted as a whole, so the last one may exceed the bound of items.
 pub(super) fn is_full(live: u64, open_items: u64, most: u64) -> bool {
     live >= most || open_items >= most.saturating_mul(ITEMS_PER_MESSAGE)
 }
 
-/// Cuts a text from outside to what is kept of it.
+/// Cuts a text from outside to the length that is stored.
 pub(super) fn bound(text: &mut String) {
     if text.len() > MOST_TEXT {
         text.truncate(text.floor_char_boundary(MOST_TEXT));
@@ -434,7 +433,7 @@ pub(super) fn bare_message_id(text: &str) -> &str {
     text.strip_prefix('<').and_then(|text| text.strip_suffix('>')).unwrap_or(text)
 }
 
-/// An item as the scheduler sees it.
+/// An item in the form that the scheduler uses.
 pub(super) fn waiting(key: ItemKey, envelope: &Envelope, item: &Item) -> Waiting {
     Waiting {
         key,

@@ -1,8 +1,8 @@
-//! Reads rows out of the file of a damaged database, without the database.
+//! Reads rows from the file of a damaged database, without redb.
 //!
-//! redb does not read a damaged file: it refuses it, or fails inside. Its format is simple enough to follow without it:
-//! pages of a B-tree, from the roots that the two commit slots name, or that are found by looking at every page. Nothing
-//! that is read here is trusted: each page is visited once, and rows carry checksums of their own.
+//! redb does not read a damaged file: it refuses it, or panics. Its format is simple enough to follow without
+//! it: pages of a B-tree, from the roots that the two commit slots name, or found by examining every page.
+//! Nothing that is read here is trusted: each page is visited once, and rows have checksums of their own.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io;
@@ -18,11 +18,11 @@ use super::writer::builder;
 pub(super) const MAGIC: &[u8] = b"redb\x1a\x0a\xa9\x0d\x0a";
 const LEAF: u8 = 1;
 const BRANCH: u8 = 2;
-/// Where the two commit slots name the roots of their trees.
+/// The offsets at which the two commit slots name the roots of their trees.
 const ROOTS: [u64; 2] = [64 + 8, 64 + 128 + 8];
 /// The largest page that is read. Rows are bounded far below this.
 const MOST_PAGE: u64 = 64 << 20;
-/// How many states of the database are read: the one that was committed last, and the one before, whose pages are
+/// The number of states of the database to read: the last committed one, and the one before, whose pages are
 /// overwritten only by the commit after the next.
 const MOST_STATES: usize = 2;
 
@@ -33,7 +33,7 @@ pub(super) struct Widths {
     pub(super) value: Option<usize>,
 }
 
-/// Keys of any width, values of any width.
+/// Keys and values of any width.
 const VARIABLE: Widths = Widths { key: None, value: None };
 
 /// A damaged file.
@@ -42,7 +42,7 @@ pub(super) struct Wreck<'f> {
     layout: Layout,
 }
 
-/// The tables as they were after one commit.
+/// The tables after one commit.
 #[derive(Debug)]
 pub(super) struct State {
     /// The number of the commit.
@@ -56,7 +56,7 @@ struct TableRoot {
     rows: u64,
 }
 
-/// Where pages are.
+/// The layout of pages in the file.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
     page: u64,
@@ -69,7 +69,7 @@ impl<'f> Wreck<'f> {
         Ok(Self { file, layout: Layout::usual()? })
     }
 
-    /// The states of the database that can be found, the newest first.
+    /// The readable states of the database, the newest first.
     pub(super) fn states(&self) -> io::Result<Vec<State>> {
         let mut states = Vec::new();
         for at in ROOTS {
@@ -85,11 +85,12 @@ impl<'f> Wreck<'f> {
         Ok(states)
     }
 
-    /// Looks at every page for one that names the tables of a queue.
+    /// Examines every page for one that names the tables of a queue.
     fn search(&self) -> io::Result<Vec<State>> {
         let mut states: Vec<State> = Vec::new();
         for index in 0..(self.file.len()? / self.layout.page).min(1 << 20) {
-            // Only pages of the first region, and of the smallest size: the list of tables is one.
+            // Only pages of the first region and of the smallest size are examined: the list of tables is one
+            // of them.
             let beginning = self.read(self.layout.page_at(index).0, 1)?;
             if beginning.first() != Some(&LEAF) {
                 continue;
@@ -101,7 +102,7 @@ impl<'f> Wreck<'f> {
         Ok(states)
     }
 
-    /// The state whose list of tables has this root, if it is one of a queue.
+    /// The state whose list of tables has this root, if it is a state of a queue.
     fn state(&self, root: u64) -> io::Result<Option<State>> {
         let mut tables = BTreeMap::new();
         self.walk(root, VARIABLE, &mut |name, definition| {
@@ -126,7 +127,7 @@ impl<'f> Wreck<'f> {
         Ok(Some(state))
     }
 
-    /// Shows every row of a table that can be read. Rows may be damaged, and keys too.
+    /// Hands over every readable row of a table. Rows and keys may be damaged.
     pub(super) fn rows<E: From<io::Error>>(
         &self,
         state: &State,
@@ -167,7 +168,8 @@ impl<'f> Wreck<'f> {
         Ok(())
     }
 
-    /// Shows every row of every leaf in the file, also of those that no tree names any more. Most of them are old.
+    /// Hands over every row of every leaf in the file, also of leaves that no tree names any more. Most of
+    /// those are old.
     pub(super) fn all_rows<E: From<io::Error>>(
         &self,
         widths: Widths,
@@ -191,7 +193,7 @@ impl<'f> Wreck<'f> {
         Ok(())
     }
 
-    /// What is there of a part of the file.
+    /// Reads the part of a range that the file contains.
     fn read(&self, at: u64, len: u64) -> io::Result<Vec<u8>> {
         let there = self.file.len()?.saturating_sub(at).min(len).min(MOST_PAGE);
         let mut bytes = vec![0; usize::try_from(there).unwrap_or(0)];
@@ -208,14 +210,14 @@ impl<'f> Wreck<'f> {
 }
 
 impl State {
-    /// How many rows a table had.
+    /// The number of rows that a table had.
     pub(super) fn rows_of(&self, table: &str) -> u64 {
         self.tables.get(table).map_or(0, |table| table.rows)
     }
 }
 
 impl TableRoot {
-    /// Reads the definition of a table: its kind, its length, its root.
+    /// Parses the definition of a table: its kind, its length, its root.
     fn parse(definition: &[u8]) -> Option<Self> {
         const NORMAL: u8 = 3;
         let (kind, has_root) = (*definition.first()?, *definition.get(9)?);
@@ -225,7 +227,7 @@ impl TableRoot {
 }
 
 impl Layout {
-    /// The layout that this version gives its databases. The damaged file may not tell.
+    /// The layout that this version gives its databases. The damaged file may not have it.
     fn usual() -> io::Result<Self> {
         let backend = InMemoryBackend::new();
         let fresh = std::sync::Arc::new(backend);
@@ -242,7 +244,7 @@ impl Layout {
         Ok(Self { page, region_header: header_pages * page, region: (header_pages + data_pages) * page })
     }
 
-    /// Where a page is, and how long it is. A number has the index, the region, and the size.
+    /// The offset and the length of a page. A page number has the index, the region, and the size.
     fn page_at(&self, number: u64) -> (u64, u64) {
         const BITS: u64 = (1 << 20) - 1;
         let order = number >> 59;
@@ -252,7 +254,7 @@ impl Layout {
     }
 }
 
-/// A backend that is looked at while a database uses it.
+/// A backend that can be read while a database uses it.
 #[derive(Debug)]
 struct Shared(std::sync::Arc<InMemoryBackend>);
 
@@ -278,20 +280,21 @@ impl StorageBackend for Shared {
     }
 }
 
-/// The numbers of the pages below a branch: after its head come a checksum for each, and then the numbers.
+/// The numbers of the pages below a branch. A branch has a head, a checksum for each page, and then the
+/// numbers.
 fn children(page: &[u8]) -> Vec<u64> {
     let count = short(page, 2).map_or(0, |keys| keys + 1);
     (0..count).map_while(|child| number(page, 8 + 16 * count + 8 * child)).collect()
 }
 
-/// Where the last value of a leaf ends, as its first page tells.
+/// The end of the last value of a leaf, as its first page gives it.
 fn end_of(page: &[u8], widths: Widths) -> Option<usize> {
     let count = short(page, 2)?;
     let ends = if widths.key.is_none() { 4 + 4 * count } else { 4 };
     long(page, ends + 4 * count.checked_sub(1)?)
 }
 
-/// The keys and values of a leaf: where they end, if their widths vary, then all keys, then all values.
+/// The keys and values of a leaf. A leaf has their ends, if their widths vary, then all keys, then all values.
 fn pairs(page: &[u8], widths: Widths) -> Vec<(&[u8], &[u8])> {
     let count = short(page, 2).unwrap_or(0);
     let ends = |width: Option<usize>| if width.is_none() { 4 * count } else { 0 };

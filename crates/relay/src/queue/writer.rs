@@ -1,4 +1,4 @@
-//! The one thread that writes: everything that waits is committed together.
+//! The only thread that writes. It commits all waiting writes together.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -16,22 +16,22 @@ use super::{Fullness, QueueOptions};
 /// Tells the caller of a write whether it is durable.
 pub(super) type Completion = Box<dyn FnOnce(Result<(), String>) + Send>;
 
-/// Something to be done in the next transaction.
+/// A change to make in the next transaction.
 pub(super) type Write = Box<dyn FnOnce(&mut Tables<'_>) -> Result<Completion, redb::Error> + Send>;
 
-/// How many writes go into one transaction at most.
+/// The most writes in one transaction.
 const MOST_TOGETHER: usize = 1_000;
-/// How much of the database is kept in memory.
+/// The size of the database's cache in memory.
 const CACHE_BYTES: usize = 32 << 20;
 
-/// What the writer shares with callers.
+/// The state that the writer shares with callers.
 pub(super) struct QueueState {
     pub(super) disk: Arc<dyn Disk>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) options: QueueOptions,
-    /// `None` after it failed, until it is opened again: redb gives up at the first error.
+    /// `None` after it failed, until it is opened again: redb stops working after the first error.
     pub(super) database: RwLock<Option<Database>>,
-    /// How many messages wait, and how many items.
+    /// The number of waiting messages, and of waiting items.
     pub(super) live: AtomicU64,
     pub(super) open_items: AtomicU64,
     pub(super) fullness: Fullness,
@@ -79,7 +79,7 @@ impl Writer {
             self.doubtful.accepted.append(&mut attempt.accepted);
             self.doubtful.arrived.append(&mut attempt.arrived);
         }
-        // Writes that were not tried are dropped, and their callers get an error.
+        // Writes that were not tried are dropped, which gives their callers an error.
         for answer in attempt.answers {
             answer(done.clone());
         }
@@ -95,7 +95,7 @@ impl Writer {
             open.as_ref().expect("it was opened just now").begin_write()?
         };
         transaction.set_durability(Durability::Immediate)?;
-        // Implies two phases: texts come from strangers, and a checksum alone can be forged.
+        // This also commits in two phases: texts come from strangers, who can forge a checksum alone.
         transaction.set_quick_repair(true);
         number_commit(&transaction)?;
         let now = shared.clock.now();
@@ -121,14 +121,14 @@ impl Writer {
             shared.disk.remove(&name);
         }
         for item in attempt.arrived.drain(..) {
-            // Without a scheduler, items wait for the next start.
+            // Without a scheduler, items wait until the next start.
             let _ = self.arrivals.send(item);
         }
         Ok(())
     }
 }
 
-/// A batch that is being committed.
+/// A batch during its commit.
 #[derive(Default)]
 struct Committing {
     answers: Vec<Completion>,
@@ -139,15 +139,15 @@ struct Committing {
 /// Transactions whose commit failed. Their rows may still have become durable.
 #[derive(Default)]
 pub(super) struct Doubtful {
-    /// Messages that their clients were told are not accepted.
+    /// Messages whose clients were told that they are not accepted.
     accepted: Vec<Submitted>,
-    /// Items that the scheduler does not know of.
+    /// Items that the scheduler does not know.
     arrived: Vec<Waiting>,
 }
 
 impl Doubtful {
-    /// Removes messages that were refused and are there nevertheless: their clients send them again. Tells of other
-    /// items that are there.
+    /// Removes refused messages that are in the queue nevertheless, because their clients send them again.
+    /// Announces the other items that are there.
     fn settle(&self, tables: &mut Tables<'_>) -> Result<(), redb::Error> {
         if self.accepted.is_empty() && self.arrived.is_empty() {
             return Ok(());

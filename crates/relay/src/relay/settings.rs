@@ -17,48 +17,48 @@ use crate::server::Settings;
 /// The settings of a relay.
 #[derive(Clone, Debug)]
 pub struct RelaySettings {
-    /// The terms on which every door accepts mail. The relay's name is in here.
+    /// The terms on which every door accepts mail. They contain the relay's name.
     pub accept: AcceptTerms,
-    /// How the SMTP server behaves.
+    /// The settings of the SMTP server.
     pub server: Settings,
-    /// Where the queue is.
+    /// The directory of the queue.
     pub directory: PathBuf,
-    /// How the queue behaves.
+    /// The options of the queue.
     pub queue: QueueOptions,
-    /// The accounts that mail is handed on through; others may come at run time.
+    /// The accounts that mail is delivered through; others may be added at run time.
     pub accounts: Vec<Account>,
     /// The key that seals passwords of accounts that are made at run time; without one they have no passwords.
     pub secret_key: Option<SecretKey>,
     /// The policy over `tenant`, `account`, `recipient_domain` and `recipients` that every transaction passes.
     pub deliver: Arc<str>,
-    /// How mail is delivered where no account fits; `None` if it waits for an account.
+    /// The settings of direct delivery, for mail without an account; `None` if such mail waits for an account.
     pub direct: Option<DirectSettings>,
     /// The certificate authorities for accounts, as PEM; those of the system if there are none.
     pub authorities: Option<Vec<u8>>,
-    /// How long the stages of a delivery may take.
+    /// The time-outs of the stages of a delivery.
     pub timeouts: Timeouts,
-    /// How many connections one destination gets.
+    /// The most connections to one destination.
     pub per_destination: usize,
-    /// How many transactions a connection carries.
+    /// The most transactions over one connection.
     pub per_connection: u32,
-    /// For how long an unused connection is kept.
+    /// An idle connection is closed after this time.
     pub idle: Duration,
-    /// How failures are retried.
+    /// The schedule of retries.
     pub retry: Retry,
-    /// How items are scheduled.
+    /// The options of the scheduler.
     pub lanes: LaneOptions,
-    /// How many recipients one transaction has at most.
+    /// The most recipients of one transaction.
     pub most_recipients: u32,
 }
 
-/// How mail is delivered to the hosts that DNS names.
+/// The settings of direct delivery, to the hosts that DNS names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirectSettings {
     /// The name server; one of the system's if there is none.
     pub name_server: Option<SocketAddr>,
     /// The port that mail servers listen on.
     pub port: u16,
-    /// The addresses that mail may go to though they are not public. By default none.
+    /// The addresses that are not public but that mail may go to. None by default.
     pub allow: Vec<Net>,
 }
 
@@ -92,8 +92,7 @@ impl RelaySettings {
         }
     }
 
-    /// The settings that differ in others and are read at the start alone, by the names that the configuration has for
-    /// them.
+    /// The changed settings that apply only after a restart, by their names in the configuration.
     pub(super) fn needing_a_restart(&self, other: &Self) -> Vec<&'static str> {
         let sending = |settings: &Self| {
             let Self { timeouts, per_destination, per_connection, idle, lanes, most_recipients, .. } =

@@ -1,4 +1,5 @@
-//! One turn of an item: find an account with capacity, connect, take the limits, hand over, record the result.
+//! One turn of an item: finds an account with capacity, connects, takes the limits, delivers, records the
+//! result.
 
 use tollgate_core::{Span, Timestamp};
 
@@ -13,27 +14,27 @@ use crate::limits::{Begun, Load, Refusal, RefusedBy, Taken};
 use crate::message::Recipient;
 use crate::queue::{Item, Kept, OpenAttempt, QueueError, Text};
 
-/// How long a lane sleeps when the queue's disk fails, and when all connections are in use.
+/// A lane sleeps for this long after the queue's disk failed, and if all connections are in use.
 const AFTER_DISK: Span = Span::from_secs(5);
 const BUSY: Span = Span::from_secs(1);
-/// When an account that cannot be reached is tried again while another one is at its limit.
+/// The pause before an account that cannot be reached is tried again while another one is at its limit.
 const UNREACHABLE: Span = Span::from_secs(120);
-/// How much later than its take a text may begin. If the server took longer to ask for it, the limits are taken anew: so
-/// the next hop sees its limits kept, give or take this and the time that a text travels.
+/// A text may begin at most this long after its limits were taken. If the server asks for it later, the limits are taken
+/// again. So the next hop sees its limits kept, except for this time and the time that the text is under way.
 const MARGIN: Span = Span::from_secs(1);
-/// For how long a transaction may go on with what was taken for it on a connection that turned out to be closed.
+/// On a new connection, a transaction may use charges that are at most this old.
 const FRESH: Span = Span::from_secs(5);
 
-/// An item that is to be sent.
+/// An item to be sent.
 pub(super) struct Job {
     pub(super) turn: Turn,
     pub(super) kept: Kept,
     pub(super) item: Item,
-    /// Those of its recipients that wait, as many as one transaction may have.
+    /// The recipients that wait, at most as many as one transaction may have.
     pub(super) waiting: Vec<u32>,
 }
 
-/// What came of a second try on a fresh connection.
+/// The result of a second try on a new connection.
 struct Again<'r> {
     connection: Connection,
     begun: Begun,
@@ -41,18 +42,18 @@ struct Again<'r> {
     delivery: Delivery,
 }
 
-/// Why there was no second try. Nothing is taken, and the server knows nothing of the message.
+/// The reason why there was no second try. Nothing is taken, and the server knows nothing of the message.
 enum NotAgain {
     /// The server cannot be reached, or the text cannot be read.
     Failed(String),
-    /// A limit does not allow it any more.
+    /// A limit no longer allows it.
     Refused(Refusal),
     /// The counts cannot be saved.
     Unsaved(String),
 }
 
 impl Sender {
-    /// Does what can be done for an item whose turn it is.
+    /// Tries to deliver the item whose turn it is.
     pub(super) async fn attempt(&self, turn: Turn) -> End {
         let job = match self.job(turn).await {
             Ok(Some(job)) => job,
@@ -91,7 +92,7 @@ impl Sender {
         }
     }
 
-    /// Reads an item; `None` if no recipient waits any more.
+    /// Reads an item; `None` if no recipient waits any longer.
     async fn job(&self, turn: Turn) -> Result<Option<Job>, QueueError> {
         let (queue, key) = (self.parts.queue.clone(), turn.item);
         let read = tokio::task::spawn_blocking(move || queue.item(key)).await;
@@ -110,7 +111,7 @@ impl Sender {
         Ok((!waiting.is_empty()).then_some(Job { turn, kept, item, waiting }))
     }
 
-    /// Hands an item over and records what came of it.
+    /// Delivers an item and records the result.
     async fn deliver(&self, job: &Job, ready: Ready) -> End {
         let Ready { account, mut connection, taken, text } = ready;
         let mut recipients = &job.waiting[..job.waiting.len().min(taken.recipients as usize)];
@@ -120,7 +121,8 @@ impl Sender {
             self.close_attempt(job).await;
             return self.disk_failed(reason);
         }
-        // From here on what was taken stays taken, even if this task is cut off, unless the server never knew of it.
+        // From here on the charges are kept, even if this task is cancelled, unless the server never knew of
+        // the transaction.
         let mut begun = taken.begin();
         let mut delivery =
             match self.transact(job, &account, recipients, text, &mut connection, &mut begun).await {
@@ -144,8 +146,8 @@ impl Sender {
         self.record(job, result).await
     }
 
-    /// Makes durable that an attempt begins, and what was taken for it, before the server knows of it: after a crash
-    /// the item is marked, and no limit has forgotten it.
+    /// Makes durable that an attempt begins, and its charges, before the server knows of it. So after a crash
+    /// the item is marked, and no limit has forgotten the charges.
     async fn open_attempt(
         &self,
         job: &Job,
@@ -161,14 +163,15 @@ impl Sender {
         begun.map_err(|error| error.to_string())
     }
 
-    /// Takes an open attempt back that never began: after a crash the item is not marked. If the disk fails, it stays
-    /// open, and the next attempt takes its place.
+    /// Removes the record of an attempt that never began, so that the item is not marked after a crash. If the
+    /// disk fails, the record stays, and the next attempt replaces it.
     async fn close_attempt(&self, job: &Job) {
         let _ = self.parts.queue.cancel_attempt(job.turn.item).await;
     }
 
-    /// Tries again on a fresh connection, because the server had closed the kept one before it could know of the
-    /// message. If connecting takes long, the limits are taken anew: counts and arrivals lie close together.
+    /// Tries again on a new connection, because the server had closed the idle one before it could know of the
+    /// message. If connecting takes long, the limits are taken again, so that counting and delivery are close
+    /// together.
     async fn try_again<'r>(
         &self,
         job: &Job,
@@ -286,7 +289,7 @@ impl Sender {
         Ok(())
     }
 
-    /// A message's text, or why it cannot be read.
+    /// A message's text, or the reason why it cannot be read.
     pub(super) async fn text(&self, job: &Job) -> Result<Text, String> {
         let (queue, kept) = (self.parts.queue.clone(), job.kept.clone());
         let read = tokio::task::spawn_blocking(move || queue.text(&kept)).await;
@@ -294,7 +297,7 @@ impl Sender {
         read.map_err(|error| format!("the text cannot be read: {}", error.reason))
     }
 
-    /// Slows the lane if the server asks to, and only the lane.
+    /// Slows down the lane, and only this lane, if the server asks for it.
     fn note_pace(&self, job: &Job, delivery: &Delivery, said: &str) {
         let mut lanes = self.lanes.lock();
         if delivery.throttled {
@@ -304,7 +307,7 @@ impl Sender {
         }
     }
 
-    /// Does what is left to do when no account can be used now.
+    /// Ends a turn in which no account can be used.
     async fn give_way(&self, job: &Job, obstacles: Obstacles) -> End {
         let now = self.now();
         if let Some(reason) = &obstacles.unreadable {
@@ -326,7 +329,7 @@ impl Sender {
             let sleep = Sleep::new(now + BUSY, Cause::Busy, reason);
             return End::Blocked(Sleep { shared: Some(name.into()), ..sleep });
         }
-        // Another moment may bring another account, so the earliest one counts.
+        // The refusal that ends first counts, because another account may be usable then.
         let Some((account, refusal)) = obstacles.refusals.iter().min_by_key(|(_, refusal)| refusal.until)
         else {
             return self.wait_for_account(job, obstacles.paused).await;
@@ -334,7 +337,7 @@ impl Sender {
         let rejects = obstacles.refusals.iter().all(|(account, refusal)| {
             account.on_limit == OnLimit::Reject && refusal.by == RefusedBy::Account
         });
-        // Reports are never rejected: a report has no sender to tell.
+        // A report is never rejected, because it has no sender to inform.
         let is_report = job.kept.envelope.sender.is_none();
         let others = obstacles.paused.is_some() || !obstacles.failures.is_empty();
         if rejects && !others && !is_report {
@@ -349,7 +352,7 @@ impl Sender {
         End::Blocked(Sleep::new(self.now() + AFTER_DISK, Cause::Outage, reason))
     }
 
-    /// What a result is made of, through an account.
+    /// The context of a result, for a delivery through an account.
     fn through<'a>(
         &'a self,
         job: &'a Job,
@@ -373,7 +376,7 @@ impl Sender {
     }
 }
 
-/// Whether a kept connection was dead before the transaction began.
+/// Whether an idle connection was closed before the transaction began.
 fn is_stale(connection: &Connection, delivery: &Delivery) -> bool {
     connection.is_reused() && connection.is_broken() && delivery.progress == Progress::BeforeMail
 }
@@ -386,8 +389,8 @@ impl Job {
 }
 
 impl Obstacles {
-    /// A refusal until the first moment at which anything may be otherwise. An account that cannot be reached is no
-    /// reason to count a failure while another one is only at its limit: it is tried again together with it.
+    /// A refusal until the first time at which any account may be usable. If another account is only at its
+    /// limit, an account that cannot be reached does not count as a failure: both are tried again together.
     fn earliest(&self, refusal: &Refusal, now: Timestamp) -> Refusal {
         let mut earliest = refusal.clone();
         if let Some((until, _)) = &self.paused {

@@ -1,4 +1,4 @@
-//! What a transaction changes about its item. Pure: from answers to a result.
+//! Computes the changes of an item by a transaction. Pure.
 
 use tollgate_core::{Span, Timestamp};
 
@@ -6,10 +6,10 @@ use crate::client::{Answer, Delivery, Progress, Reason};
 use crate::lanes::{NextTry, Retry};
 use crate::queue::{AttemptResult, Event, EventKind, Final, Item, RecipientState};
 
-/// What the result is made of besides the delivery.
+/// The context of a result, besides the delivery.
 pub(super) struct AttemptContext<'a> {
     pub(super) item: &'a Item,
-    /// The recipients of the transaction, by their places in the envelope.
+    /// The recipients of the transaction, by their indices in the envelope.
     pub(super) recipients: &'a [u32],
     pub(super) account: &'a str,
     pub(super) remote: &'a str,
@@ -18,13 +18,13 @@ pub(super) struct AttemptContext<'a> {
     pub(super) luck: u64,
 }
 
-/// What a transaction changes.
+/// The result of a transaction.
 pub(super) fn of_delivery(delivery: &Delivery, about: &AttemptContext<'_>) -> AttemptResult {
     let mut settled = Vec::new();
     let mut failed_for_now = Vec::new();
     for (index, answer) in about.recipients.iter().zip(&delivery.answers) {
         match answer {
-            // Whatever a server says, a message is sent only if it got the text to its end.
+            // Whatever the server replies, the message counts as sent only if the server got the whole text.
             Answer::Sent(reason) if delivery.progress != Progress::Answered => {
                 failed_for_now.push((*index, reason));
             }
@@ -38,7 +38,7 @@ pub(super) fn of_delivery(delivery: &Delivery, about: &AttemptContext<'_>) -> At
         }
     }
     let uncertain = delivery.progress == Progress::Unknown;
-    // Recipients for another transaction keep the place of their item.
+    // Recipients for another transaction keep the item's place.
     let (mut due, mut spent) = (about.item.due.min(about.now), Span::ZERO);
     if !failed_for_now.is_empty() {
         match about.retry.after(about.item.failures, about.item.spent, about.now, about.luck) {
@@ -54,7 +54,7 @@ pub(super) fn of_delivery(delivery: &Delivery, about: &AttemptContext<'_>) -> At
     AttemptResult { settled, due, spent, counts: true, uncertain, event }
 }
 
-/// What a failure before any transaction changes: no recipient is settled, unless the lifetime is over.
+/// The result of a failure before any transaction: no recipient is settled, unless the lifetime is over.
 pub(super) fn of_failure(reason: &str, about: &AttemptContext<'_>) -> AttemptResult {
     let answer = Answer::Temporary(Reason::own("4.4.1", reason.to_owned()));
     let answers = vec![answer; about.recipients.len()];
@@ -64,7 +64,8 @@ pub(super) fn of_failure(reason: &str, about: &AttemptContext<'_>) -> AttemptRes
     )
 }
 
-/// What time without a usable account changes: it uses up lifetime. It is no attempt, so that no back-off follows.
+/// The result of a wait without a usable account: it uses up lifetime. It is not an attempt, so no back-off
+/// follows.
 pub(super) fn of_wait(
     reason: &str,
     waited: Span,
@@ -82,19 +83,19 @@ pub(super) fn of_wait(
     AttemptResult { settled, due: about.item.due, spent: waited, counts: false, uncertain: false, event }
 }
 
-/// What a fault of the relay itself changes: the server may have got the message.
+/// The result of a fault of the relay itself: the server may have got the message.
 pub(super) fn of_fault(reason: &str, about: &AttemptContext<'_>) -> AttemptResult {
     let answer = Answer::Temporary(Reason::own("4.3.0", reason.to_owned()));
     let answers = vec![answer; about.recipients.len()];
     of_delivery(&Delivery { progress: Progress::Unknown, answers, throttled: false, reports: false }, about)
 }
 
-/// All recipients fail because a limit says so.
+/// The result if a limit rejects all recipients.
 pub(super) fn of_rejection(reason: &str, about: &AttemptContext<'_>) -> AttemptResult {
     of_refusal("5.7.1", format!("rate limit exceeded: {reason}"), about)
 }
 
-/// All recipients fail without an attempt.
+/// The result if all recipients fail without an attempt.
 pub(super) fn of_refusal(status: &str, reason: String, about: &AttemptContext<'_>) -> AttemptResult {
     let reason = Reason::own(status, reason);
     let answers = vec![Answer::Permanent(reason); about.recipients.len()];
@@ -102,7 +103,7 @@ pub(super) fn of_refusal(status: &str, reason: String, about: &AttemptContext<'_
     AttemptResult { counts: false, ..of_delivery(&delivery, about) }
 }
 
-/// An account's or a host's name, if it has one.
+/// The name of an account or a host, if it has one.
 pub(super) fn named(name: &str) -> Option<String> {
     (!name.is_empty()).then(|| name.to_owned())
 }
@@ -139,7 +140,7 @@ fn event(
     } else {
         EventKind::Bounced
     };
-    // The worst answer says most.
+    // The worst answer explains most.
     let rank = |answer: &&Answer| match answer {
         Answer::Permanent(_) => 3,
         Answer::Temporary(_) => 2,

@@ -1,4 +1,4 @@
-//! What became of an item: in the queue, in the log, and in the meters.
+//! Records the result of an item: in the queue, in the log, and in the metrics.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use crate::limits::{Refusal, RefusedBy};
 use crate::message::MessageId;
 use crate::queue::{AttemptResult, Event, EventKind, RecipientState, Waiting};
 
-/// How long to wait until a result is written again that the disk did not take.
+/// The pause before a result is written again if the disk did not accept it.
 const AGAIN: Duration = Duration::from_secs(1);
 
 impl Sender {
-    /// Lets the lane sleep until its limits allow the item. This is no attempt.
+    /// Puts the lane to sleep until its limits allow the item. This is not an attempt.
     pub(super) async fn defer(&self, job: &Job, account: &Account, refusal: &Refusal) -> End {
         let Refusal { until, free_at, reason, by } = refusal.clone();
         let now = self.now();
         let cause = if by == RefusedBy::Fault { Cause::Outage } else { Cause::Limit };
-        // Recorded once: for each moment to which a limit defers it, and for each outage.
+        // It is recorded once for each time to which a limit defers it, and once for each outage.
         let recorded = match (job.turn.kept, cause) {
             (Some((Cause::Limit, known)), Cause::Limit) => known == until || free_at < until && known > now,
             (Some((Cause::Outage, _)), Cause::Outage) => true,
@@ -37,7 +37,7 @@ impl Sender {
                 ..Event::new(now, EventKind::Deferred)
             };
             log(job, &event);
-            // The timeline is for people: the lane sleeps whether or not it can be written.
+            // The timeline is only for people: the lane sleeps even if the event cannot be written.
             let _ = self.parts.queue.tell(job.turn.item.message, event).await;
         }
         let sleep = Sleep::new(until, cause, reason.clone());
@@ -56,7 +56,7 @@ impl Sender {
         End::Blocked(Sleep { free_at, shared, account: Some(account.id.as_str().into()), ..sleep })
     }
 
-    /// Makes a result durable, however long that takes: nothing else may happen to the item before.
+    /// Makes a result durable, however long that takes: until then, nothing else may happen to the item.
     pub(super) async fn record(&self, job: &Job, result: AttemptResult) -> End {
         let end = loop {
             match self.parts.queue.finish_attempt(job.turn.item, result.clone()).await {
@@ -78,7 +78,7 @@ impl Sender {
         end
     }
 
-    /// Notes a delivery report that the queue has made, once it is durable.
+    /// Logs and counts a delivery report, once it is durable.
     pub(super) fn note_report(&self, waiting: &Waiting) {
         if let Some(about) = &waiting.reports_on {
             self.parts.meters.reported();
@@ -114,7 +114,7 @@ impl Sender {
     }
 }
 
-/// One line for each event.
+/// Writes one log line for an event.
 fn log(job: &Job, event: &Event) {
     let text = match event.kind {
         EventKind::Accepted => "message accepted",
@@ -141,7 +141,7 @@ fn log(job: &Job, event: &Event) {
     );
 }
 
-/// One line for what an operator did to a message.
+/// Writes one log line for an operator's action on a message.
 pub(super) fn log_operator(message: MessageId, text: &str) {
     tracing::info!(component = "relay", id = format!("{:032x}", message.0), "{text}");
 }

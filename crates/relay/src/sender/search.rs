@@ -1,4 +1,4 @@
-//! The search for an account that can be used now: not paused, with capacity, and reachable.
+//! Searches for an account that can be used now: not paused, with capacity, and reachable.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use crate::client::{Connection, Stage};
 use crate::limits::{Refusal, Taken};
 use crate::queue::Text;
 
-/// How long a turn keeps trying other servers after one could not be reached.
+/// After one server could not be reached, a turn tries other servers for at most this long.
 const MOST_SEARCHING: Span = Span::from_secs(300);
 
-/// An account that can be used now: connected, and its limits taken.
+/// An account that can be used now. The relay is connected, and its limits are taken.
 pub(super) struct Ready {
     pub(super) account: Arc<Account>,
     pub(super) connection: Connection,
@@ -22,23 +22,23 @@ pub(super) struct Ready {
     pub(super) text: Text,
 }
 
-/// Why no account can be used now.
+/// The obstacles that keep every account from being used now.
 #[derive(Default)]
 pub(super) struct Obstacles {
     pub(super) refusals: Vec<(Arc<Account>, Refusal)>,
-    /// Connections that failed.
+    /// The connections that failed.
     pub(super) failures: Vec<(Arc<Account>, String)>,
     pub(super) throttled: bool,
-    /// The first account that has no connection left.
+    /// The first account without a free connection.
     pub(super) busy: Option<Arc<Account>>,
-    /// When the first paused account is tried again, and why it is paused.
+    /// The time at which the first paused account is tried again, and the reason of its pause.
     pub(super) paused: Option<(Timestamp, String)>,
-    /// Why the text cannot be read, if it cannot.
+    /// The reason why the text cannot be read, if it cannot.
     pub(super) unreadable: Option<String>,
 }
 
 impl Sender {
-    /// The first account, by priority, that is not paused, has capacity, and can be reached.
+    /// Finds the first account, by priority, that is not paused, has capacity, and can be reached.
     pub(super) async fn find(&self, job: &Job, accounts: &[Arc<Account>]) -> Result<Ready, Obstacles> {
         let mut obstacles = Obstacles::default();
         let started = self.now();
@@ -69,7 +69,8 @@ impl Sender {
             };
             let most = connection.extensions().most_recipients.unwrap_or(u32::MAX).max(1);
             let load = job.load(account, most);
-            // The last thing before the transaction, so that counts and arrivals lie close together.
+            // Taking the limits is the last step before the transaction, so that counting and delivery are
+            // close together.
             match self.parts.limits.take(load, self.now()).await {
                 Ok(taken) => {
                     self.lanes.lock().admitted(job.turn.item, self.now());
@@ -92,7 +93,7 @@ impl Sender {
         account: &Arc<Account>,
         obstacles: &mut Obstacles,
     ) -> Option<Connection> {
-        // Nothing is taken yet: connecting may take long.
+        // Nothing is taken yet, because connecting may take long.
         if let Err(refusal) = self.parts.limits.look(job.load(account, u32::MAX), self.now()).await {
             obstacles.refusals.push((Arc::clone(account), refusal));
             return None;

@@ -1,5 +1,5 @@
-//! Mail that no account can be used for. It waits, and that uses up its lifetime: unlike a limit, a missing account or
-//! a wrong password does not end by itself. So its sender gets a report in the end.
+//! Mail without a usable account. It waits, and the wait uses up its lifetime: unlike a limit, a missing
+//! account or a wrong password does not end by itself. So its sender gets a report in the end.
 
 use tollgate_core::{Span, Timestamp};
 
@@ -8,16 +8,17 @@ use super::attempt::Job;
 use super::outcome;
 use crate::lanes::{Cause, End, Sleep};
 
-/// How long an item waits for an account to appear. A change of the accounts ends the wait at once.
+/// An item waits at most this long for an account before it is tried again. A change of the accounts ends the
+/// wait at once.
 const NO_ACCOUNT: Span = Span::from_secs(3_600);
-/// How much time is recorded together. A restart forgets less than this.
+/// Waiting time is recorded in steps of this length. A restart forgets less than one step.
 const RECORDED_TOGETHER: Span = Span::from_secs(10 * 60);
 /// The longest time between two looks for an account, with some patience. If more has passed, the clock was set forward, and
 /// that uses up no lifetime.
 const MOST_BETWEEN: Span = Span::from_secs(2 * 3_600);
 
 impl Sender {
-    /// Waits until a paused account is tried again, if there is one, or an account appears.
+    /// Waits until a paused account is tried again, if there is one, or until an account is added.
     pub(super) async fn wait_for_account(&self, job: &Job, paused: Option<(Timestamp, String)>) -> End {
         let now = self.now();
         let (until, reason) = paused.unwrap_or_else(|| (now + NO_ACCOUNT, self.lack(job)));
@@ -36,7 +37,7 @@ impl Sender {
             }
             since = now;
         }
-        // It is given up at the end of its lifetime, and not when an account is looked for next.
+        // The item is given up at the end of its lifetime, not at the next search for an account.
         let until = until.min(now + left);
         End::Unserved { sleep: Sleep::new(until, Cause::Paused, reason), since }
     }

@@ -12,7 +12,7 @@ use crate::acceptance::{NotAccepted, Question, RefusalReason, ask, fresh_id};
 use crate::session::Session;
 use crate::session::reply::Reply;
 
-/// Asks whether a connection may stay. What it holds ends with what this answers.
+/// Decides whether a connection may stay. Dropping the result releases its holds.
 pub(super) async fn connect(shared: &Shared, settings: &Settings, client: IpAddr) -> Result<Taken, Reply> {
     let address = client.to_string();
     let correlation: Arc<str> = format!("{:032x}", fresh_id(shared.doors.clock.now()).0).into();
@@ -29,7 +29,7 @@ pub(super) async fn connect(shared: &Shared, settings: &Settings, client: IpAddr
     ask(&shared.doors.admissions, &question).await.map_err(refuse)
 }
 
-/// The reply to a connection that may not stay.
+/// The reply to a connection that is refused.
 fn connection_refused(refusal: &NotAccepted) -> Reply {
     let id = &refusal.correlation;
     match &refusal.reason {
@@ -63,11 +63,11 @@ fn connection_refused(refusal: &NotAccepted) -> Reply {
     }
 }
 
-/// The reply to a message that is not accepted. A rate is temporary, whatever rule it is: never 5xx.
+/// The reply to a message that is not accepted. An exceeded rate is temporary, so the reply is never 5xx.
 pub(super) fn message_refused(session: &Session, refusal: &NotAccepted) -> Reply {
     let id = &refusal.correlation;
     match &refusal.reason {
-        // No waiting helps a message that has more recipients than a limit ever allows; splitting it does.
+        // Waiting does not help a message that has more recipients than a limit ever allows; splitting it does.
         RefusalReason::Limited(limited) if limited.never_fits => {
             let key = limited.key.as_ref().map_or_else(String::new, |key| format!(" {key}"));
             let text = format!("Too many recipients for {}{key}: {} ({id})", limited.rule, limited.limit);

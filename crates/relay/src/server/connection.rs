@@ -1,4 +1,4 @@
-//! One connection, from its first byte to its last.
+//! Serves one connection, from its first byte to its last.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::session::lines::Lines;
 use crate::session::reply::Reply;
 use crate::session::{Login, LoginOutcome, Session, Step};
 
-/// A connection that is served.
+/// A connection that the server handles.
 pub(super) struct Connection<'c> {
     pub(super) shared: &'c Arc<Shared>,
     pub(super) settings: &'c Settings,
@@ -21,18 +21,18 @@ pub(super) struct Connection<'c> {
     pub(super) session: Session,
     /// The client's address.
     pub(super) client: IpAddr,
-    /// What was wrong at the last login.
+    /// The name and password of the last login, if they were wrong.
     refused: Option<Login>,
     ending: watch::Receiver<bool>,
 }
 
-/// How a session continues.
+/// The continuation of a session.
 enum Flow {
     Continue,
     Close,
 }
 
-/// Serves a connection. What it holds is released however it ends: by value, also if the task is dropped.
+/// Serves a connection. Its holds are released however it ends, also if the task is dropped.
 pub(super) async fn serve(
     shared: &Arc<Shared>,
     settings: &Settings,
@@ -71,7 +71,7 @@ pub(super) async fn serve(
             return wire.close().await;
         }
     };
-    // A proxy that names no client does not lend it the rights of the proxy's own network.
+    // A proxy that names no client does not give it the rights of the proxy's own network.
     let network = announced.and_then(|client| settings.network_identity(client));
     let session = Session::new(Arc::new(settings.terms(&shared.doors.terms())), network, kind == Kind::Smtps);
     let ending = shared.ending.subscribe();
@@ -80,8 +80,8 @@ pub(super) async fn serve(
     drop(held);
 }
 
-/// Tells a client why the server does not serve it. Closes a connection with implicit TLS without a reply, since a
-/// handshake is costly.
+/// Tells a client the reason why the server does not serve it. With implicit TLS, it closes the connection
+/// without a reply, because a handshake is costly.
 pub(super) async fn turn_away(stream: Box<dyn Io>, kind: Kind, reply: &Reply) {
     if kind == Kind::Smtp {
         let mut wire = Wire::new(stream, std::time::Duration::from_secs(1));
@@ -116,7 +116,7 @@ impl Connection<'_> {
                     break Step::Close(Reply::new(421, "4.7.0", "Line too long"));
                 }
                 self.wire.flush().await?;
-                // Messages that are on their way arrive; after them nothing new begins.
+                // Messages in progress are received; after them nothing new begins.
                 tokio::select! {
                     read = self.wire.read_commands(deadline) => read?,
                     _ = self.ending.wait_for(|ending| *ending) => {
@@ -130,7 +130,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Does what a step says, and all that follows from it without another line.
+    /// Performs a step, and the steps that follow without another line.
     async fn take(&mut self, mut step: Step) -> Result<Flow, Over> {
         loop {
             step = match step {
@@ -159,7 +159,7 @@ impl Connection<'_> {
                     self.session.sender_known(most)
                 }
                 Step::Admit if !self.wire.lines.unread().is_empty() => self.session.out_of_step(),
-                // Boxed, since few of many open connections receive a message at the same time.
+                // Boxed, because few of many open connections receive a message at the same time.
                 Step::Admit => Box::pin(receiving::admit(self)).await?,
             };
         }

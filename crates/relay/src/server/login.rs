@@ -1,4 +1,4 @@
-//! Logins: a guard decides whether an attempt is made at all, and learns how it ended.
+//! Logins: a guard decides whether an attempt is made at all, and gets its outcome.
 
 use std::fmt::Display;
 use std::net::IpAddr;
@@ -14,13 +14,14 @@ use super::settings::Settings;
 use super::wire::Wire;
 use crate::session::{Identity, Login, LoginOutcome};
 
-/// The longest delay of a ladder that a session waits out. Beyond that the client gets a temporary error.
+/// A session waits for a delay of a ladder of at most this length. For a longer one, the client gets a
+/// temporary error.
 const MOST_DELAY: Span = Span::from_secs(10);
 
-/// What the guard decides on an attempt: `Err` if it is refused.
+/// The guard's decision about an attempt: `Err` if it is refused.
 type Weighed = Result<(), LoginOutcome>;
 
-/// Finds out who logs in.
+/// Checks a login, with the guard.
 pub(super) async fn log_in(
     shared: &Shared,
     settings: &Settings,
@@ -61,7 +62,7 @@ pub(super) async fn log_in(
 /// The password could not be checked.
 struct Unverified;
 
-/// Checks a password on a thread for blocking work: hashing takes a while on purpose.
+/// Checks a password on a thread for blocking work, because hashing is slow on purpose.
 async fn verify(shared: &Shared, settings: &Settings, login: Login) -> Result<Option<Identity>, Unverified> {
     let Ok(_turn) = shared.hashing.acquire().await else { return Err(Unverified) };
     let users = Arc::clone(&settings.users);
@@ -69,7 +70,7 @@ async fn verify(shared: &Shared, settings: &Settings, login: Login) -> Result<Op
     checked.map_err(|_| Unverified)
 }
 
-/// Begins an attempt, if need be after the delay that the guard's ladders ask for. Returns what it took.
+/// Begins an attempt, after the delay that the guard's ladders demand. Returns its charges.
 async fn begin(
     admissions: &Admissions,
     guard: &str,
@@ -94,7 +95,7 @@ async fn begin(
     }
 }
 
-/// Begins an attempt unless its client disconnects. That client hears no answer.
+/// Begins an attempt, unless its client disconnects. Such a client gets no answer.
 async fn while_connected(
     wire: &mut Wire,
     begun: impl Future<Output = Result<Taken, LoginOutcome>>,
@@ -156,7 +157,7 @@ mod tests {
 
     use super::*;
 
-    /// Time that passes when tasks sleep.
+    /// A clock whose time passes when tasks sleep.
     struct SleepingClock(Instant);
 
     impl Clock for SleepingClock {

@@ -1,7 +1,7 @@
 //! The PROXY protocol, versions 1 and 2: a trusted proxy names the client of the connection.
 //!
-//! The header is read to its last byte and no further: what follows it is SMTP or TLS. The code is our own, since it is
-//! small and must not read ahead.
+//! It reads the header to its last byte and not further, because SMTP or TLS follows. The code is our own,
+//! since it is small and must not read ahead.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -15,10 +15,11 @@ const MOST_V1: usize = 107;
 /// The longest header of version 2 that is read, after its first 16 bytes.
 const MOST_V2: usize = 4_096;
 
-/// Reads a header. Returns the client's address; `None` if the proxy speaks for itself, as health checks do.
+/// Reads a header. Returns the client's address; `None` if the proxy made the connection for itself, as health
+/// checks do.
 pub(super) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<IpAddr>> {
     let malformed = || io::Error::new(io::ErrorKind::InvalidData, "a trusted proxy sent no PROXY header");
-    // No header is shorter.
+    // Every header is at least this long.
     let mut start = [0; 12];
     stream.read_exact(&mut start).await?;
     if start == SIGNATURE {

@@ -1,4 +1,4 @@
-//! A message on its way in: its text is read from the connection and passed to its acceptance.
+//! Receives a message: reads its text from the connection and passes it to its acceptance.
 
 use tokio::time::Instant;
 
@@ -12,18 +12,19 @@ use crate::session::data::DataReceiver;
 use crate::session::reply::Reply;
 use crate::session::{Session, Step, TextFault};
 
-/// How much of a text that is refused is read beyond the largest that is not, before the client is given up.
+/// If a text is refused, the server reads at most this many bytes beyond the largest allowed text, and then
+/// closes the connection.
 const MOST_EXCESS: u64 = 16 << 20;
 
-/// A message that may come.
+/// A message that is being received.
 struct Arrival {
-    /// `None` once it is refused.
+    /// `None` once the message is refused.
     acceptance: Option<Acceptance>,
     refused: Option<NotAccepted>,
     receiver: DataReceiver,
 }
 
-/// Asks whether the message is allowed, and receives it. Returns how the session continues.
+/// Asks whether the message is allowed, and receives it. Returns the next step of the session.
 pub(super) async fn admit(connection: &mut Connection<'_>) -> Result<Step, Over> {
     let submission = submission(connection).ok_or(Over::Gone)?;
     let size = connection.session.transaction().and_then(|transaction| transaction.size());
@@ -65,7 +66,7 @@ impl Arrival {
         Ok(connection.session.received(reply))
     }
 
-    /// Takes a piece of text. Once the text is refused, the rest of it is read and discarded.
+    /// Handles a piece of text. Once the text is refused, the rest of it is read and discarded.
     async fn take(&mut self, text: &[u8]) {
         if let Some(fault) = self.receiver.fault() {
             if let Some(acceptance) = self.acceptance.take() {
@@ -83,7 +84,7 @@ impl Arrival {
         }
     }
 
-    /// The text has come. Returns the reply to it.
+    /// Ends the text. Returns the reply to it.
     async fn conclude(self, session: &Session) -> Reply {
         let finished = match (self.refused, self.acceptance) {
             (Some(refusal), _) => Err(refusal),

@@ -11,7 +11,7 @@ use super::users::Users;
 use crate::acceptance::AcceptTerms;
 use crate::session::{Identity, Terms};
 
-/// The settings of a server. Those of all doors are in [`AcceptTerms`].
+/// The settings of a server. Those that all doors share are in [`AcceptTerms`].
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The certificate, if there is one.
@@ -30,11 +30,11 @@ pub struct Settings {
     pub users: Arc<Users>,
     /// The most connections that are open at once, whatever the policy says.
     pub max_connections: usize,
-    /// How long clients may take.
+    /// The time-outs of clients.
     pub timeouts: Timeouts,
 }
 
-/// How long clients may take.
+/// The time-outs of clients.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
     /// For the PROXY header, and for each TLS handshake.
@@ -88,7 +88,7 @@ impl Settings {
         }
     }
 
-    /// The identity of a client at this address that may send without a login; `None` if it may not.
+    /// The identity of a client at this address, if clients of its network may send without a login.
     pub(super) fn network_identity(&self, client: IpAddr) -> Option<Identity> {
         let known = self.networks.iter().any(|net| net.contains(client));
         let tenant = || Arc::clone(&self.network_tenant);

@@ -1,4 +1,4 @@
-//! Users who may log in, and their passwords, of which only hashes are kept.
+//! The users who may log in. Of their passwords, only hashes are stored.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,16 +11,14 @@ use ring::pbkdf2;
 use crate::session::address::normal_domain;
 use crate::session::{Identity, NULL_SENDER};
 
-/// A user.
 #[derive(Clone, Debug)]
 pub struct User {
-    /// The name by which it logs in, and by which rules count it.
+    /// The name for logging in, by which rules count the user.
     pub name: Arc<str>,
     /// The tenant that its mail belongs to.
     pub tenant: Arc<str>,
-    /// The domains that its senders may have, and [`NULL_SENDER`] if it may use that; any if there are none.
+    /// The domains of its senders, and [`NULL_SENDER`] if it may use that; any if the list is empty.
     pub senders: Vec<String>,
-    /// Its password.
     pub password: PasswordHash,
 }
 
@@ -28,7 +26,7 @@ pub struct User {
 #[derive(Debug)]
 pub struct Users {
     by_name: HashMap<Arc<str>, (Identity, PasswordHash)>,
-    /// A hash to compare an unknown user's password with, so that the check takes as long.
+    /// The hash that an unknown user's password is compared with, so that the check takes as long.
     decoy: PasswordHash,
 }
 
@@ -40,14 +38,11 @@ pub struct PasswordHash {
     hash: [u8; 32],
 }
 
-/// Why there are no such users. The fault of the configuration.
+/// The reason why these users are invalid. The fault of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BadUsers {
     /// Two have the same name.
-    Twice {
-        /// The name.
-        name: Arc<str>,
-    },
+    Twice { name: Arc<str> },
     /// A sender domain of a user is not a domain.
     NotADomain {
         /// The user.
@@ -57,20 +52,20 @@ pub enum BadUsers {
     },
 }
 
-/// Where a hash begins that is written down.
+/// The prefix of a hash in text form.
 const PREFIX: &str = "pbkdf2-sha256";
-/// How often passwords that the configuration has in clear are hashed: the hash stays in this process.
+/// The rounds for passwords that the configuration has in clear text. Their hashes stay in this process.
 const ROUNDS: NonZeroU32 = NonZeroU32::new(4_096).expect("it is not zero");
-/// How often passwords are hashed whose hashes are written down, as OWASP recommends for PBKDF2 with HMAC-SHA-256.
+/// The rounds of hashes that are stored in a file, as OWASP recommends for PBKDF2 with HMAC-SHA-256.
 const ROUNDS_FOR_FILE: NonZeroU32 = NonZeroU32::new(600_000).expect("it is not zero");
-/// The most rounds of a hash: more would keep a processor busy for seconds.
+/// The most rounds of a hash. More would keep a processor busy for seconds.
 const MOST_ROUNDS: u32 = 10_000_000;
 
 impl Users {
     /// These users.
     pub fn new(users: Vec<User>) -> Result<Self, BadUsers> {
         let mut by_name = HashMap::with_capacity(users.len());
-        // The decoy takes as long as the slowest.
+        // The decoy takes as long as the slowest hash.
         let rounds = users.iter().map(|user| user.password.rounds).max().unwrap_or(ROUNDS);
         for User { name, tenant, senders, password } in users {
             let normal = |domain: &String| {
@@ -90,7 +85,6 @@ impl Users {
         Ok(Self { by_name, decoy: PasswordHash { rounds, salt: vec![0; 16], hash: [0; 32] } })
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.by_name.is_empty()
     }
@@ -100,8 +94,8 @@ impl Users {
         self.by_name.values().map(|(identity, _)| &*identity.tenant)
     }
 
-    /// The identity of the user with this name and password. Takes as long for an unknown user as for a known one,
-    /// and may take long: call it on a thread for blocking work.
+    /// The identity of the user with this name and password. It takes as long for an unknown user as for a
+    /// known one, and may be slow: call it on a thread for blocking work.
     pub fn identify(&self, name: &str, password: &str) -> Option<Identity> {
         match self.by_name.get(name) {
             Some((identity, hash)) => hash.matches(password).then(|| identity.clone()),
@@ -143,7 +137,7 @@ impl PasswordHash {
         Self { rounds, salt, hash }
     }
 
-    /// Reads a hash that is written as `pbkdf2-sha256$ROUNDS$SALT$HASH`, salt and hash in base64.
+    /// Parses a hash of the form `pbkdf2-sha256$ROUNDS$SALT$HASH`, with salt and hash in base64.
     pub fn read(text: &str) -> Option<Self> {
         let mut parts = text.split('$');
         let (PREFIX, rounds, salt, hash, None) =
@@ -156,7 +150,7 @@ impl PasswordHash {
         Some(Self { rounds, salt: BASE64.decode(salt.as_bytes()).ok()?, hash })
     }
 
-    /// As [`PasswordHash::read`] reads it, for the configuration.
+    /// The text form that [`PasswordHash::read`] parses, for the configuration.
     pub fn written(&self) -> String {
         let Self { rounds, salt, hash } = self;
         format!("{PREFIX}${rounds}${}${}", BASE64.encode(salt), BASE64.encode(hash))

@@ -1,4 +1,4 @@
-//! The bytes of one connection: reading with bounds and time-outs, and replies that are sent together.
+//! The bytes of one connection: reads with bounds and time-outs, and collects replies to send them together.
 
 use std::io;
 use std::sync::Arc;
@@ -27,25 +27,25 @@ pub(super) struct Wire {
     patience: Duration,
 }
 
-/// Why a connection is over.
+/// The reason why a connection is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Over {
-    /// The client has gone, or its connection is broken.
+    /// The client closed the connection, or it broke.
     Gone,
-    /// It took too long.
+    /// The client took too long.
     Late,
 }
 
-/// How much is read at once while commands come, and while a text does.
+/// The number of bytes to read at once: of commands, and of a text.
 const COMMANDS: usize = 4 * 1024;
 const TEXT: usize = 64 * 1024;
-/// How many replies are collected before they are sent.
+/// Replies are sent once there are this many bytes of them.
 const MOST_OUT: usize = 16 * 1024;
-/// For how long, and how much, the server reads on after its last reply. A system that closes a connection with unread
-/// input resets it, and the client may lose the reply.
+/// After its last reply, the server reads for this long and up to this many bytes. A system that closes a
+/// connection with unread input resets it, and the client may lose the reply.
 const LINGER_TIME: Duration = Duration::from_secs(2);
 const LINGER_BYTES: usize = 256 * 1024;
-/// Longer than anything that is waited for.
+/// A time that no wait reaches.
 const FAR: Duration = Duration::from_secs(86_400);
 
 impl Wire {
@@ -57,13 +57,13 @@ impl Wire {
         self.stream.as_mut().ok_or(Over::Gone)
     }
 
-    /// Adds a reply to those that are to be sent.
+    /// Adds a reply to those that wait to be sent.
     pub(super) async fn reply(&mut self, reply: &Reply) -> Result<(), Over> {
         reply.write(&mut self.out);
         if self.out.len() > MOST_OUT { self.flush().await } else { Ok(()) }
     }
 
-    /// Sends all replies. A client that does not read them is late.
+    /// Sends all replies. A client that does not read them in time is late.
     pub(super) async fn flush(&mut self) -> Result<(), Over> {
         if self.out.is_empty() {
             return Ok(());
@@ -81,7 +81,7 @@ impl Wire {
         Ok(())
     }
 
-    /// Reads more commands. Can be given up at any time without losing anything.
+    /// Reads more commands. Cancelling it loses nothing.
     pub(super) async fn read_commands(&mut self, deadline: Instant) -> Result<(), Over> {
         self.lines.shrink(COMMANDS);
         self.read(COMMANDS, deadline).await
@@ -104,7 +104,7 @@ impl Wire {
         }
     }
 
-    /// Returns when the client has gone. What it sends meanwhile is kept, up to a bound.
+    /// Returns when the client has disconnected. Bytes that it sends meanwhile are kept, up to a bound.
     pub(super) async fn hung_up(&mut self) {
         while self.lines.unread().len() < COMMANDS {
             let never = Instant::now() + FAR;

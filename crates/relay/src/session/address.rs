@@ -11,13 +11,13 @@ use tollgate_core::key::FieldKind;
 /// A mail address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// As it was written.
+    /// The text as the client sent it.
     pub text: String,
-    /// Its domain in the form in which rules count it.
+    /// The domain in the form that rules count.
     pub domain: String,
 }
 
-/// Why a path cannot be used.
+/// The reason why a path cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadPath {
     /// There is no `<…>`.
@@ -29,7 +29,7 @@ pub enum BadPath {
 /// The longest address.
 const MOST_BYTES: usize = 320;
 
-/// Reads a path. Returns the address, `None` for `<>`, and what follows it.
+/// Parses a path. Returns the address, which is `None` for `<>`, and the text after it.
 pub(super) fn read_path(text: &str) -> Result<(Option<Address>, &str), BadPath> {
     let inner = text.trim_start_matches(' ').strip_prefix('<').ok_or(BadPath::Syntax)?;
     let end = end_of_path(inner).ok_or(BadPath::Syntax)?;
@@ -40,7 +40,7 @@ pub(super) fn read_path(text: &str) -> Result<(Option<Address>, &str), BadPath> 
     if path.is_empty() {
         return Ok((None, rest));
     }
-    // A route before the address is obsolete, and means nothing.
+    // A route before the address is obsolete, and ignored.
     let text = match path.strip_prefix('@') {
         Some(route) => route.split_once(':').ok_or(BadPath::Address)?.1,
         None => path,
@@ -48,7 +48,7 @@ pub(super) fn read_path(text: &str) -> Result<(Option<Address>, &str), BadPath> 
     Ok((Some(Address::read(text).ok_or(BadPath::Address)?), rest))
 }
 
-/// Where the `>` is that is not quoted.
+/// The position of the `>` that is not quoted.
 fn end_of_path(text: &str) -> Option<usize> {
     let (mut quoted, mut escaped) = (false, false);
     for (at, byte) in text.bytes().enumerate() {
@@ -65,7 +65,7 @@ fn end_of_path(text: &str) -> Option<usize> {
 }
 
 impl Address {
-    /// Reads an address; `None` if it is none, or has no domain.
+    /// Parses an address; `None` if the text is not an address with a domain.
     pub fn read(text: &str) -> Option<Self> {
         let forbidden = |c: char| c.is_control() || c.is_whitespace() && c != ' ';
         if text.len() > MOST_BYTES || text.starts_with('<') || text.chars().any(forbidden) {
@@ -85,7 +85,7 @@ impl Address {
     }
 }
 
-/// A domain in the form in which rules count it: lower case, A-labels, no dot at its end.
+/// A domain in the form that rules count: lower case, A-labels, no dot at its end.
 pub fn normal_domain(domain: &str) -> Option<String> {
     static BY_DOMAIN: LazyLock<Rule> =
         LazyLock::new(|| Rule::new("domain", &["domain"], Vec::new()).expect("it has no limits"));

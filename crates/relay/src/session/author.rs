@@ -1,8 +1,8 @@
 //! The address of a `From` or `Sender` field (RFC 5322, 3.6.2).
 //!
-//! `mail-parser` reads the field. Programs disagree on odd fields: a comment inside an address, a group, several
-//! addresses. A client that may use only some domains could show another address to some readers, so this accepts a field
-//! only in a form that all programs read alike.
+//! `mail-parser` reads the field. Programs disagree on unusual fields: a comment inside an address, a group,
+//! several addresses. A client that may use only some domains could show another address to some readers, so
+//! this module accepts a field only in a form that all programs read alike.
 
 use mail_parser::parsers::MessageStream;
 

@@ -1,10 +1,10 @@
 //! Commands, and the parameters of MAIL and RCPT.
 //!
-//! The syntax is read here and not by a library. The crate `smtp-proto` was looked at: it forgives what a relay must not
-//! forgive. It skips a CR wherever it is, ignores words after DATA, and reads `<postmaster>` as the empty address, which
-//! here is the null sender and skips the limits of senders. Addresses also must stay exactly as they were written,
-//! quotation marks included, since they go to the next hop; and an AUTH without an initial response differs from one
-//! with an empty one.
+//! The syntax is parsed here and not by a library. The crate `smtp-proto` was considered, but it accepts input
+//! that a relay must refuse. It skips a CR anywhere, ignores words after DATA, and reads `<postmaster>` as the
+//! empty address, which here is the null sender and skips the limits of senders. Addresses also must stay
+//! exactly as they were sent, quotation marks included, because they go to the next hop; and an AUTH without an
+//! initial response differs from one with an empty one.
 
 use super::address::{Address, BadPath, read_path};
 use super::reply::Reply;
@@ -19,7 +19,7 @@ const MOST_ORCPT: usize = 500;
 /// The longest name in EHLO.
 const MOST_NAME: usize = 255;
 
-/// A command that can be understood.
+/// A valid command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Command<'l> {
     Ehlo(&'l str),
@@ -36,7 +36,7 @@ pub(super) enum Command<'l> {
     Quit,
 }
 
-/// `MAIL FROM`, with what it says.
+/// The parameters of `MAIL FROM`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Mail {
     pub(super) sender: Option<Address>,
@@ -46,7 +46,7 @@ pub(super) struct Mail {
     pub(super) envelope_id: Option<String>,
 }
 
-/// `RCPT TO`, with what it says.
+/// The parameters of `RCPT TO`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Rcpt {
     pub(super) address: Address,
@@ -55,7 +55,7 @@ pub(super) struct Rcpt {
 }
 
 impl<'l> Command<'l> {
-    /// Reads a line. An error is the reply to it.
+    /// Parses a line. An error is the reply to it.
     pub(super) fn read(line: &'l [u8]) -> Result<Self, Reply> {
         let unreadable = || Reply::new(500, "5.5.2", "Command is not valid UTF-8");
         let line = str::from_utf8(line).map_err(|_| unreadable())?;
@@ -97,7 +97,8 @@ fn bad_parameter(text: &'static str) -> Reply {
     Reply::new(501, "5.5.4", text)
 }
 
-/// The name that a client gives itself. It goes into `Received`, so it has no characters that mean something there.
+/// Parses the name that a client gives itself. It goes into `Received`, so it must not contain characters that
+/// have a meaning there.
 fn name(rest: &str) -> Result<&str, Reply> {
     let name = rest.trim_matches(' ');
     let fits = |byte: u8| byte.is_ascii_graphic() && !b"()<>@,;\\\"".contains(&byte);
@@ -117,7 +118,7 @@ fn auth(rest: &str) -> Result<Command<'_>, Reply> {
     Ok(Command::Auth { mechanism, initial })
 }
 
-/// What follows a keyword such as `FROM:`, in any case.
+/// The text after a keyword such as `FROM:`, in any case.
 fn after_keyword<'r>(rest: &'r str, keyword: &str) -> Option<&'r str> {
     let rest = rest.trim_start_matches(' ');
     let head = rest.get(..keyword.len())?;
@@ -190,12 +191,12 @@ fn parameters(rest: &str) -> impl Iterator<Item = (String, Option<&str>)> {
     })
 }
 
-/// Puts a value into its place. Returns whether that was free.
+/// Sets a value. Returns whether it was not set before.
 fn put<T>(place: &mut Option<T>, value: Option<T>) -> bool {
     std::mem::replace(place, value).is_none()
 }
 
-/// A number of bytes. One beyond all numbers is too large, whatever the limit is.
+/// Parses a number of bytes. A number beyond the range is too large, whatever the limit is.
 fn size(value: &str) -> Result<u64, Reply> {
     if value.is_empty() || value.len() > 20 || !value.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(bad_parameter("Bad SIZE"));
@@ -203,7 +204,7 @@ fn size(value: &str) -> Result<u64, Reply> {
     Ok(value.parse().unwrap_or(u64::MAX))
 }
 
-/// Which of these words a value is.
+/// The index of a value among these words.
 fn is_known(value: &str, words: &[&str]) -> Result<usize, Reply> {
     let place = words.iter().position(|word| value.eq_ignore_ascii_case(word));
     place.ok_or_else(|| bad_parameter("Unknown value of a parameter"))

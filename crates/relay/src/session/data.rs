@@ -1,8 +1,8 @@
-//! The text of a message as it comes after DATA: where it ends, and why it may be refused.
+//! The text of a message after DATA: finds its end, and the reasons to refuse it.
 //!
-//! Only CR LF, a dot, CR LF ends a text. A server that also takes another sequence for the end lets a sender hide
-//! a second message in the first one (SMTP smuggling). So a bare CR or LF makes the text malformed: it is read to
-//! its end, answered, and never passed on.
+//! Only CR LF, a dot, CR LF ends a text. If a server accepts another sequence as the end, a sender can hide a
+//! second message in the first one (SMTP smuggling). So a bare CR or LF makes the text malformed: it is read to
+//! its end, refused, and never passed on.
 
 use memchr::memchr3;
 
@@ -11,27 +11,27 @@ use memchr::memchr3;
 pub struct DataReceiver {
     state: TextState,
     fault: Option<DataFault>,
-    /// How many bytes of text have come, and how many may.
+    /// The number of text bytes received, and the most that are allowed.
     size: u64,
     most: u64,
     eight_bit: bool,
 }
 
-/// Why a text is refused.
+/// The reason why a text is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataFault {
     /// It contains a CR or LF that is not part of CR LF.
     BareLineEnd,
     /// It contains a NUL.
     Nul,
-    /// It is longer than it may be.
+    /// It is longer than allowed.
     TooLarge,
 }
 
-/// How far a piece was read.
+/// The result of reading a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PieceRead {
-    /// How many bytes of the piece belong to the text. Those after them are commands.
+    /// The number of bytes of the piece that belong to the text. Those after them are commands.
     pub consumed: usize,
     /// Whether the text has ended.
     pub ended: bool,
@@ -54,13 +54,13 @@ enum TextState {
 }
 
 impl DataReceiver {
-    /// A text of at most this many bytes.
+    /// Makes a receiver for a text of at most this many bytes.
     pub fn new(most: u64) -> Self {
         Self { state: TextState::LineStart, fault: None, size: 0, most, eight_bit: false }
     }
 
-    /// Reads a piece, and appends to `out` what the text says: without the dots that were added for the
-    /// transport, and without the end. Appends nothing once something is wrong.
+    /// Reads a piece, and appends its text to `out`: without the dots that were added for the transport, and
+    /// without the end. After a fault it appends nothing.
     pub fn push(&mut self, piece: &[u8], out: &mut Vec<u8>) -> PieceRead {
         let mut at = 0;
         while at < piece.len() && self.state != TextState::Ended {
@@ -78,7 +78,7 @@ impl DataReceiver {
         PieceRead { consumed: at, ended: self.state == TextState::Ended }
     }
 
-    /// The first fault of the text, if one was found so far.
+    /// The first fault of the text that was found so far.
     pub fn fault(&self) -> Option<DataFault> {
         self.fault
     }
@@ -88,13 +88,13 @@ impl DataReceiver {
         self.eight_bit
     }
 
-    /// How many bytes of text have come, those of a text that is too long included.
+    /// The number of text bytes received, including those beyond the bound.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// Reads one byte that may change the state. Returns how many bytes it used: none if the byte is to be read
-    /// again in the new state.
+    /// Handles one byte that may change the state. Returns the number of bytes used: zero if the byte must be
+    /// handled again in the new state.
     fn step(&mut self, byte: u8, out: &mut Vec<u8>) -> usize {
         match (self.state, byte) {
             (TextState::LineStart, b'.') => self.state = TextState::Dot,
@@ -106,7 +106,7 @@ impl DataReceiver {
             }
             (TextState::Cr | TextState::DotCr, _) => {
                 self.blame(DataFault::BareLineEnd);
-                // The byte is no dot at the start of a line: that CR ended none.
+                // The byte is not a dot at the start of a line, so the CR before it did not end the text.
                 self.state = TextState::Text;
                 return 0;
             }

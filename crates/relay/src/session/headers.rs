@@ -1,6 +1,7 @@
-//! The header of a message on its way in: adds missing fields, removes Bcc, checks the author, and finds loops.
+//! Rewrites the header of a message that is being received: adds missing fields, removes Bcc, checks the
+//! author, and finds loops.
 //!
-//! Only the header is kept until it is complete. The body passes through.
+//! Only the header is held until it is complete. The body passes through.
 
 use std::sync::Arc;
 
@@ -8,19 +9,20 @@ use memchr::memmem;
 
 use super::author;
 
-/// The fields that say who wrote or sent a message. A message has the first two at most once; whoever sends it on adds the
-/// others.
+/// The fields that say who wrote or sent a message. A message has the first two at most once; a user who
+/// resends it adds the others.
 const AUTHORS: [&str; 4] = ["from", "sender", "resent-from", "resent-sender"];
 
 /// Rewrites the header of one message, which comes in pieces.
 #[derive(Debug)]
 pub struct HeaderRewriter {
     additions: Additions,
-    /// The domains that the addresses in `From`, `Sender` and their `Resent-` forms may have; any if there are none.
+    /// The domains that the addresses in `From`, `Sender` and their `Resent-` forms may have; any if the list is
+    /// empty.
     authors: Arc<[String]>,
     /// The header so far; empty once it was written.
     block: Vec<u8>,
-    /// Where in the block the line begins that is not complete yet.
+    /// The position in the block of the line that is not complete yet.
     line: usize,
     written: bool,
     /// Whether the header contains bytes beyond ASCII.
@@ -28,7 +30,7 @@ pub struct HeaderRewriter {
     message_id: Option<String>,
 }
 
-/// The header fields that a message gets, each with the CR LF at its end.
+/// The header fields that the relay adds, each with the CR LF at its end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Additions {
     /// `Received`, which every message gets.
@@ -39,7 +41,7 @@ pub struct Additions {
     pub message_id: String,
 }
 
-/// Why a message is refused for its header.
+/// The reason why a message is refused because of its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderFault {
     /// It has more than [`HeaderRewriter::MOST_BYTES`].
@@ -60,25 +62,26 @@ impl HeaderRewriter {
     /// The longest `Message-ID` that is remembered whole.
     pub const MOST_MESSAGE_ID: usize = 256;
 
-    /// A message that gets these fields.
+    /// Makes a rewriter that adds these fields.
     pub fn new(additions: Additions) -> Self {
         let (authors, block) = (Arc::default(), Vec::new());
         Self { additions, authors, block, line: 0, written: false, eight_bit: false, message_id: None }
     }
 
-    /// The same, if these fields have only addresses of these domains.
+    /// Also refuses the message if `From`, `Sender` or one of their `Resent-` forms has an address of
+    /// another domain.
     #[must_use]
     pub fn written_by(self, domains: Arc<[String]>) -> Self {
         Self { authors: domains, ..self }
     }
 
-    /// Takes the next piece of the message and appends to `out` as much of the rewritten message as is complete.
+    /// Receives the next piece of the message, and appends the complete part of the rewritten message to `out`.
     pub fn push(&mut self, piece: &[u8], out: &mut Vec<u8>) -> Result<(), HeaderFault> {
         if self.written {
             out.extend_from_slice(piece);
             return Ok(());
         }
-        // What has come before is not searched again, except for a CR at its end: a line may come byte by byte.
+        // Earlier bytes are not searched again, except for a CR at their end: a line may come byte by byte.
         let mut from = self.line.max(self.block.len().saturating_sub(1));
         self.block.extend_from_slice(piece);
         while let Some(end) = memmem::find(&self.block[from..], b"\r\n").map(|at| from + at) {
@@ -155,7 +158,7 @@ impl HeaderRewriter {
             out.extend_from_slice(self.additions.message_id.as_bytes());
             self.message_id = Some(value_of(self.additions.message_id.as_bytes()));
         }
-        // A text that does not begin with a header, or has no line between header and body, gets that line.
+        // A text that does not begin with a header, or has no empty line after it, gets that line.
         if !rest.starts_with(b"\r\n") {
             out.extend_from_slice(b"\r\n");
         }

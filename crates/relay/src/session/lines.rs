@@ -1,16 +1,16 @@
-//! Command lines, cut out of what a client sends.
+//! Splits the bytes of a client into command lines.
 
 use memchr::memchr;
 
-/// Bytes that came and were not read yet.
+/// Bytes that were received and not read yet.
 #[derive(Debug, Default)]
 pub struct Lines {
     buffer: Vec<u8>,
-    /// Where the next line begins.
+    /// The position of the next line.
     at: usize,
-    /// How much of that was searched for its end.
+    /// The number of bytes after that position that were searched for the end of the line.
     searched: usize,
-    /// How many bytes of an overlong line were discarded.
+    /// The number of bytes of an overlong line that were discarded.
     skipped: usize,
 }
 
@@ -28,10 +28,10 @@ pub enum Line<'l> {
 impl Lines {
     /// The longest line: RFC 4954 has clients send up to this much in one step of AUTH.
     pub const MOST_BYTES: usize = 12_288;
-    /// How much of one overlong line is discarded before the server closes the connection.
+    /// The most bytes of one overlong line that are discarded before the server closes the connection.
     pub const MOST_SKIPPED: usize = 64 * 1024;
 
-    /// Where bytes that come are appended.
+    /// The buffer to append received bytes to.
     pub fn buffer(&mut self) -> &mut Vec<u8> {
         if self.at > 0 {
             self.buffer.drain(..self.at);
@@ -45,13 +45,13 @@ impl Lines {
         &self.buffer[self.at..]
     }
 
-    /// Says that the first so many unread bytes were read elsewhere.
+    /// Marks the first `count` unread bytes as read elsewhere.
     pub fn consume(&mut self, count: usize) {
         self.at = (self.at + count).min(self.buffer.len());
         self.searched = 0;
     }
 
-    /// Forgets all that came.
+    /// Discards all unread bytes.
     pub fn clear(&mut self) {
         *self = Self::default();
     }
@@ -61,12 +61,12 @@ impl Lines {
         self.buffer().shrink_to(most);
     }
 
-    /// Whether the client sends a line that does not end.
+    /// Whether the client sends a line without an end.
     pub fn is_endless(&self) -> bool {
         self.skipped > Self::MOST_SKIPPED
     }
 
-    /// The next line; `None` if it has not come completely.
+    /// The next line; `None` if it is not complete.
     pub fn next_line(&mut self) -> Option<Line<'_>> {
         let unread = &self.buffer[self.at..];
         let Some(end) = memchr(b'\n', &unread[self.searched..]) else {

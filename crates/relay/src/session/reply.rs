@@ -24,7 +24,6 @@ impl Reply {
         Self { code, status: None, lines: lines.into_iter().map(Into::into).collect() }
     }
 
-    /// The code.
     pub fn code(&self) -> u16 {
         self.code
     }

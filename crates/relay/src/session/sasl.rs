@@ -11,11 +11,10 @@ use super::reply::Reply;
 pub struct Login {
     /// The user name.
     pub user: String,
-    /// The password.
     pub password: String,
 }
 
-/// An exchange that waits for the client's next line.
+/// An AUTH exchange that waits for the client's next line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Exchange {
     Plain,
@@ -28,9 +27,9 @@ pub(super) enum Exchange {
 pub(super) enum SaslStep {
     /// The server asks, and the exchange continues.
     Ask(Exchange, Reply),
-    /// The client has said all.
+    /// The exchange is complete.
     Done(Login),
-    /// It is over.
+    /// The exchange failed.
     Failed(Reply),
 }
 
@@ -55,7 +54,7 @@ pub(super) fn begin(mechanism: &str, initial: Option<&str>) -> SaslStep {
 }
 
 impl Exchange {
-    /// Asks for what this step needs.
+    /// Sends the server's next challenge.
     fn ask(self) -> SaslStep {
         let challenge = match &self {
             Self::Plain => "",
@@ -65,7 +64,7 @@ impl Exchange {
         SaslStep::Ask(self, Reply::plain(334, [BASE64.encode(challenge.as_bytes())]))
     }
 
-    /// Takes the client's line.
+    /// Handles the client's line.
     pub(super) fn go_on(self, line: &[u8]) -> SaslStep {
         if line == b"*" {
             return SaslStep::Failed(Reply::new(501, "5.7.0", "Authentication cancelled"));

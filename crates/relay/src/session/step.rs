@@ -27,18 +27,18 @@ pub struct Terms {
 /// The identity under which a client sends mail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The user who logged in; `None` for a client that its network vouches for.
+    /// The user who logged in; `None` for a client whose network may send without a login.
     pub user: Option<Arc<str>>,
     /// The name of the access key that a client used.
     pub api_key: Option<Arc<str>>,
     /// The tenant that the mail belongs to.
     pub tenant: Arc<str>,
-    /// The domains that its senders may have, in their normal form, and [`NULL_SENDER`] if it may use that too; any if
-    /// there are none.
+    /// The domains of its senders, in their normal form, and [`NULL_SENDER`] if it may use that too; any if the
+    /// list is empty.
     pub senders: Arc<[String]>,
 }
 
-/// The null sender as a list of senders names it.
+/// The null sender in a list of senders.
 pub const NULL_SENDER: &str = "<>";
 
 impl Identity {
@@ -54,7 +54,7 @@ pub(crate) fn shown_domain(sender: Option<&Address>) -> &str {
     sender.map_or(NULL_SENDER, |sender| &sender.domain)
 }
 
-/// The next thing for the caller to do.
+/// The action that the caller must perform next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Send the reply, and pass the next line to [`super::Session::line`].
@@ -69,7 +69,8 @@ pub enum Step {
     /// Find out how many recipients a message of the transaction's sender may have, and call
     /// [`super::Session::sender_known`].
     Sender,
-    /// Find out whether the message may come, and call [`super::Session::admitted`] or [`super::Session::refused`].
+    /// Find out whether the message is allowed, and call [`super::Session::admitted`] or
+    /// [`super::Session::refused`].
     Admit,
 }
 
@@ -78,11 +79,11 @@ pub enum Step {
 pub enum LoginOutcome {
     /// Name and password are right.
     Identified(Identity),
-    /// They are not.
+    /// They are wrong.
     Wrong,
-    /// A guard has locked the account or the address, for so many seconds if that is known.
+    /// A guard has locked the account or the address.
     Locked {
-        /// When to try again.
+        /// The seconds until the next try, if known.
         seconds: Option<u64>,
     },
     /// The login cannot be checked now.
@@ -98,12 +99,12 @@ pub struct Greeting {
     pub extended: bool,
 }
 
-/// Why a text cannot be taken.
+/// The reason why a text is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextFault {
-    /// For how it was sent.
+    /// Because of the way in which it was sent.
     Data(DataFault),
-    /// For its header.
+    /// Because of its header.
     Header(HeaderFault),
 }
 

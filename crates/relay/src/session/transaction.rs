@@ -1,4 +1,4 @@
-//! A message that is being announced: its sender and its recipients.
+//! An announced message: its sender and its recipients.
 
 use super::address::Address;
 use super::command::{Mail, Rcpt};
@@ -15,14 +15,14 @@ pub struct Transaction {
     report: ReportWish,
 }
 
-/// What came of a recipient.
+/// The result of adding a recipient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Added {
-    /// It gets the message.
+    /// The recipient was added.
     Now,
-    /// It is named twice, and gets one copy.
+    /// The recipient is named twice, and gets one copy.
     Before,
-    /// There are as many as there may be.
+    /// The transaction has its most recipients already.
     TooMany(usize),
 }
 
@@ -38,7 +38,6 @@ impl Transaction {
         self.sender.as_ref()
     }
 
-    /// The recipients.
     pub fn recipients(&self) -> &[Recipient] {
         &self.recipients
     }

@@ -1,6 +1,6 @@
 //! xtext (RFC 3461): printable ASCII in which `+`, `=` and other bytes are written as `+2B`.
 
-/// Decodes it; `None` if it is malformed or says something that is not printable ASCII.
+/// Decodes xtext; `None` if it is malformed or contains something other than printable ASCII.
 pub fn decode(text: &str) -> Option<String> {
     let mut out = String::with_capacity(text.len());
     let mut rest = text.bytes();
