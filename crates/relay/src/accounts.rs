@@ -6,20 +6,25 @@ mod known;
 mod pauses;
 mod record;
 mod registry;
+mod rests;
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use tollgate_core::{Span, Timestamp};
 
 pub use draft::{AccountDraft, AccountView, Existing, Put, Secret, SecretKey, Source, check_name, fresh_id};
 pub use fault::AccountFault;
 pub use pauses::Pausable;
 pub use registry::AccountRegistry;
+pub(crate) use rests::{Entry, Rests, Trial};
 
 use crate::client::Destination;
+use crate::moment::rfc3339;
+use crate::replies::Rest;
+use rests::AFTER_LOGIN;
 
 /// An account of a tenant: a server that its mail is delivered through.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,13 +64,15 @@ pub struct Pause {
 #[derive(Default)]
 pub struct Accounts {
     all: RwLock<HashMap<String, Vec<Arc<Account>>>>,
-    paused: RwLock<HashMap<(String, String), Pause>>,
-    /// The accounts that an operator paused.
+    rests: Arc<Rests>,
+    /// Those whose servers refused a text lately, and when. Only accounts that exist are noted, and only for a while.
+    bounced: Mutex<HashMap<(String, String), Timestamp>>,
+    /// Those that an operator paused.
     held: RwLock<BTreeSet<(String, String)>>,
 }
 
-/// The pause of an account after a failed login.
-const PAUSE: Span = Span::from_secs(15 * 60);
+/// For how long a report avoids an account whose server refused a text.
+const LATELY: Span = Span::from_secs(15 * 60);
 
 impl Accounts {
     pub fn new(accounts: impl IntoIterator<Item = Account>) -> Self {
@@ -114,18 +121,79 @@ impl Accounts {
         self.all.read().values().flatten().cloned().collect()
     }
 
-    /// Pauses an account because its login failed, and reports it.
-    pub fn pause(&self, account: &Account, reason: &str, now: Timestamp) -> Pause {
-        let (tenant, id) = (&*account.tenant, &*account.id);
-        tracing::error!(component = "relay", tenant, account = id, reason, "login failed: account paused");
-        let pause = Pause { until: now + PAUSE, reason: reason.to_owned() };
-        self.paused.write().insert((tenant.to_owned(), id.to_owned()), pause.clone());
+    /// Lets an account or a host rest, because its server refuses mail whatever the message is, and logs it.
+    pub fn rest(&self, account: &Account, why: Rest, reason: &str, now: Timestamp) -> Pause {
+        let (pause, new) = self.rests.rest(account, why, reason, now);
+        let (tenant, id, until) = (&*account.tenant, &*account.id, rfc3339(pause.until));
+        match why {
+            _ if !new => {}
+            _ if id.is_empty() => {
+                let host = account.destination.name();
+                tracing::info!(
+                    component = "relay",
+                    host,
+                    reason,
+                    until,
+                    "host paused: it refuses mail for now"
+                );
+            }
+            Rest::Login => {
+                tracing::error!(
+                    component = "relay",
+                    tenant,
+                    account = id,
+                    reason,
+                    until,
+                    "login failed: account paused"
+                );
+            }
+            Rest::Slow | Rest::Sleep(_) => {
+                tracing::warn!(
+                    component = "relay",
+                    tenant,
+                    account = id,
+                    reason,
+                    until,
+                    "account paused: its server refuses mail for now"
+                );
+            }
+        }
         pause
     }
 
-    /// Ends the pause of an account. Returns whether it was paused.
+    /// Whether an account or a host may be tried now.
+    pub(crate) fn enter(&self, account: &Account, now: Timestamp) -> Entry {
+        match self.held_by_operator(account, now) {
+            Some(pause) => Entry::Resting(pause),
+            None => self.rests.enter(account, now),
+        }
+    }
+
+    /// Notes that an account's server took a message. Returns whether the account had rested.
+    pub(crate) fn works(&self, account: &Account, now: Timestamp) -> bool {
+        self.rests.works(account, now)
+    }
+
+    /// Notes that an account's server refused a text for good.
+    pub(crate) fn note_bounce(&self, account: &Account, now: Timestamp) {
+        let mut bounced = self.bounced.lock();
+        bounced.retain(|_, at| now.since(*at) < LATELY && *at <= now);
+        bounced.insert((account.tenant.clone(), account.id.clone()), now);
+    }
+
+    /// Puts the accounts last whose servers refused a text lately: one that refuses a message may refuse the report
+    /// about it, too.
+    pub(crate) fn order_for_report(&self, accounts: &mut [Arc<Account>], now: Timestamp) {
+        let bounced = self.bounced.lock();
+        accounts.sort_by_key(|account| {
+            let at = bounced.get(&(account.tenant.clone(), account.id.clone()));
+            at.is_some_and(|at| now.since(*at) < LATELY && *at <= now)
+        });
+    }
+
+    /// Ends the rest of an account. Returns whether it rested.
     pub fn resume(&self, tenant: &str, id: &str) -> bool {
-        self.paused.write().remove(&(tenant.to_owned(), id.to_owned())).is_some()
+        self.rests.end(tenant, id)
     }
 
     /// Pauses an account until an operator resumes it, whether or not it exists. Returns whether it was not
@@ -151,13 +219,12 @@ impl Accounts {
 
     /// The pause of an account, if it is paused now.
     pub fn paused(&self, account: &Account, now: Timestamp) -> Option<Pause> {
-        if self.is_held(&account.tenant, &account.id) {
-            return Some(Pause { until: now + PAUSE, reason: "an operator paused it".to_owned() });
-        }
-        let paused = self.paused.read();
-        let pause = paused.get(&(account.tenant.clone(), account.id.clone()))?;
-        // A pause that lasts longer than any began before the clock was set back.
-        (pause.until > now && pause.until.since(now) <= PAUSE).then(|| pause.clone())
+        self.held_by_operator(account, now).or_else(|| self.rests.pause(account, now))
+    }
+
+    fn held_by_operator(&self, account: &Account, now: Timestamp) -> Option<Pause> {
+        self.is_held(&account.tenant, &account.id)
+            .then(|| Pause { until: now + AFTER_LOGIN, reason: "an operator paused it".to_owned() })
     }
 }
 
@@ -202,7 +269,7 @@ mod tests {
         let accounts = Accounts::new([account("acme", "main", 0)]);
         let main = account("acme", "main", 0);
         let now = Timestamp::from_micros(1_800_000_000_000_000);
-        let pause = accounts.pause(&main, "535 wrong", now);
+        let pause = accounts.rest(&main, Rest::Login, "535 wrong", now);
         assert_eq!(accounts.paused(&main, now), Some(pause.clone()));
         assert_eq!(accounts.paused(&account("other", "main", 0), now), None, "tenants are apart");
         assert_eq!(accounts.paused(&main, pause.until), None);

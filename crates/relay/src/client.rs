@@ -6,6 +6,7 @@
 mod connection;
 mod handshake;
 mod lines;
+mod redaction;
 mod reply;
 mod stuffing;
 mod tls;
@@ -21,10 +22,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::replies::{Peer, ReplyRules, Verdict};
+use crate::seven_bit::EightBit;
+
 pub use connection::{Connection, Extensions};
 pub use reply::Reply;
 pub use tls::authorities;
-pub use transaction::{Answer, Delivery, Progress, Reason};
+pub use transaction::{AccountRefusal, Answer, Delivery, Progress, Reason};
 
 /// A server that mail is delivered to, and the login there.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -74,6 +78,10 @@ pub struct ClientOptions {
     pub per_connection: u32,
     /// An idle connection is closed after this time.
     pub idle: Duration,
+    /// What refusals are about, where the stage and the table of replies say otherwise.
+    pub rules: ReplyRules,
+    /// What happens to 8-bit texts at servers that do not take them.
+    pub eight_bit: EightBit,
 }
 
 /// The time-outs of the stages of a delivery.
@@ -119,10 +127,8 @@ pub struct ConnectError {
     pub stage: Stage,
     /// The error of the server or the system.
     pub reason: String,
-    /// Whether the server asked to slow down.
-    pub throttled: bool,
-    /// Whether the login is wrong.
-    pub login_refused: bool,
+    /// What follows, if the server refused; `None` if it said nothing.
+    pub verdict: Option<Verdict>,
 }
 
 /// Connects, and keeps connections for reuse.
@@ -201,7 +207,7 @@ impl Client {
     pub async fn connect(&self, destination: &Destination) -> Result<Connection, ConnectError> {
         let Ok(place) = self.permits(destination).try_acquire_owned() else {
             let reason = format!("all connections to {} are in use", destination.name());
-            return Err(ConnectError { stage: Stage::Busy, reason, throttled: false, login_refused: false });
+            return Err(ConnectError { stage: Stage::Busy, reason, verdict: None });
         };
         match self.pop_idle(destination, place) {
             Ok(connection) => Ok(connection),
@@ -292,6 +298,11 @@ impl Destination {
             None => format!("{host}:{port}"),
         }
     }
+
+    /// Who its server is: only hosts that DNS names are met without a promise of TLS.
+    pub(crate) fn peer(&self) -> Peer {
+        if self.tls == TlsMode::Opportunistic { Peer::Host } else { Peer::Account }
+    }
 }
 
 impl Drop for Permit {
@@ -322,6 +333,8 @@ impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let stage = match self.stage {
             Stage::Busy => return f.write_str(&self.reason),
+            // TLS says itself what failed.
+            Stage::Tls if self.verdict.is_none() => return f.write_str(&self.reason),
             Stage::Connect => "connecting",
             Stage::Greeting => "the greeting",
             Stage::Hello => "EHLO",

@@ -85,7 +85,8 @@ pub fn compose(
     let report = Envelope {
         id,
         tenant: envelope.tenant.clone(),
-        account: envelope.account.clone(),
+        // Any account may carry a report: the one that the sender named may have refused the message.
+        account: None,
         priority: envelope.priority,
         sender: None,
         recipients: vec![recipient],

@@ -28,6 +28,7 @@ pub use holding::Scope;
 pub use lane::{Cause, LaneKey, Priority, Sleep};
 use lane::{Entry, Lane, Rank};
 use park::Parks;
+pub(crate) use retry::rest as rest_after;
 pub use retry::{NextTry, Retry};
 use tenants::Tenants;
 pub use view::LaneView;

@@ -11,10 +11,13 @@ pub mod lanes;
 pub mod limits;
 pub mod message;
 pub mod meters;
+mod moment;
 pub mod queue;
 mod relay;
+pub mod replies;
 pub mod sender;
 pub mod server;
 pub mod session;
+pub mod seven_bit;
 
 pub use relay::{DirectSettings, Relay, RelayParts, RelaySettings, StartError};

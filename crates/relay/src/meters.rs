@@ -51,6 +51,7 @@ struct Counts {
     retried: AtomicU64,
     reported: AtomicU64,
     unserved: AtomicU64,
+    reports_failed: AtomicU64,
     latency: Latency,
     source: RwLock<Option<LevelSource>>,
 }
@@ -154,7 +155,12 @@ impl RelayMeters {
         raise(&self.0.unserved, 1);
     }
 
-    /// Records the time from a message's acceptance to its delivery.
+    /// Counts a delivery report that was given up.
+    pub(crate) fn report_failed(&self) {
+        raise(&self.0.reports_failed, 1);
+    }
+
+    /// Counts how long it took from the acceptance of a message until the next hop took it.
     pub(crate) fn delivered_after(&self, span: Span) {
         let millis = span.as_micros() / 1_000;
         let slot = BOUNDS.iter().position(|bound| millis <= *bound).unwrap_or(BOUNDS.len());
@@ -233,6 +239,7 @@ mod tests {
         meters.retried();
         meters.reported();
         meters.unserved();
+        meters.report_failed();
         meters.delivered_after(Span::from_millis(60));
         let label = AccountLabel { tenant: "acme".into(), account: "main".into() };
         meters.watch(move || Levels {
@@ -254,6 +261,7 @@ mod tests {
             "tollgate_relay_retried_total 1".to_owned(),
             "tollgate_relay_reported_total 1".to_owned(),
             "tollgate_relay_unserved_total 1".to_owned(),
+            "tollgate_relay_reports_failed_total 1".to_owned(),
             r#"tollgate_relay_delivery_seconds_bucket{le="0.05"} 0"#.to_owned(),
             r#"tollgate_relay_delivery_seconds_bucket{le="0.1"} 1"#.to_owned(),
             "tollgate_relay_queue_messages 7".to_owned(),

@@ -113,6 +113,7 @@ impl Relay {
             lanes: settings.lanes.clone(),
             most_recipients: settings.most_recipients,
             meters: meters.clone(),
+            recipient_log: settings.recipient_log,
         }));
         let engine = Arc::clone(&admissions.engine);
         let registry = AccountRegistry::new(
@@ -281,6 +282,8 @@ fn client_options(settings: &RelaySettings) -> Result<ClientOptions, StartError>
         per_destination: settings.per_destination,
         per_connection: settings.per_connection,
         idle: settings.idle,
+        rules: settings.replies.clone(),
+        eight_bit: settings.eight_bit,
     })
 }
 

@@ -1,6 +1,7 @@
 //! The sender: takes items from the lanes, delivers them, and records the results.
 
 mod attempt;
+mod log;
 mod outcome;
 mod recording;
 mod search;
@@ -28,6 +29,9 @@ use crate::message::MessageId;
 use crate::meters::{Levels, RelayMeters};
 use crate::queue::{ItemKey, Opened, Queue, QueueError};
 
+pub use log::RecipientLog;
+
+/// What a sender is made of.
 pub struct SenderParts {
     /// The queue of messages.
     pub queue: Queue,
@@ -49,6 +53,8 @@ pub struct SenderParts {
     pub most_recipients: u32,
     /// The metrics.
     pub meters: RelayMeters,
+    /// How log lines show recipients.
+    pub recipient_log: RecipientLog,
 }
 
 /// Delivers the messages of a queue.
@@ -195,7 +201,7 @@ impl Sender {
         }
         self.nudge();
         if !due.is_empty() {
-            recording::log_operator(message, "message retried by an operator");
+            log::log_operator(message, "message retried by an operator");
         }
         Ok(due.len())
     }
@@ -244,7 +250,7 @@ impl Sender {
             self.lanes.lock().remove(key, now);
         }
         if cancelled {
-            recording::log_operator(message, "message cancelled by an operator");
+            log::log_operator(message, "message cancelled by an operator");
         }
         Ok(cancelled)
     }

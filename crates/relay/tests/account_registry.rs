@@ -23,7 +23,7 @@ use tollgate_relay::lanes::{LaneOptions, Retry};
 use tollgate_relay::limits::Limits;
 use tollgate_relay::meters::RelayMeters;
 use tollgate_relay::queue::Queue;
-use tollgate_relay::sender::{Sender, SenderParts};
+use tollgate_relay::sender::{RecipientLog, Sender, SenderParts};
 use tollgate_store::faulty::{Call, FaultyStore, Meeting};
 use tollgate_store::{ManualClock, MemoryStore};
 use tollgate_testbed::PATIENCE;
@@ -66,6 +66,7 @@ impl Node {
             lanes: LaneOptions::default(),
             most_recipients: 100,
             meters: RelayMeters::new(),
+            recipient_log: RecipientLog::default(),
         }));
         let (stop_sender, stopped) = oneshot::channel::<()>();
         tokio::spawn(Arc::clone(&sender).run(opened, async { drop(stopped.await) }));

@@ -49,6 +49,7 @@ async fn a_sink_that_refuses_is_understood() {
         (&["-f", "MAIL"][..], Progress::BeforeData),
         (&["-r", "RCPT"], Progress::BeforeData),
         (&["-f", "DATA"], Progress::BeforeData),
+        (&["-f", "RCPT"], Progress::BeforeData),
         (&["-r", "."], Progress::Answered),
         (&["-q", "."], Progress::Unknown),
         (&["-q", "MAIL"], Progress::BeforeMail),
@@ -58,7 +59,8 @@ async fn a_sink_that_refuses_is_understood() {
         let delivery = transact(&client, &plain(sink.port()), &envelope(1, &["a@b.example"]), DOTS).await;
         assert_eq!(delivery.progress, progress, "{options:?}: {delivery:?}");
         let permanent = matches!(delivery.answers[0], Answer::Permanent(_));
-        assert_eq!(permanent, options[0] == "-f", "{options:?}: {delivery:?}");
+        assert_eq!(permanent, *options == ["-f", "RCPT"], "{options:?}: {delivery:?}");
+        assert_eq!(delivery.refused.is_some(), matches!(options, ["-f", "MAIL" | "DATA"]), "{delivery:?}");
     }
 }
 

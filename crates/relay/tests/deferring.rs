@@ -187,8 +187,13 @@ async fn mail_without_a_usable_account_is_reported_when_its_lifetime_is_over() {
     // The report on the first message waits for an account, too.
     stand.accounts.put(main);
     stand.sender.reconsider("acme");
-    stand.until("the report", |_| server.texts.lock().len() == 1).await;
-    let report = server.texts.lock()[0].clone();
+    stand.until("the reports", |_| server.texts.lock().len() == 2).await;
+    let texts = server.texts.lock().clone();
+    assert!(
+        texts.iter().any(|report| report.contains("has no account typo")),
+        "by another account: {texts:?}"
+    );
+    let report = texts.iter().find(|report| report.contains("Status: 5.1.1")).unwrap();
     assert!(report.contains("Status: 5.1.1\r\n") && report.contains("Status: 5.4.7\r\n"), "{report}");
     stand.stop().await;
 }
@@ -245,7 +250,7 @@ async fn an_account_that_an_operator_paused_lets_mail_age_and_a_limit_does_not()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_421_at_the_greeting_slows_only_that_lane() {
+async fn a_421_at_the_greeting_lets_only_that_account_rest() {
     let closed =
         Scripted::start(with(&[("GREETING", Act::SayAndDrop("421 4.7.0 too many connections\r\n"))])).await;
     let sink = Sink::start();
@@ -256,23 +261,19 @@ async fn a_421_at_the_greeting_slows_only_that_lane() {
     submit(&stand.queue, through(1, "full", "a@one.example"), b"x\r\n").await.unwrap();
     let rests = |stand: &Stand| {
         let lanes = stand.sender.lanes();
-        lanes.iter().find_map(|lane| lane.sleep.clone()).is_some_and(|sleep| sleep.cause == Cause::Throttled)
+        lanes.iter().find_map(|lane| lane.sleep.clone()).is_some_and(|sleep| sleep.cause == Cause::Paused)
     };
-    stand.until("the lane rests", rests).await;
+    stand.until("the account rests", rests).await;
     stand.settle().await;
     submit(&stand.queue, through(2, "full", "b@one.example"), b"x\r\n").await.unwrap();
     submit(&stand.queue, through(3, "free", "c@one.example"), b"x\r\n").await.unwrap();
     stand.until("the other lane", |_| sink.count() == 1).await;
-    assert_eq!(*closed.connections.lock(), 1, "nothing else is tried in the lane that rests");
+    assert_eq!(*closed.connections.lock(), 1, "nothing else is tried through the account that rests");
     let lanes = stand.sender.lanes();
     let sleep = lanes.iter().find_map(|lane| lane.sleep.clone()).unwrap();
     assert_eq!(sleep.until, START + Span::from_secs(60));
     assert!(sleep.reason.contains("421 4.7.0 too many connections"), "{sleep:?}");
-    assert!(
-        stand.page().contains(r#"tollgate_relay_sleeping_lanes{cause="throttled"} 1"#),
-        "{}",
-        stand.page()
-    );
+    assert!(stand.page().contains(r#"tollgate_relay_sleeping_lanes{cause="paused"} 1"#), "{}", stand.page());
     stand.advance(Span::from_secs(60));
     stand.until("the lane asks again", |_| *closed.connections.lock() == 2).await;
     stand.stop().await;

@@ -54,7 +54,8 @@ fn sent() -> AttemptResult {
         spent: Span::ZERO,
         counts: true,
         uncertain: false,
-        event: Event::new(START, EventKind::Sent),
+        at: START,
+        events: vec![Event::new(START, EventKind::Sent)],
     }
 }
 

@@ -52,7 +52,8 @@ async fn settle(queue: &Queue, message: u128, number: u32, at: Timestamp) {
         spent: Span::ZERO,
         counts: true,
         uncertain: false,
-        event: Event::new(at, EventKind::Sent),
+        at,
+        events: vec![Event::new(at, EventKind::Sent)],
     };
     queue.finish_attempt(ItemKey { message: MessageId(message), number }, result).await.unwrap();
 }

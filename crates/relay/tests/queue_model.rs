@@ -143,7 +143,8 @@ impl Bench {
             spent: Span::ZERO,
             counts: true,
             uncertain: false,
-            event: Event::new(START, EventKind::Failed),
+            at: START,
+            events: vec![Event::new(START, EventKind::Failed)],
         };
         let waiting = self.queue().finish_attempt(key, result).await.unwrap();
         assert_eq!(waiting.map_or(0, |waiting| waiting.recipients as usize), left);

@@ -88,7 +88,8 @@ async fn a_message_tells_until_when_it_waits_and_why() {
         spent: Span::ZERO,
         counts: true,
         uncertain: false,
-        event: Event { domain: "three.example".to_owned(), ..Event::new(START, EventKind::Failed) },
+        at: START,
+        events: vec![Event { domain: "three.example".to_owned(), ..Event::new(START, EventKind::Failed) }],
     };
     queue.finish_attempt(ItemKey { message: id, number: 0 }, failed).await.unwrap();
     assert_eq!(why(START), Some((until(30), "domain every.example, 5/min".to_owned())));

@@ -5,14 +5,17 @@
 mod keeping;
 
 use keeping::script::{Act, Scripted, with};
-use keeping::stand::{Limited, Stand, account};
-use keeping::{START, envelope, submit};
+use keeping::stand::{Limited, Setup, Stand, account};
+use keeping::{START, envelope, patient_options, submit};
 use tollgate_core::Clock;
+use tollgate_relay::client::ClientOptions;
 use tollgate_relay::lanes::Retry;
 use tollgate_relay::message::{Envelope, Needs};
 use tollgate_relay::queue::EventKind;
+use tollgate_relay::seven_bit::EightBit;
 
 const PLAIN: &str = "250-script.example\r\n250 PIPELINING\r\n";
+const PLAIN_SIZE: &str = "250-script.example\r\n250 SIZE 1000000\r\n";
 
 /// Sends a message that the next hop cannot take. Returns the texts that the next hop got: the report, if there is one.
 async fn reports(server: &Scripted, envelope: Envelope, text: &[u8]) -> Vec<String> {
@@ -48,18 +51,27 @@ async fn a_server_without_smtputf8_gets_the_report_about_an_address_that_needs_i
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_without_8bitmime_gets_the_report_about_a_text_that_needs_it() {
-    let server = Scripted::start(with(&[("EHLO", Act::Say(PLAIN))])).await;
-    let needs = Needs { eight_bit: true, utf8: false };
-    let mut envelope = Envelope { needs, ..envelope(1, &["a@there.example"]) };
-    envelope.report.full = true;
-    let texts = reports(&server, envelope, b"Subject: gr\xfc\xdfe\r\n\r\nsch\xf6n\r\n").await;
-    assert_eq!(texts.len(), 1, "{texts:?}");
-    assert!(texts[0].is_ascii() && texts[0].contains("Status: 5.6.3\r\n"), "{}", texts[0]);
-    assert!(texts[0].contains(
-        "Content-Type: text/rfc822-headers\r\nContent-Transfer-Encoding: quoted-printable\r\n\r\n\
-         Subject: gr=FC=DFe\r\n"
-    ));
+async fn a_server_without_8bitmime_gets_the_text_in_7_bits_unless_the_operator_says_otherwise() {
+    let text = "Subject: x\r\n\r\nschön\r\n";
+    for (eight_bit, body) in [
+        (EightBit::Convert, "Content-Transfer-Encoding: quoted-printable\r\n\r\nsch=C3=B6n\r\n"),
+        (EightBit::Send, "Subject: x\r\n\r\nschön\r\n"),
+    ] {
+        let server = Scripted::start(with(&[("EHLO", Act::Say(PLAIN_SIZE))])).await;
+        let client = ClientOptions { eight_bit, ..patient_options(rustls::RootCertStore::empty()) };
+        let accounts = vec![account("main", server.port, 0)];
+        let stand = Stand::start_with(Setup { client, ..Setup::new(Limited::default(), accounts) }).await;
+        let needs = Needs { eight_bit: true, utf8: false };
+        let envelope = Envelope { needs, ..envelope(1, &["a@there.example"]) };
+        submit(&stand.queue, envelope, text.as_bytes()).await.unwrap();
+        stand.until("an empty queue", |stand| stand.queue.is_empty()).await;
+        assert!(stand.show(1).events.iter().any(|event| event.kind == EventKind::Sent), "{eight_bit:?}");
+        let sent = server.texts.lock()[0].clone();
+        assert!(sent.ends_with(body), "{eight_bit:?}: {sent}");
+        let size = format!("MAIL FROM:<app@here.example> SIZE={}", sent.len());
+        assert!(server.heard.lock().contains(&size), "{:?}", server.heard.lock());
+        stand.stop().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

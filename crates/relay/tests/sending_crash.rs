@@ -26,7 +26,7 @@ use tollgate_relay::message::MessageId;
 use tollgate_relay::meters::RelayMeters;
 use tollgate_relay::queue::disk::Directory;
 use tollgate_relay::queue::{EventKind, Queue};
-use tollgate_relay::sender::{Sender, SenderParts};
+use tollgate_relay::sender::{RecipientLog, Sender, SenderParts};
 use tollgate_store::file::{FileOptions, Syncing};
 use tollgate_store::{FileStore, SystemClock};
 use tollgate_testbed::{Sink, wait_until};
@@ -81,6 +81,7 @@ fn accept_and_send(directory: &Path, port: u16) {
             lanes: LaneOptions::default(),
             most_recipients: 100,
             meters: RelayMeters::new(),
+            recipient_log: RecipientLog::default(),
         }));
         tokio::spawn(Arc::clone(&sender).run(opened, std::future::pending()));
         for id in next.. {

@@ -103,6 +103,15 @@ async fn every_event_of_a_message_is_logged_once() {
         stand.settle().await;
     }
     stand.until("the report is out", |stand| stand.queue.len() == 1).await;
+    let of = |event: &str| -> Vec<Fields> {
+        capture.0.lock().iter().filter(|fields| fields["message"] == event).cloned().collect()
+    };
+    let bounced = of("message bounced");
+    assert_eq!((bounced.len(), &*bounced[0]["recipient"]), (1, "gone@two.example"));
+    assert_eq!((&*bounced[0]["reason"], &*bounced[0]["recipients"]), ("550 5.1.1 no such user", "1"));
+    let failed = of("delivery failed for now");
+    let until = &failed[0]["until"];
+    assert!(until.parse::<jiff::Timestamp>().is_ok(), "RFC 3339: {until}");
     let mut kinds = Vec::new();
     for id in 1..=3_u128 {
         let mut told: Vec<&str> = stand.show(id).events.iter().filter_map(|event| line(event.kind)).collect();

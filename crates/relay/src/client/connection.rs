@@ -8,8 +8,10 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::time::timeout;
 
+use super::redaction::Redaction;
 use super::reply::{Gathering, NoReply, Reply};
 use super::{Destination, Permit};
+use crate::replies::{Refusal, ReplyRules, ReplyStage, Verdict};
 
 /// The time-out of QUIT.
 const GOODBYE: Duration = Duration::from_secs(2);
@@ -31,6 +33,10 @@ pub struct Connection {
     pub(super) reusable: bool,
     /// Its permit among the connections of its destination.
     pub(super) permit: Option<Permit>,
+    /// What refusals are about.
+    pub(super) rules: ReplyRules,
+    /// What must not be shown of what the server says.
+    pub(super) secrets: Redaction,
 }
 
 /// The extensions that the server offers.
@@ -72,8 +78,10 @@ pub(super) enum Silence {
 }
 
 impl Connection {
-    pub(super) fn new(stream: Box<dyn Stream>, destination: Destination) -> Self {
+    pub(super) fn new(stream: Box<dyn Stream>, destination: Destination, rules: ReplyRules) -> Self {
         Self {
+            rules,
+            secrets: Redaction::of(destination.login.as_ref()),
             stream,
             buffer: Vec::new(),
             extensions: Extensions::default(),
@@ -84,6 +92,13 @@ impl Connection {
         }
     }
 
+    /// What follows from a refusal.
+    pub(super) fn judge(&self, stage: ReplyStage, reply: &Reply) -> Verdict {
+        let (peer, text) = (self.destination.peer(), reply.to_string());
+        self.rules.judge(Refusal { stage, peer, code: reply.code, text: &text })
+    }
+
+    /// What the server offers.
     pub fn extensions(&self) -> &Extensions {
         &self.extensions
     }
@@ -112,7 +127,9 @@ impl Connection {
     async fn reply_in_time(&mut self) -> Result<Reply, Silence> {
         let mut gathering = Gathering::default();
         loop {
-            if let Some(reply) = gathering.feed(&mut self.buffer).map_err(Silence::Nonsense)? {
+            if let Some(mut reply) = gathering.feed(&mut self.buffer).map_err(Silence::Nonsense)? {
+                // A server may repeat what it was sent. From here on replies are logged and shown.
+                reply.lines.iter_mut().for_each(|line| self.secrets.redact(line));
                 return Ok(reply);
             }
             let read = self.stream.read_buf(&mut self.buffer).await.map_err(Silence::Broken)?;

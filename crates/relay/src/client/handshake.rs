@@ -13,6 +13,7 @@ use tokio_rustls::TlsConnector;
 use super::connection::{Connection, Extensions, Silence, Stream};
 use super::reply::Reply;
 use super::{ClientOptions, ConnectError, Destination, Login, Stage, TlsMode};
+use crate::replies::{ReplyStage, Rest, Verdict};
 
 /// Connects to a destination and prepares the connection for transactions.
 pub(super) async fn connect(
@@ -51,9 +52,9 @@ async fn connect_by(
     if mode == TlsMode::Implicit {
         stream = encrypt(config, times.greeting, destination, stream).await?;
     }
-    let mut connection = Connection::new(stream, destination.clone());
+    let mut connection = Connection::new(stream, destination.clone(), options.rules.clone());
     let greeting = connection.reply(times.greeting).await.map_err(ConnectError::silent(Stage::Greeting))?;
-    expect_ok(&greeting, Stage::Greeting)?;
+    expect_ok(&connection, &greeting, Stage::Greeting)?;
     hello(&mut connection, options).await?;
     let offered = connection.extensions.starttls;
     if mode == TlsMode::StartTls || mode == TlsMode::Opportunistic && offered {
@@ -75,12 +76,14 @@ async fn hello(connection: &mut Connection, options: &ClientOptions) -> Result<(
         connection.extensions = Extensions::of(&reply);
         return Ok(());
     }
-    if !reply.is_permanent() {
-        return expect_ok(&reply, Stage::Hello);
+    // A server that knows no EHLO does not speak of quotas.
+    let sleeps = matches!(connection.judge(ReplyStage::Hello, &reply), Verdict::Rest(Rest::Sleep(_)));
+    if !reply.is_permanent() || sleeps {
+        return expect_ok(connection, &reply, Stage::Hello);
     }
     let reply = connection.command(&format!("HELO {}", options.hostname), time).await.map_err(&silent)?;
     connection.extensions = Extensions::default();
-    expect_ok(&reply, Stage::Hello)
+    expect_ok(connection, &reply, Stage::Hello)
 }
 
 async fn start_tls(
@@ -93,15 +96,15 @@ async fn start_tls(
         return Err(ConnectError::local(Stage::Tls, reason));
     }
     let reply = connection.command("STARTTLS", options.timeouts.command).await;
-    expect_ok(&reply.map_err(ConnectError::silent(Stage::Tls))?, Stage::Tls)?;
+    expect_ok(&connection, &reply.map_err(ConnectError::silent(Stage::Tls))?, Stage::Tls)?;
     if !connection.buffer.is_empty() {
         // An attacker in between could inject replies here, which would count as encrypted.
         let reason = "the server sent something between its reply to STARTTLS and TLS".to_owned();
         return Err(ConnectError::local(Stage::Tls, reason));
     }
-    let Connection { stream, destination, .. } = connection;
+    let Connection { stream, destination, rules, .. } = connection;
     let stream = encrypt(config, options.timeouts.greeting, &destination, stream).await?;
-    Ok(Connection::new(stream, destination))
+    Ok(Connection::new(stream, destination, rules))
 }
 
 async fn encrypt(
@@ -137,26 +140,27 @@ async fn log_in(connection: &mut Connection, login: &Login, time: Duration) -> R
         reply
     } else {
         let reason = "the server offers neither AUTH PLAIN nor AUTH LOGIN".to_owned();
-        return Err(ConnectError { login_refused: true, ..ConnectError::local(Stage::Login, reason) });
+        let verdict = Some(Verdict::Rest(Rest::Login));
+        return Err(ConnectError { verdict, ..ConnectError::local(Stage::Login, reason) });
     };
-    expect_ok(&reply, Stage::Login)
+    expect_ok(connection, &reply, Stage::Login)
 }
 
-fn expect_ok(reply: &Reply, stage: Stage) -> Result<(), ConnectError> {
+fn expect_ok(connection: &Connection, reply: &Reply, stage: Stage) -> Result<(), ConnectError> {
     if reply.is_ok() {
         return Ok(());
     }
-    Err(ConnectError {
-        stage,
-        reason: reply.to_string(),
-        throttled: reply.is_throttling(),
-        login_refused: stage == Stage::Login && reply.is_permanent(),
-    })
+    let at = match stage {
+        Stage::Busy | Stage::Connect | Stage::Greeting | Stage::Tls => ReplyStage::Connect,
+        Stage::Hello => ReplyStage::Hello,
+        Stage::Login => ReplyStage::Login,
+    };
+    Err(ConnectError { stage, reason: reply.to_string(), verdict: Some(connection.judge(at, reply)) })
 }
 
 impl ConnectError {
     fn local(stage: Stage, reason: String) -> Self {
-        Self { stage, reason, throttled: false, login_refused: false }
+        Self { stage, reason, verdict: None }
     }
 
     fn silent(stage: Stage) -> impl Fn(Silence) -> Self {

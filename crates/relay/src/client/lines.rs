@@ -11,7 +11,7 @@ pub(super) fn mail_line(envelope: &Envelope, size: u64, extensions: &Extensions)
     if extensions.size.is_some() {
         let _ = write!(line, " SIZE={size}");
     }
-    if envelope.needs.eight_bit {
+    if envelope.needs.eight_bit && extensions.eight_bit {
         line.push_str(" BODY=8BITMIME");
     }
     if envelope.needs.utf8 {

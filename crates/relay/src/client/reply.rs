@@ -113,11 +113,6 @@ impl Reply {
     pub(super) fn is_too_many_recipients(&self) -> bool {
         self.code == 452 || self.code == 552 && matches!(&*self.status(), "5.5.3" | "5.0.0")
     }
-
-    /// Whether the server asks to slow down: 421, or an enhanced status of 4.7.x.
-    pub fn is_throttling(&self) -> bool {
-        self.code == 421 || self.status().starts_with("4.7.")
-    }
 }
 
 impl fmt::Display for Reply {
@@ -167,9 +162,6 @@ mod tests {
         assert_eq!(status(b"550 4.1.1 gone\r\n"), "5.0.0");
         assert_eq!(status(b"451 later\r\n"), "4.0.0");
         assert_eq!(status(b"451 4.7 later\r\n"), "4.0.0");
-        assert!(read(b"451 4.7.1 slow down\r\n").unwrap().unwrap().is_throttling());
-        assert!(read(b"421 bye\r\n").unwrap().unwrap().is_throttling());
-        assert!(!read(b"450 4.2.1 busy\r\n").unwrap().unwrap().is_throttling());
     }
 
     proptest! {

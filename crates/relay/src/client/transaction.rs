@@ -13,6 +13,7 @@ use super::reply::Reply;
 use super::stuffing::Stuffing;
 use crate::message::{Envelope, Recipient};
 use crate::queue::Text;
+use crate::replies::{ReplyStage, Rest, Verdict};
 
 /// The last stage that a transaction reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,9 +61,12 @@ pub struct Delivery {
     pub progress: Progress,
     /// The result for each recipient, in the given order.
     pub answers: Vec<Answer>,
-    /// Whether the server asked to slow down.
-    pub throttled: bool,
-    /// Whether the server itself reports the outcome for the recipients: it offers DSN.
+    /// What the server said against the account, if it did. Recipients without an answer of their own are to be tried
+    /// elsewhere.
+    pub refused: Option<AccountRefusal>,
+    /// The reply that asks to send less to this recipient domain, if there is one.
+    pub slows_domain: Option<String>,
+    /// Whether the server reports itself what became of the recipients: it offers DSN.
     pub reports: bool,
 }
 
@@ -72,7 +76,16 @@ pub(crate) struct Announced {
     notes: Notes,
 }
 
-/// The number of bytes of a text to read at once.
+/// A refusal that is about the account and not about a recipient.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccountRefusal {
+    /// Why the account rests; `None` if it does not take this message alone.
+    pub rest: Option<Rest>,
+    /// The reply.
+    pub reason: Reason,
+}
+
+/// How much of a text is read at once.
 const PIECE: usize = 64 << 10;
 
 impl Connection {
@@ -101,12 +114,7 @@ impl Connection {
         self.used += 1;
         if let Some(reason) = self.unfit(envelope, size) {
             let answers = vec![Answer::Permanent(reason); recipients.len()];
-            return Err(Delivery {
-                progress: Progress::BeforeMail,
-                answers,
-                throttled: false,
-                reports: false,
-            });
+            return Err(Delivery::unsent(Progress::BeforeMail, answers));
         }
         if recipients.iter().any(|recipient| !is_plain(&recipient.address)) {
             let answer = |recipient: &&Recipient| match is_plain(&recipient.address) {
@@ -114,15 +122,10 @@ impl Connection {
                 false => Answer::Permanent(Reason::own("5.1.3", "the address is malformed".to_owned())),
             };
             let answers = recipients.iter().map(answer).collect();
-            return Err(Delivery {
-                progress: Progress::BeforeMail,
-                answers,
-                throttled: false,
-                reports: false,
-            });
+            return Err(Delivery::unsent(Progress::BeforeMail, answers));
         }
         let reports = self.extensions.dsn;
-        let mut notes = Notes { recipients: recipients.len(), throttled: false, reports };
+        let mut notes = Notes { recipients: recipients.len(), refused: None, slows_domain: None, reports };
         let answers = self.announce(envelope, recipients, size, times, &mut notes).await?;
         let accepted = answers.iter().filter(|answer| answer.is_none()).count();
         if accepted == 0 {
@@ -137,7 +140,7 @@ impl Connection {
                 // commands.
                 let in_step = reply.code >= 400;
                 self.reusable &= in_step && self.reset(times).await;
-                let answer = notes.refusal(&reply);
+                let answer = notes.refusal(self.judge(ReplyStage::Data, &reply), &reply);
                 Err(notes.end(Progress::BeforeData, answers, answer))
             }
             Err(silence) => Err(self.broken(&notes, Progress::BeforeData, answers, &silence)),
@@ -180,13 +183,13 @@ impl Connection {
                 notes.end(Progress::Answered, answers, Answer::Sent(reason))
             }
             Ok(reply) if reply.code >= 400 => {
-                let answer = notes.refusal(&reply);
+                let answer = notes.refusal(self.judge(ReplyStage::Text, &reply), &reply);
                 self.reusable &= reply.code != 421;
                 notes.end(Progress::Answered, answers, answer)
             }
             Ok(reply) => {
                 self.reusable = false;
-                let answer = notes.refusal(&reply);
+                let answer = notes.refusal(self.judge(ReplyStage::Text, &reply), &reply);
                 notes.end(Progress::Unknown, answers, answer)
             }
             Err(silence) => self.broken(notes, Progress::Unknown, answers, &silence),
@@ -201,7 +204,7 @@ impl Connection {
     /// Reads the server's reply to a text that was not sent completely.
     async fn last_words(&mut self, notes: &mut Notes, silence: &Silence, times: &Timeouts) -> Answer {
         match self.reply(times.last_words).await {
-            Ok(reply) if reply.code >= 400 => notes.refusal(&reply),
+            Ok(reply) if reply.code >= 400 => notes.refusal(self.judge(ReplyStage::Text, &reply), &reply),
             _ => Answer::Temporary(Reason::own("4.4.2", silence.to_string())),
         }
     }
@@ -215,9 +218,6 @@ impl Connection {
         }
         if envelope.needs.utf8 && !extensions.utf8 {
             return own("5.6.7", "the next hop does not support internationalized addresses (SMTPUTF8)");
-        }
-        if envelope.needs.eight_bit && !extensions.eight_bit {
-            return own("5.6.3", "the next hop does not support 8-bit text (8BITMIME)");
         }
         match extensions.size {
             Some(most) if most > 0 && size > most => {
@@ -261,7 +261,7 @@ impl Connection {
                 let reason = Reason { remote: true, ..Reason::own("4.4.2", mail.to_string()) };
                 return Err(notes.end(early, answers, Answer::Temporary(reason)));
             }
-            let answer = notes.refusal(&mail);
+            let answer = notes.refusal(self.judge(ReplyStage::Mail, &mail), &mail);
             return Err(notes.end(Progress::BeforeData, answers, answer));
         }
         for (index, line) in lines.iter().enumerate() {
@@ -281,7 +281,7 @@ impl Connection {
                     let reason = Reason::own("4.5.3", reply.to_string());
                     Some(Answer::Temporary(Reason { remote: true, ..reason }))
                 }
-                false => Some(notes.refusal(&reply)),
+                false => Some(notes.refusal(self.judge(ReplyStage::Recipient, &reply), &reply)),
             };
             // A server that asks for a text now answers another command.
             self.reusable &= reply.code / 100 != 3;
@@ -345,20 +345,37 @@ enum Stopped {
 /// Facts that are collected during the transaction.
 struct Notes {
     recipients: usize,
-    throttled: bool,
+    refused: Option<AccountRefusal>,
+    slows_domain: Option<String>,
     reports: bool,
 }
 
 impl Notes {
-    /// The result for a reply that does not accept the message. A reply that is not a refusal is out of step,
-    /// and counts as temporary.
-    fn refusal(&mut self, reply: &Reply) -> Answer {
-        self.throttled |= reply.is_throttling();
-        let reason = |status: String| Reason { status, text: reply.to_string(), remote: true };
-        match reply.code / 100 {
-            5 => Answer::Permanent(reason(reply.status())),
-            4 => Answer::Temporary(reason(reply.status())),
-            _ => Answer::Temporary(reason("4.5.0".to_owned())),
+    /// What a reply means that does not take the message.
+    fn refusal(&mut self, verdict: Verdict, reply: &Reply) -> Answer {
+        let status = match reply.code / 100 {
+            4 | 5 => reply.status(),
+            // It is no refusal: the server is out of step.
+            _ => "4.5.0".to_owned(),
+        };
+        let mut reason = Reason { status, text: reply.to_string(), remote: true };
+        match verdict {
+            Verdict::Bounce => {
+                reason.status.replace_range(..1, "5");
+                return Answer::Permanent(reason);
+            }
+            Verdict::Retry => {}
+            Verdict::SlowDomain => self.slows_domain = self.slows_domain.take().or(Some(reason.text.clone())),
+            Verdict::Next => self.refused_by(None, &reason),
+            Verdict::Rest(rest) => self.refused_by(Some(rest), &reason),
+        }
+        Answer::Temporary(reason)
+    }
+
+    /// Notes that the account is refused. The worst reason counts.
+    fn refused_by(&mut self, rest: Option<Rest>, reason: &Reason) {
+        if self.refused.as_ref().is_none_or(|known| known.rest < rest) {
+            self.refused = Some(AccountRefusal { rest, reason: reason.clone() });
         }
     }
 
@@ -366,7 +383,22 @@ impl Notes {
     fn end(&self, progress: Progress, answers: Vec<Option<Answer>>, rest: Answer) -> Delivery {
         debug_assert_eq!(answers.len(), self.recipients);
         let answers = answers.into_iter().map(|answer| answer.unwrap_or_else(|| rest.clone())).collect();
-        Delivery { progress, answers, throttled: self.throttled, reports: self.reports }
+        let (refused, slows_domain) = (self.refused.clone(), self.slows_domain.clone());
+        Delivery { progress, answers, refused, slows_domain, reports: self.reports }
+    }
+}
+
+impl Delivery {
+    /// What the server said against the account, if no recipient has an outcome of its own: all of them may be tried
+    /// through another account.
+    pub(crate) fn refusal_of_all(&self) -> Option<&AccountRefusal> {
+        let none_settled = self.answers.iter().all(|answer| matches!(answer, Answer::Temporary(_)));
+        self.refused.as_ref().filter(|_| none_settled && self.progress != Progress::Unknown)
+    }
+
+    /// A delivery that was not refused, or of which no server knows.
+    pub(crate) fn unsent(progress: Progress, answers: Vec<Answer>) -> Self {
+        Self { progress, answers, refused: None, slows_domain: None, reports: false }
     }
 }
 

@@ -69,8 +69,8 @@ impl Retry {
     }
 }
 
-/// The rest of a lane after this many requests to slow down in a row.
-pub(super) fn rest(throttled: u32) -> Span {
+/// How long a lane or an account rests after so many requests to slow down in a row.
+pub(crate) fn rest(throttled: u32) -> Span {
     let doubled = FIRST_REST.as_micros().saturating_mul(1 << throttled.min(10));
     Span::from_micros(doubled.min(LONGEST_REST.as_micros()))
 }

@@ -31,6 +31,7 @@ impl RelayMeters {
             ("tollgate_relay_retried", "Delivery attempts that failed and are made again", &counts.retried),
             ("tollgate_relay_reported", "Delivery reports that were queued", &counts.reported),
             ("tollgate_relay_unserved", "Turns of messages whose account does not exist", &counts.unserved),
+            ("tollgate_relay_reports_failed", "Delivery reports that were given up", &counts.reports_failed),
         ] {
             let counter = ConstCounter::new(load(counter));
             counter.encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;

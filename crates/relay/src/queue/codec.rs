@@ -345,6 +345,9 @@ impl Row for Event {
         out.text(&self.text);
         out.maybe(self.until, RowWriter::time);
         out.u32(self.recipients);
+        if let Some(recipient) = self.recipient {
+            out.u32(recipient);
+        }
     }
 
     fn read(from: &mut RowReader<'_>) -> Option<Self> {
@@ -357,6 +360,7 @@ impl Row for Event {
             text: from.text()?,
             until: from.maybe(RowReader::time)?,
             recipients: from.u32()?,
+            recipient: if from.0.is_empty() { None } else { Some(from.u32()?) },
         })
     }
 }

@@ -94,8 +94,10 @@ pub struct AttemptResult {
     pub counts: bool,
     /// Whether the remote server may have taken the message: its answer is unknown.
     pub uncertain: bool,
-    /// The event for the timeline.
-    pub event: Event,
+    /// When it ended.
+    pub at: Timestamp,
+    /// What the timeline shows: one event for each recipient with an outcome of its own.
+    pub events: Vec<Event>,
 }
 
 /// One event of a message's timeline.
@@ -117,6 +119,8 @@ pub struct Event {
     pub until: Option<Timestamp>,
     /// The number of recipients that it concerns.
     pub recipients: u32,
+    /// The recipient, by its place in the envelope, if it is about one.
+    pub recipient: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -210,6 +214,7 @@ impl Event {
             text: String::new(),
             until: None,
             recipients: 0,
+            recipient: None,
         }
     }
 }

@@ -5,8 +5,11 @@ use std::io::Read;
 use redb::ReadableTable;
 use tollgate_core::{Span, Timestamp};
 
+use super::codec::Row;
 use super::disk::Disk;
-use super::item::{AttemptResult, Event, EventKind, Item, ItemKey, Kept, Place, RecipientState};
+use super::item::{
+    AttemptResult, Event, EventKind, Item, ItemKey, ItemRecipient, Kept, OpenAttempt, Place, RecipientState,
+};
 use super::tables::{Stored, Tables, Waiting, bound, file_name, waiting};
 use crate::dsn::{self, Action, Original, ReportedRecipient};
 use crate::message::{Envelope, MessageId};
@@ -35,16 +38,25 @@ impl Tables<'_> {
         let (Some(mut kept), Some(mut item)) = (self.message(key.message)?, self.item(key)?) else {
             return Ok(None);
         };
-        // If an operator cancelled the item during the attempt, it is already settled.
+        // An operator may have cancelled it during the attempt: it is settled once. But what the server said is known.
+        let recipients = kept.envelope.recipients.len();
         if item.waiting().is_empty() {
-            self.tell(key.message, result.event)?;
+            for (index, mut state) in result.settled {
+                bound_reply(&mut state);
+                let cancelled = |one: &&mut ItemRecipient| matches!(one.state, RecipientState::Cancelled(_));
+                let mut recipients = item.recipients.iter_mut().filter(cancelled);
+                if let Some(recipient) = recipients.find(|one| one.index == index) {
+                    recipient.state = state;
+                }
+            }
+            item.possible_duplicate |= result.uncertain;
+            self.put_item(key, &item)?;
+            self.tell_all(key.message, result.events, recipients)?;
             return Ok(None);
         }
-        let now = result.event.at;
+        let now = result.at;
         for (index, mut state) in result.settled {
-            if let RecipientState::Sent(last) | RecipientState::Failed(last) = &mut state {
-                bound(&mut last.reply);
-            }
+            bound_reply(&mut state);
             let mut waiting = item.recipients.iter_mut().filter(|one| one.state == RecipientState::Waiting);
             if let Some(recipient) = waiting.find(|one| one.index == index) {
                 recipient.state = state;
@@ -58,7 +70,7 @@ impl Tables<'_> {
         item.spent = Span::from_micros(item.spent.as_micros() + result.spent.as_micros());
         item.possible_duplicate |= result.uncertain;
         self.put_item(key, &item)?;
-        self.tell(key.message, result.event)?;
+        self.tell_all(key.message, result.events, recipients)?;
         if !item.waiting().is_empty() {
             return Ok(Some(waiting(key, &kept.envelope, &item)));
         }
@@ -76,7 +88,14 @@ impl Tables<'_> {
         let Some(mut kept) = self.message(id)?.filter(|kept| kept.finished.is_none()) else {
             return Ok(false);
         };
-        self.tell(id, Event::new(now, EventKind::Cancelled))?;
+        let in_flight = self.in_flight(id)?;
+        let text = match in_flight {
+            0 => String::new(),
+            count => {
+                format!("{count} recipients are being sent to now: what the next hop says of them follows")
+            }
+        };
+        self.tell(id, Event { text, recipients: in_flight, ..Event::new(now, EventKind::Cancelled) })?;
         for (key, mut item) in self.items_of(id)?.into_iter().filter(|(_, item)| !item.waiting().is_empty()) {
             for recipient in &mut item.recipients {
                 if recipient.state == RecipientState::Waiting {
@@ -89,7 +108,18 @@ impl Tables<'_> {
         Ok(true)
     }
 
-    /// Makes all waiting items due now. Returns them.
+    /// How many recipients of a message are part of an attempt whose result is not known yet.
+    fn in_flight(&self, id: MessageId) -> Result<u32, redb::Error> {
+        let mut count = 0_u32;
+        for row in self.attempts.range((id.0, 0)..=(id.0, u32::MAX))? {
+            let attempt = OpenAttempt::decode(row?.1.value());
+            let recipients = attempt.map_or(0, |attempt| attempt.recipients.len());
+            count = count.saturating_add(u32::try_from(recipients).unwrap_or(u32::MAX));
+        }
+        Ok(count)
+    }
+
+    /// Makes all items that wait due now. Returns them.
     pub(super) fn retry(&mut self, id: MessageId, now: Timestamp) -> Result<Vec<Waiting>, redb::Error> {
         let Some(kept) = self.message(id)?.filter(|kept| kept.finished.is_none()) else {
             return Ok(Vec::new());
@@ -199,8 +229,15 @@ impl Tables<'_> {
     }
 }
 
-/// The recipients of an item that the report names: those that failed, and, if the sender asked for that, those
-/// that went to a server that does not send reports itself (RFC 3461, 5.2.2).
+/// Bounds what a server said of a recipient.
+fn bound_reply(state: &mut RecipientState) {
+    if let RecipientState::Sent(last) | RecipientState::Failed(last) = state {
+        bound(&mut last.reply);
+    }
+}
+
+/// The recipients of an item that the sender is to be told of: those that failed, and, if it asked for that, those that
+/// went to a server which does not report itself (RFC 3461, 5.2.2).
 fn reported_of<'a>(item: &'a Item, envelope: &'a Envelope) -> impl Iterator<Item = ReportedRecipient<'a>> {
     item.recipients.iter().filter_map(|one| {
         let recipient = envelope.recipients.get(one.index as usize)?;

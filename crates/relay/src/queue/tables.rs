@@ -321,15 +321,31 @@ impl<'t> Tables<'t> {
         Ok(())
     }
 
-    /// Appends an event to a message's timeline. If there are too many, the oldest except the first is dropped.
-    pub(super) fn tell(&mut self, id: MessageId, mut event: Event) -> Result<(), redb::Error> {
-        bound(&mut event.text);
+    /// Appends an event to a message's timeline.
+    pub(super) fn tell(&mut self, id: MessageId, event: Event) -> Result<(), redb::Error> {
+        let recipients = self.message(id)?.map_or(0, |kept| kept.envelope.recipients.len());
+        self.tell_all(id, vec![event], recipients)
+    }
+
+    /// Appends events to the timeline of a message with so many recipients. There is room for the outcome of each of
+    /// them. Beyond the bound, the oldest but the first one is dropped.
+    pub(super) fn tell_all(
+        &mut self,
+        id: MessageId,
+        events: Vec<Event>,
+        recipients: usize,
+    ) -> Result<(), redb::Error> {
+        let most = MOST_EVENTS.saturating_add(u32::try_from(recipients).unwrap_or(u32::MAX));
         let last = self.events.range((id.0, 0)..=(id.0, u32::MAX))?.next_back().transpose()?;
-        let number = last.map_or(0, |(key, _)| key.value().1.saturating_add(1));
-        if number >= MOST_EVENTS {
-            self.events.remove((id.0, number - MOST_EVENTS + 1))?;
+        let mut number = last.map_or(0, |(key, _)| key.value().1.saturating_add(1));
+        for mut event in events {
+            bound(&mut event.text);
+            if number >= most {
+                self.events.remove((id.0, number - most + 1))?;
+            }
+            self.events.insert((id.0, number), event.encode().as_slice())?;
+            number = number.saturating_add(1);
         }
-        self.events.insert((id.0, number), event.encode().as_slice())?;
         Ok(())
     }
 

@@ -12,7 +12,10 @@ use crate::accounts::{Account, SecretKey};
 use crate::client::Timeouts;
 use crate::lanes::{LaneOptions, Retry};
 use crate::queue::QueueOptions;
+use crate::replies::ReplyRules;
+use crate::sender::RecipientLog;
 use crate::server::Settings;
+use crate::seven_bit::EightBit;
 
 /// The settings of a relay.
 #[derive(Clone, Debug)]
@@ -43,12 +46,18 @@ pub struct RelaySettings {
     pub per_connection: u32,
     /// An idle connection is closed after this time.
     pub idle: Duration,
-    /// The schedule of retries.
+    /// What refusals of next hops are about, where the stage and the table of replies say otherwise.
+    pub replies: ReplyRules,
+    /// What happens to 8-bit texts at servers that do not take them.
+    pub eight_bit: EightBit,
+    /// How failures are retried.
     pub retry: Retry,
     /// The options of the scheduler.
     pub lanes: LaneOptions,
     /// The most recipients of one transaction.
     pub most_recipients: u32,
+    /// How log lines show recipients.
+    pub recipient_log: RecipientLog,
 }
 
 /// The settings of direct delivery, to the hosts that DNS names.
@@ -86,18 +95,21 @@ impl RelaySettings {
             per_destination: 20,
             per_connection: 100,
             idle: Duration::from_secs(30),
+            replies: ReplyRules::default(),
+            eight_bit: EightBit::default(),
             retry: Retry::default(),
             lanes: LaneOptions::default(),
             most_recipients: 100,
+            recipient_log: RecipientLog::default(),
         }
     }
 
     /// The changed settings that apply only after a restart, by their names in the configuration.
     pub(super) fn needing_a_restart(&self, other: &Self) -> Vec<&'static str> {
         let sending = |settings: &Self| {
-            let Self { timeouts, per_destination, per_connection, idle, lanes, most_recipients, .. } =
-                settings.clone();
-            (timeouts, per_destination, per_connection, idle, lanes, most_recipients)
+            let Self { timeouts, per_destination, per_connection, idle, replies, .. } = settings.clone();
+            let Self { lanes, most_recipients, eight_bit, .. } = settings.clone();
+            (timeouts, per_destination, per_connection, idle, replies, lanes, most_recipients, eight_bit)
         };
         let queue = |settings: &Self| {
             let QueueOptions { max_messages, min_free, delay_report, history, history_messages, .. } =
@@ -112,6 +124,7 @@ impl RelaySettings {
             ("relay.tls_ca", self.authorities != other.authorities),
             ("relay.retry", self.retry != other.retry),
             ("relay.sending", sending(self) != sending(other)),
+            ("relay.log_recipients", self.recipient_log != other.recipient_log),
         ];
         changed.into_iter().filter_map(|(setting, changed)| changed.then_some(setting)).collect()
     }

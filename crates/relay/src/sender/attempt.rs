@@ -1,18 +1,24 @@
 //! One turn of an item: finds an account with capacity, connects, takes the limits, delivers, records the
 //! result.
 
+use std::io;
+use std::sync::Arc;
+
 use tollgate_core::{Span, Timestamp};
 
 use super::Sender;
 use super::outcome::{self, AttemptContext};
 use super::search::{Obstacles, Ready};
 use crate::accounts::{Account, OnLimit};
-use crate::client::{Connection, Delivery, Progress};
+use crate::client::{
+    AccountRefusal, Answer, ConnectError, Connection, Delivery, Extensions, Progress, Reason,
+};
 use crate::direct::Route;
 use crate::lanes::{Cause, End, Sleep, Turn};
 use crate::limits::{Begun, Load, Refusal, RefusedBy, Taken};
 use crate::message::Recipient;
 use crate::queue::{Item, Kept, OpenAttempt, QueueError, Text};
+use crate::seven_bit::{self, EightBit};
 
 /// A lane sleeps for this long after the queue's disk failed, and if all connections are in use.
 const AFTER_DISK: Span = Span::from_secs(5);
@@ -22,7 +28,9 @@ const UNREACHABLE: Span = Span::from_secs(120);
 /// A text may begin at most this long after its limits were taken. If the server asks for it later, the limits are taken
 /// again. So the next hop sees its limits kept, except for this time and the time that the text is under way.
 const MARGIN: Span = Span::from_secs(1);
-/// On a new connection, a transaction may use charges that are at most this old.
+/// How long mail waits at most for the trial of an account whose rest is over.
+const ON_TRIAL: Span = Span::from_secs(30);
+/// For how long a transaction may go on with what was taken for it on a connection that turned out to be closed.
 const FRESH: Span = Span::from_secs(5);
 
 /// An item to be sent.
@@ -44,9 +52,11 @@ struct Again<'r> {
 
 /// The reason why there was no second try. Nothing is taken, and the server knows nothing of the message.
 enum NotAgain {
-    /// The server cannot be reached, or the text cannot be read.
-    Failed(String),
-    /// A limit no longer allows it.
+    /// The server cannot be reached, or does not let the relay in.
+    NotConnected(ConnectError),
+    /// The text cannot be read.
+    Unreadable(String),
+    /// A limit does not allow it any more.
     Refused(Refusal),
     /// The counts cannot be saved.
     Unsaved(String),
@@ -71,13 +81,25 @@ impl Sender {
                 Route::Never { status, reason } => {
                     return self.record(&job, outcome::of_refusal(status, reason, &about)).await;
                 }
-                Route::Later(reason) => return self.record(&job, outcome::of_failure(&reason, &about)).await,
+                Route::Later(reason) => {
+                    return self.record(&job, outcome::of_failure(&own(&reason), &about)).await;
+                }
             }
         }
-        match self.find(&job, &accounts).await {
-            Ok(ready) => self.deliver(&job, ready).await,
-            Err(obstacles) => self.give_way(&job, obstacles).await,
+        if job.kept.envelope.sender.is_none() {
+            self.parts.accounts.order_for_report(&mut accounts, self.now());
         }
+        let mut obstacles = Obstacles::default();
+        while let Some(ready) = self.find(&job, &accounts, &mut obstacles).await {
+            self.tell_of_refusals(&job, &mut obstacles).await;
+            // Each account is tried once at most.
+            let tried = accounts.iter().position(|account| Arc::ptr_eq(account, &ready.account));
+            accounts.drain(..=tried.unwrap_or_default());
+            if let Some(end) = self.deliver(&job, ready, &mut obstacles).await {
+                return end;
+            }
+        }
+        self.give_way(&job, obstacles).await
     }
 
     /// Records that the relay itself failed on an item. The server may have got the message.
@@ -111,15 +133,16 @@ impl Sender {
         Ok((!waiting.is_empty()).then_some(Job { turn, kept, item, waiting }))
     }
 
-    /// Delivers an item and records the result.
-    async fn deliver(&self, job: &Job, ready: Ready) -> End {
-        let Ready { account, mut connection, taken, text } = ready;
+    /// Hands an item over and records what came of it. `None` if the server refuses the account, whoever the recipients
+    /// are: nothing is settled, and another account may take the item.
+    async fn deliver(&self, job: &Job, ready: Ready, obstacles: &mut Obstacles) -> Option<End> {
+        let Ready { account, mut connection, taken, text, trial } = ready;
         let mut recipients = &job.waiting[..job.waiting.len().min(taken.recipients as usize)];
         if let Err(reason) = self.open_attempt(job, &account, recipients, &taken).await {
             taken.refund().await;
             self.parts.client.give_back(connection);
             self.close_attempt(job).await;
-            return self.disk_failed(reason);
+            return Some(self.disk_failed(reason));
         }
         // From here on the charges are kept, even if this task is cancelled, unless the server never knew of
         // the transaction.
@@ -127,23 +150,50 @@ impl Sender {
         let mut delivery =
             match self.transact(job, &account, recipients, text, &mut connection, &mut begun).await {
                 Ok(delivery) => delivery,
-                Err(not_again) => return self.not_again(job, &account, recipients, not_again).await,
+                Err(why) => return self.not_again(job, &account, why, obstacles).await,
             };
         if is_stale(&connection, &delivery) {
             match self.try_again(job, &account, recipients, connection, begun).await {
                 Ok(again) => Again { connection, begun, recipients, delivery } = again,
-                Err(not_again) => return self.not_again(job, &account, recipients, not_again).await,
+                Err(why) => return self.not_again(job, &account, why, obstacles).await,
             }
         }
-        if delivery.progress == Progress::BeforeMail {
+        let refusal = delivery.refusal_of_all().cloned();
+        // A server that refuses before the text has taken nothing.
+        let untouched = refusal.is_some() && delivery.progress < Progress::BeforeDot;
+        if delivery.progress == Progress::BeforeMail || untouched {
             begun.refund().await;
         } else {
             drop(begun);
         }
         self.parts.client.give_back(connection);
+        if let Some(refusal) = refusal {
+            self.refused(job, recipients, &account, refusal, obstacles).await;
+            self.close_attempt(job).await;
+            return None;
+        }
         let result = outcome::of_delivery(&delivery, &self.through(job, recipients, &account));
-        self.note_pace(job, &delivery, &result.event.text);
-        self.record(job, result).await
+        self.note_pace(job, &account, &delivery);
+        drop(trial);
+        Some(self.record(job, result).await)
+    }
+
+    /// Does what is left to do when a kept connection was closed and there was no second try.
+    async fn not_again(
+        &self,
+        job: &Job,
+        account: &Arc<Account>,
+        why: NotAgain,
+        obstacles: &mut Obstacles,
+    ) -> Option<End> {
+        self.close_attempt(job).await;
+        match why {
+            NotAgain::NotConnected(error) => self.not_connected(account, &error, obstacles),
+            NotAgain::Unreadable(reason) => obstacles.unreadable = Some(reason),
+            NotAgain::Refused(refusal) => return Some(self.defer(job, account, &refusal).await),
+            NotAgain::Unsaved(reason) => return Some(self.disk_failed(reason)),
+        }
+        None
     }
 
     /// Makes durable that an attempt begins, and its charges, before the server knows of it. So after a crash
@@ -185,7 +235,7 @@ impl Sender {
             Ok(connection) => connection,
             Err(error) => {
                 begun.refund().await;
-                return Err(NotAgain::Failed(error.to_string()));
+                return Err(NotAgain::NotConnected(error));
             }
         };
         if self.now().since(started) > FRESH {
@@ -205,33 +255,15 @@ impl Sender {
             recipients = &recipients[..recipients.len().min(taken.recipients as usize)];
             begun = taken.begin();
         }
-        let text = match self.text(job).await {
+        let text = match self.text(job, connection.extensions()).await {
             Ok(text) => text,
             Err(reason) => {
                 begun.refund().await;
-                return Err(NotAgain::Failed(reason));
+                return Err(NotAgain::Unreadable(reason));
             }
         };
         let delivery = self.transact(job, account, recipients, text, &mut connection, &mut begun).await?;
         Ok(Again { connection, begun, recipients, delivery })
-    }
-
-    /// Does what follows if there is no transaction after all.
-    async fn not_again(&self, job: &Job, account: &Account, recipients: &[u32], why: NotAgain) -> End {
-        match why {
-            NotAgain::Failed(reason) => {
-                let about = self.through(job, recipients, account);
-                self.record(job, outcome::of_failure(&reason, &about)).await
-            }
-            NotAgain::Refused(refusal) => {
-                self.close_attempt(job).await;
-                self.defer(job, account, &refusal).await
-            }
-            NotAgain::Unsaved(reason) => {
-                self.close_attempt(job).await;
-                self.disk_failed(reason)
-            }
-        }
     }
 
     /// Hands the message over. If the server is slow to ask for the text, the limits are taken anew before it.
@@ -289,21 +321,41 @@ impl Sender {
         Ok(())
     }
 
-    /// A message's text, or the reason why it cannot be read.
-    pub(super) async fn text(&self, job: &Job) -> Result<Text, String> {
+    /// A message's text as a server takes it that offers this, or why it cannot be read.
+    pub(super) async fn text(&self, job: &Job, offers: &Extensions) -> Result<Text, String> {
         let (queue, kept) = (self.parts.queue.clone(), job.kept.clone());
-        let read = tokio::task::spawn_blocking(move || queue.text(&kept)).await;
-        let read = read.map_err(|error| error.to_string())?;
-        read.map_err(|error| format!("the text cannot be read: {}", error.reason))
+        let takes_it = !kept.envelope.needs.eight_bit || offers.eight_bit;
+        let converts = !takes_it && self.parts.client.options().eight_bit == EightBit::Convert;
+        let read = tokio::task::spawn_blocking(move || {
+            if converts {
+                seven_bit::convert(|| queue.text(&kept).map_err(io::Error::other))
+            } else {
+                queue.text(&kept).map_err(io::Error::other)
+            }
+        });
+        let read = read.await.map_err(|error| error.to_string())?;
+        read.map_err(|error| format!("the text cannot be read: {error}"))
     }
 
-    /// Slows down the lane, and only this lane, if the server asks for it.
-    fn note_pace(&self, job: &Job, delivery: &Delivery, said: &str) {
+    /// Slows the lane or the account if the server asks to, and ends a rest if it took the message.
+    fn note_pace(&self, job: &Job, account: &Account, delivery: &Delivery) {
+        let (now, accounts) = (self.now(), &self.parts.accounts);
+        if let Some(AccountRefusal { rest: Some(rest), reason }) = &delivery.refused {
+            accounts.rest(account, *rest, &reason.text, now);
+        }
+        let answered = delivery.progress == Progress::Answered;
+        if answered && delivery.answers.iter().any(|answer| matches!(answer, Answer::Permanent(_))) {
+            accounts.note_bounce(account, now);
+        }
         let mut lanes = self.lanes.lock();
-        if delivery.throttled {
-            lanes.throttle(&job.turn.lane, said, self.now());
-        } else if delivery.progress == Progress::Answered {
+        if let Some(said) = &delivery.slows_domain {
+            lanes.throttle(&job.turn.lane, said, now);
+        } else if answered && delivery.refused.is_none() {
             lanes.relax(&job.turn.lane);
+            if accounts.works(account, now) {
+                lanes.wake(&job.turn.lane.tenant, Cause::Paused, now);
+                self.nudge();
+            }
         }
     }
 
@@ -311,17 +363,15 @@ impl Sender {
     async fn give_way(&self, job: &Job, obstacles: Obstacles) -> End {
         let now = self.now();
         if let Some(reason) = &obstacles.unreadable {
-            let about = self.context(job, &job.waiting);
-            return self.record(job, outcome::of_failure(reason, &about)).await;
+            let (reason, about) = (own(reason), self.context(job, &job.waiting));
+            return self.record(job, outcome::of_failure(&reason, &about)).await;
         }
-        if let Some((account, reason)) = obstacles.failures.first() {
-            if obstacles.throttled {
-                self.lanes.lock().throttle(&job.turn.lane, reason, now);
-            }
-            if obstacles.refusals.is_empty() && obstacles.busy.is_none() {
-                let about = self.through(job, &job.waiting, account);
-                return self.record(job, outcome::of_failure(reason, &about)).await;
-            }
+        if let Some((account, reason)) = obstacles.failures.first()
+            && obstacles.refusals.is_empty()
+            && obstacles.busy.is_none()
+        {
+            let about = self.through(job, &job.waiting, account);
+            return self.record(job, outcome::of_failure(reason, &about)).await;
         }
         if let Some(account) = &obstacles.busy {
             let name = account.destination.name();
@@ -332,14 +382,18 @@ impl Sender {
         // The refusal that ends first counts, because another account may be usable then.
         let Some((account, refusal)) = obstacles.refusals.iter().min_by_key(|(_, refusal)| refusal.until)
         else {
-            return self.wait_for_account(job, obstacles.paused).await;
+            return match obstacles.on_trial {
+                Some(reason) => End::Blocked(Sleep::new(now + ON_TRIAL, Cause::Paused, reason)),
+                None => self.wait_for_account(job, obstacles.paused).await,
+            };
         };
         let rejects = obstacles.refusals.iter().all(|(account, refusal)| {
             account.on_limit == OnLimit::Reject && refusal.by == RefusedBy::Account
         });
         // A report is never rejected, because it has no sender to inform.
         let is_report = job.kept.envelope.sender.is_none();
-        let others = obstacles.paused.is_some() || !obstacles.failures.is_empty();
+        let others =
+            obstacles.paused.is_some() || obstacles.on_trial.is_some() || !obstacles.failures.is_empty();
         if rejects && !others && !is_report {
             self.parts.meters.rate_limited(&account.tenant, &account.id);
             let about = self.through(job, &job.waiting, account);
@@ -352,8 +406,8 @@ impl Sender {
         End::Blocked(Sleep::new(self.now() + AFTER_DISK, Cause::Outage, reason))
     }
 
-    /// The context of a result, for a delivery through an account.
-    fn through<'a>(
+    /// What a result is made of, through an account.
+    pub(super) fn through<'a>(
         &'a self,
         job: &'a Job,
         recipients: &'a [u32],
@@ -376,7 +430,12 @@ impl Sender {
     }
 }
 
-/// Whether an idle connection was closed before the transaction began.
+/// A failure in the relay's own words.
+fn own(reason: &str) -> Reason {
+    Reason::own("4.4.1", reason.to_owned())
+}
+
+/// Whether a kept connection was dead before the transaction began.
 fn is_stale(connection: &Connection, delivery: &Delivery) -> bool {
     connection.is_reused() && connection.is_broken() && delivery.progress == Progress::BeforeMail
 }
@@ -398,7 +457,10 @@ impl Obstacles {
         }
         if let Some((account, reason)) = self.failures.first() {
             earliest.until = earliest.until.min(now + UNREACHABLE);
-            earliest.reason = format!("{}; account {}: {reason}", refusal.reason, account.id);
+            earliest.reason = format!("{}; account {}: {}", refusal.reason, account.id, reason.text);
+        }
+        if self.on_trial.is_some() {
+            earliest.until = earliest.until.min(now + ON_TRIAL);
         }
         earliest.free_at = earliest.free_at.min(earliest.until);
         earliest

@@ -20,48 +20,49 @@ pub(super) struct AttemptContext<'a> {
 
 /// The result of a transaction.
 pub(super) fn of_delivery(delivery: &Delivery, about: &AttemptContext<'_>) -> AttemptResult {
-    let mut settled = Vec::new();
-    let mut failed_for_now = Vec::new();
-    for (index, answer) in about.recipients.iter().zip(&delivery.answers) {
-        match answer {
-            // Whatever the server replies, the message counts as sent only if the server got the whole text.
-            Answer::Sent(reason) if delivery.progress != Progress::Answered => {
-                failed_for_now.push((*index, reason));
-            }
-            Answer::Sent(reason) => settled.push((
-                *index,
-                RecipientState::Sent(Final { reports: delivery.reports, ..last(reason, about) }),
-            )),
-            Answer::Permanent(reason) => settled.push((*index, RecipientState::Failed(last(reason, about)))),
-            Answer::Temporary(reason) => failed_for_now.push((*index, reason)),
-            Answer::Another => {}
-        }
-    }
+    let retries = delivery.answers.iter().any(|answer| match answer {
+        Answer::Temporary(_) => true,
+        Answer::Sent(_) => delivery.progress != Progress::Answered,
+        Answer::Permanent(_) | Answer::Another => false,
+    });
+    let next =
+        retries.then(|| about.retry.after(about.item.failures, about.item.spent, about.now, about.luck));
+    // Recipients for another transaction keep the place of their item.
+    let (due, spent) = match next {
+        Some(NextTry::Again { due, spent }) => (due, spent),
+        Some(NextTry::Expired) | None => (about.item.due.min(about.now), Span::ZERO),
+    };
+    let expired = next == Some(NextTry::Expired);
     let uncertain = delivery.progress == Progress::Unknown;
-    // Recipients for another transaction keep the item's place.
-    let (mut due, mut spent) = (about.item.due.min(about.now), Span::ZERO);
-    if !failed_for_now.is_empty() {
-        match about.retry.after(about.item.failures, about.item.spent, about.now, about.luck) {
-            NextTry::Again { due: at, spent: wait } => (due, spent) = (at, wait),
-            NextTry::Expired => {
-                let expired = failed_for_now.drain(..).map(|(index, reason)| (index, expire(reason, about)));
-                settled.extend(expired);
+    let again = Again { kind: if uncertain { EventKind::Unknown } else { EventKind::Failed }, until: due };
+    let (mut settled, mut events) = (Vec::new(), Vec::new());
+    for (index, answer) in about.recipients.iter().zip(&delivery.answers) {
+        let state = match answer {
+            Answer::Another => continue,
+            Answer::Sent(reason) if delivery.progress == Progress::Answered => {
+                RecipientState::Sent(Final { reports: delivery.reports, ..last(reason, about) })
             }
-        }
+            Answer::Permanent(reason) => RecipientState::Failed(last(reason, about)),
+            // Whatever a server says, a message is sent only if it got the text to its end.
+            Answer::Temporary(reason) | Answer::Sent(reason) if expired => expire(reason, about),
+            Answer::Temporary(reason) | Answer::Sent(reason) => {
+                events.push(again.event(*index, &reason.text, about));
+                continue;
+            }
+        };
+        events.extend(event_of(*index, &state, about));
+        settled.push((*index, state));
     }
-    let until = (due > about.now).then_some(due);
-    let event = event(delivery, about, uncertain, until);
-    AttemptResult { settled, due, spent, counts: true, uncertain, event }
+    if delivery.progress == Progress::BeforeMail {
+        merge(&mut events);
+    }
+    AttemptResult { settled, due, spent, counts: true, uncertain, at: about.now, events }
 }
 
-/// The result of a failure before any transaction: no recipient is settled, unless the lifetime is over.
-pub(super) fn of_failure(reason: &str, about: &AttemptContext<'_>) -> AttemptResult {
-    let answer = Answer::Temporary(Reason::own("4.4.1", reason.to_owned()));
-    let answers = vec![answer; about.recipients.len()];
-    of_delivery(
-        &Delivery { progress: Progress::BeforeMail, answers, throttled: false, reports: false },
-        about,
-    )
+/// What a failure before any transaction changes: no recipient is settled, unless the lifetime is over.
+pub(super) fn of_failure(reason: &Reason, about: &AttemptContext<'_>) -> AttemptResult {
+    let answers = vec![Answer::Temporary(reason.clone()); about.recipients.len()];
+    of_delivery(&Delivery::unsent(Progress::BeforeMail, answers), about)
 }
 
 /// The result of a wait without a usable account: it uses up lifetime. It is not an attempt, so no back-off
@@ -75,19 +76,27 @@ pub(super) fn of_wait(
     let reason = Reason::own("4.3.5", reason.to_owned());
     let is_over =
         about.item.spent.as_micros().saturating_add(waited.as_micros()) >= about.retry.lifetime.as_micros();
-    let expired = about.recipients.iter().filter(|_| is_over).map(|index| (*index, expire(&reason, about)));
-    let settled = expired.collect();
-    let answers = vec![Answer::Temporary(reason); about.recipients.len()];
-    let delivery = Delivery { progress: Progress::BeforeMail, answers, throttled: false, reports: false };
-    let event = event(&delivery, about, false, (!is_over).then_some(until));
-    AttemptResult { settled, due: about.item.due, spent: waited, counts: false, uncertain: false, event }
+    let (mut settled, mut events) = (Vec::new(), Vec::new());
+    let again = Again { kind: EventKind::Failed, until };
+    for index in about.recipients {
+        if is_over {
+            let state = expire(&reason, about);
+            events.extend(event_of(*index, &state, about));
+            settled.push((*index, state));
+        } else {
+            events.push(again.event(*index, &reason.text, about));
+        }
+    }
+    merge(&mut events);
+    let due = about.item.due;
+    AttemptResult { settled, due, spent: waited, counts: false, uncertain: false, at: about.now, events }
 }
 
 /// The result of a fault of the relay itself: the server may have got the message.
 pub(super) fn of_fault(reason: &str, about: &AttemptContext<'_>) -> AttemptResult {
     let answer = Answer::Temporary(Reason::own("4.3.0", reason.to_owned()));
     let answers = vec![answer; about.recipients.len()];
-    of_delivery(&Delivery { progress: Progress::Unknown, answers, throttled: false, reports: false }, about)
+    of_delivery(&Delivery::unsent(Progress::Unknown, answers), about)
 }
 
 /// The result if a limit rejects all recipients.
@@ -99,7 +108,7 @@ pub(super) fn of_rejection(reason: &str, about: &AttemptContext<'_>) -> AttemptR
 pub(super) fn of_refusal(status: &str, reason: String, about: &AttemptContext<'_>) -> AttemptResult {
     let reason = Reason::own(status, reason);
     let answers = vec![Answer::Permanent(reason); about.recipients.len()];
-    let delivery = Delivery { progress: Progress::BeforeMail, answers, throttled: false, reports: false };
+    let delivery = Delivery::unsent(Progress::BeforeMail, answers);
     AttemptResult { counts: false, ..of_delivery(&delivery, about) }
 }
 
@@ -124,42 +133,54 @@ fn expire(reason: &Reason, about: &AttemptContext<'_>) -> RecipientState {
     RecipientState::Failed(Final { status: "5.4.7".to_owned(), reply, remote: None, ..last })
 }
 
-fn event(
-    delivery: &Delivery,
-    about: &AttemptContext<'_>,
-    uncertain: bool,
-    until: Option<Timestamp>,
-) -> Event {
-    let any = |wanted: fn(&Answer) -> bool| delivery.answers.iter().any(wanted);
-    let kind = if uncertain {
-        EventKind::Unknown
-    } else if any(|answer| matches!(answer, Answer::Sent(_))) {
-        EventKind::Sent
-    } else if any(|answer| matches!(answer, Answer::Temporary(_))) && until.is_some() {
-        EventKind::Failed
-    } else {
-        EventKind::Bounced
+/// What recipients are told that wait for another attempt.
+struct Again {
+    kind: EventKind,
+    until: Timestamp,
+}
+
+impl Again {
+    fn event(&self, recipient: u32, text: &str, about: &AttemptContext<'_>) -> Event {
+        let until = (self.until > about.now).then_some(self.until);
+        let text = text.to_owned();
+        Event { recipient: Some(recipient), until, text, recipients: 1, ..blank(self.kind, about) }
+    }
+}
+
+/// The event of a recipient that is settled.
+fn event_of(recipient: u32, state: &RecipientState, about: &AttemptContext<'_>) -> Option<Event> {
+    let (kind, last) = match state {
+        RecipientState::Sent(last) => (EventKind::Sent, last),
+        RecipientState::Failed(last) => (EventKind::Bounced, last),
+        RecipientState::Waiting | RecipientState::Cancelled(_) => return None,
     };
-    // The worst answer explains most.
-    let rank = |answer: &&Answer| match answer {
-        Answer::Permanent(_) => 3,
-        Answer::Temporary(_) => 2,
-        Answer::Sent(_) => 1,
-        Answer::Another => 0,
-    };
-    let text = match delivery.answers.iter().max_by_key(rank) {
-        Some(Answer::Permanent(reason) | Answer::Temporary(reason) | Answer::Sent(reason)) => {
-            reason.text.clone()
+    let text = last.reply.clone();
+    Some(Event { recipient: Some(recipient), text, recipients: 1, ..blank(kind, about) })
+}
+
+/// Makes one event of all that wait for the same reason: no server spoke of them one by one.
+fn merge(events: &mut Vec<Event>) {
+    events.dedup_by(|next, first| {
+        let same = (next.kind, &next.text) == (first.kind, &first.text) && first.until.is_some();
+        if same {
+            (first.recipients, first.recipient) = (first.recipients + next.recipients, None);
         }
-        Some(Answer::Another) | None => String::new(),
-    };
+        same
+    });
+}
+
+/// What an account refused, as an event.
+pub(super) fn refused(text: &str, until: Option<Timestamp>, about: &AttemptContext<'_>) -> Event {
+    let recipients = u32::try_from(about.recipients.len()).unwrap_or(u32::MAX);
+    let recipient = if let [only] = about.recipients { Some(*only) } else { None };
+    Event { text: text.to_owned(), until, recipients, recipient, ..blank(EventKind::Failed, about) }
+}
+
+fn blank(kind: EventKind, about: &AttemptContext<'_>) -> Event {
     Event {
         domain: about.item.domain.clone(),
         account: named(about.account),
         remote: named(about.remote),
-        text,
-        until,
-        recipients: u32::try_from(about.recipients.len()).unwrap_or(u32::MAX),
         ..Event::new(about.now, kind)
     }
 }
@@ -199,7 +220,7 @@ mod tests {
             now: NOW,
             luck: 0,
         };
-        of_delivery(&Delivery { progress, answers, throttled: false, reports: false }, &about)
+        of_delivery(&Delivery::unsent(progress, answers), &about)
     }
 
     #[test]
@@ -217,7 +238,20 @@ mod tests {
         assert_eq!(result.due, NOW + Span::from_secs(300), "the second wait of the schedule");
         assert_eq!(result.spent, Span::from_secs(300));
         assert!(result.counts && !result.uncertain);
-        assert_eq!((result.event.kind, &*result.event.text), (EventKind::Sent, "reply 5.1.1"));
+        let events: Vec<_> = result
+            .events
+            .iter()
+            .map(|event| (event.kind, event.recipient, &*event.text, event.until))
+            .collect();
+        let again = Some(result.due);
+        assert_eq!(
+            events,
+            [
+                (EventKind::Sent, Some(0), "reply 2.0.0", None),
+                (EventKind::Bounced, Some(4), "reply 5.1.1", None),
+                (EventKind::Failed, Some(7), "reply 4.2.1", again),
+            ]
+        );
     }
 
     #[test]
@@ -240,8 +274,17 @@ mod tests {
         let answers = vec![Answer::Temporary(reason("4.4.2")); 3];
         let result = result(&item(0, Span::ZERO), Progress::Unknown, answers);
         assert!(result.uncertain && result.settled.is_empty());
-        assert_eq!(result.event.kind, EventKind::Unknown);
+        assert!(result.events.iter().all(|event| event.kind == EventKind::Unknown));
+        assert_eq!(result.events.len(), 3);
         assert_eq!(result.due, NOW + Span::from_secs(120));
+    }
+
+    #[test]
+    fn recipients_that_no_server_spoke_of_share_an_event() {
+        let answers = vec![Answer::Temporary(reason("4.4.1")); 3];
+        let result = result(&item(0, Span::ZERO), Progress::BeforeMail, answers);
+        let [event] = &result.events[..] else { panic!("one event") };
+        assert_eq!((event.kind, event.recipients, event.recipient), (EventKind::Failed, 3, None));
     }
 
     #[test]
@@ -252,6 +295,6 @@ mod tests {
         let (_, RecipientState::Failed(last)) = &result.settled[0] else { panic!("it fails") };
         assert_eq!((&*last.status, &last.remote), ("5.4.7", &None));
         assert!(last.reply.ends_with("reply 4.2.1"));
-        assert_eq!(result.event.kind, EventKind::Bounced);
+        assert!(result.events.iter().all(|event| event.kind == EventKind::Bounced));
     }
 }

@@ -1,14 +1,17 @@
 //! Records the result of an item: in the queue, in the log, and in the metrics.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::Sender;
 use super::attempt::Job;
-use super::outcome::named;
+use super::log::log;
+use super::outcome::{self, named};
+use super::search::Obstacles;
 use crate::accounts::Account;
+use crate::client::AccountRefusal;
 use crate::lanes::{Cause, End, Sleep};
 use crate::limits::{Refusal, RefusedBy};
-use crate::message::MessageId;
 use crate::queue::{AttemptResult, Event, EventKind, RecipientState, Waiting};
 
 /// The pause before a result is written again if the disk did not accept it.
@@ -36,8 +39,8 @@ impl Sender {
                 recipients: job.turn.recipients,
                 ..Event::new(now, EventKind::Deferred)
             };
-            log(job, &event);
-            // The timeline is only for people: the lane sleeps even if the event cannot be written.
+            log(job, &event, self.parts.recipient_log);
+            // The timeline is for people: the lane sleeps whether or not it can be written.
             let _ = self.parts.queue.tell(job.turn.item.message, event).await;
         }
         let sleep = Sleep::new(until, cause, reason.clone());
@@ -70,15 +73,53 @@ impl Sender {
                 }
             }
         };
-        if result.event.kind == EventKind::Failed {
-            self.lanes.lock().note_error(&job.turn.lane, &result.event.text);
+        if let Some(event) = result.events.iter().rev().find(|event| event.kind == EventKind::Failed) {
+            self.lanes.lock().note_error(&job.turn.lane, &event.text);
         }
-        log(job, &result.event);
+        for event in &result.events {
+            log(job, event, self.parts.recipient_log);
+        }
         self.count(job, &result);
         end
     }
 
-    /// Logs and counts a delivery report, once it is durable.
+    /// Notes that an account refused, and lets it rest if its server says so of all mail.
+    pub(super) async fn refused(
+        &self,
+        job: &Job,
+        recipients: &[u32],
+        account: &Arc<Account>,
+        refusal: AccountRefusal,
+        obstacles: &mut Obstacles,
+    ) {
+        let AccountRefusal { rest, reason } = refusal;
+        let Some(rest) = rest else {
+            // It is told of when another account is tried, or with the moment of the next attempt.
+            return obstacles.failures.push((Arc::clone(account), reason));
+        };
+        let pause = self.parts.accounts.rest(account, rest, &reason.text, self.now());
+        obstacles.pause(account, &pause);
+        let about = self.through(job, recipients, account);
+        self.tell_refusal(job, outcome::refused(&reason.text, Some(pause.until), &about)).await;
+    }
+
+    /// Tells of the accounts that did not take this message, because another one is tried now.
+    pub(super) async fn tell_of_refusals(&self, job: &Job, obstacles: &mut Obstacles) {
+        let refused: Vec<_> = obstacles.failures.extract_if(.., |(_, reason)| reason.remote).collect();
+        for (account, reason) in refused {
+            let about = self.through(job, &job.waiting, &account);
+            self.tell_refusal(job, outcome::refused(&reason.text, None, &about)).await;
+        }
+    }
+
+    async fn tell_refusal(&self, job: &Job, event: Event) {
+        self.lanes.lock().note_error(&job.turn.lane, &event.text);
+        log(job, &event, self.parts.recipient_log);
+        // The timeline is for people: the account rests whether or not it can be written.
+        let _ = self.parts.queue.tell(job.turn.item.message, event).await;
+    }
+
+    /// Notes a delivery report that the queue has made, once it is durable.
     pub(super) fn note_report(&self, waiting: &Waiting) {
         if let Some(about) = &waiting.reports_on {
             self.parts.meters.reported();
@@ -95,7 +136,7 @@ impl Sender {
 
     fn count(&self, job: &Job, result: &AttemptResult) {
         let (meters, tenant) = (&self.parts.meters, &job.turn.lane.tenant);
-        let account = result.event.account.as_deref().unwrap_or_default();
+        let account = result.events.iter().find_map(|event| event.account.as_deref()).unwrap_or_default();
         let settled = |wanted: fn(&RecipientState) -> bool| {
             result.settled.iter().filter(|(_, state)| wanted(state)).count() as u64
         };
@@ -103,10 +144,14 @@ impl Sender {
         let bounced = settled(|state| matches!(state, RecipientState::Failed(_)));
         if sent > 0 {
             meters.sent(tenant, account, sent);
-            meters.delivered_after(result.event.at.since(job.kept.envelope.accepted));
+            meters.delivered_after(result.at.since(job.kept.envelope.accepted));
         }
         if bounced > 0 {
             meters.bounced(tenant, account, bounced);
+            if job.kept.envelope.sender.is_none() {
+                warn_of_lost_report(job, result);
+                meters.report_failed();
+            }
         }
         if result.counts && result.spent.as_micros() > 0 {
             meters.retried();
@@ -114,34 +159,18 @@ impl Sender {
     }
 }
 
-/// Writes one log line for an event.
-fn log(job: &Job, event: &Event) {
-    let text = match event.kind {
-        EventKind::Accepted => "message accepted",
-        EventKind::Deferred => "message deferred by a limit",
-        EventKind::Failed => "delivery failed for now",
-        EventKind::Unknown => "delivery ended without a known result",
-        EventKind::Sent => "message sent",
-        EventKind::Bounced => "message bounced",
-        EventKind::Reported => "delivery report queued",
-        EventKind::Retried => "message retried by an operator",
-        EventKind::Cancelled => "message cancelled by an operator",
-    };
-    tracing::info!(
+/// A report that is given up has no sender to tell: an operator is the last who can learn of it.
+fn warn_of_lost_report(job: &Job, result: &AttemptResult) {
+    let (id, tenant) = (format!("{:032x}", job.turn.item.message.0), &*job.turn.lane.tenant);
+    let reason = result.settled.iter().find_map(|(_, state)| match state {
+        RecipientState::Failed(last) => Some(&*last.reply),
+        _ => None,
+    });
+    tracing::warn!(
         component = "relay",
-        id = format!("{:032x}", job.turn.item.message.0),
-        tenant = &*job.turn.lane.tenant,
-        domain = event.domain,
-        account = event.account,
-        remote = event.remote,
-        recipients = event.recipients,
-        reason = event.text,
-        until = event.until.map(|until| until.as_micros() / 1_000_000),
-        "{text}"
+        id,
+        tenant,
+        reason,
+        "a delivery report was given up: its receiver learns nothing"
     );
-}
-
-/// Writes one log line for an operator's action on a message.
-pub(super) fn log_operator(message: MessageId, text: &str) {
-    tracing::info!(component = "relay", id = format!("{:032x}", message.0), "{text}");
 }

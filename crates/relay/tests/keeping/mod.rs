@@ -19,6 +19,8 @@ use tollgate_relay::message::{
 };
 use tollgate_relay::queue::disk::Disk;
 use tollgate_relay::queue::{Opened, Queue, QueueOptions, Text};
+use tollgate_relay::replies::ReplyRules;
+use tollgate_relay::seven_bit::EightBit;
 use tollgate_store::ManualClock;
 
 /// A Sunday in November 2026, half past eight in the evening.
@@ -120,6 +122,8 @@ pub(crate) fn client_options(roots: rustls::RootCertStore) -> ClientOptions {
         per_destination: 2,
         per_connection: 100,
         idle: long,
+        rules: ReplyRules::default(),
+        eight_bit: EightBit::default(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! A server that does as it is told: what it says, and when it falls silent.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -21,6 +21,8 @@ pub(crate) enum Act {
     SayAndDrop(&'static str),
     /// Answers this and closes the connection if it has carried a message, and accepts otherwise.
     IfReused(&'static str),
+    /// Answers this so many times, over all connections, and then as the rest of the script says.
+    Times(Arc<AtomicUsize>, &'static str),
     /// Closes the connection.
     Drop,
     /// Says nothing.
@@ -73,6 +75,11 @@ pub(crate) fn with(first: &[(&'static str, Act)]) -> Script {
     script
 }
 
+/// Says something so many times, and then what the rest of the script says.
+pub(crate) fn times(times: usize, text: &'static str) -> Act {
+    Act::Times(Arc::new(AtomicUsize::new(times)), text)
+}
+
 /// Whether TLS starts at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tls {
@@ -118,6 +125,7 @@ impl Scripted {
                     texts: Arc::clone(&texts),
                     transactions: Arc::clone(&transactions),
                     carried: AtomicBool::new(false),
+                    refused: AtomicBool::new(false),
                 };
                 let acceptor = acceptor.clone();
                 tokio::spawn(async move {
@@ -146,6 +154,8 @@ struct Talk {
     transactions: Arc<Mutex<Transactions>>,
     /// Whether this connection has carried a message.
     carried: AtomicBool,
+    /// Whether its last answer was a refusal.
+    refused: AtomicBool,
 }
 
 impl Talk {
@@ -185,7 +195,7 @@ impl Talk {
             if line.starts_with("STARTTLS") {
                 return Some(stream.into_inner());
             }
-            if line.starts_with("DATA") {
+            if line.starts_with("DATA") && !self.refused.load(Ordering::SeqCst) {
                 text = Some(String::new());
             }
         }
@@ -199,9 +209,18 @@ impl Talk {
         usual: Option<&'static str>,
     ) -> bool {
         let fits = |word: &str| line.starts_with(word) && (usual.is_none() || !word.is_empty());
-        let act = self.script.iter().find(|(word, _)| fits(word)).map(|(_, act)| act.clone());
+        let left = |act: &Act| match act {
+            Act::Times(left, _) => {
+                left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
+            }
+            _ => true,
+        };
+        let act = self.script.iter().find(|(word, act)| fits(word) && left(act)).map(|(_, act)| act.clone());
         match act.or(usual.map(Act::Say)) {
-            Some(Act::Say(text)) => stream.write_all(text.as_bytes()).await.is_ok(),
+            Some(Act::Say(text) | Act::Times(_, text)) => {
+                self.refused.store(text.starts_with(['4', '5']), Ordering::SeqCst);
+                stream.write_all(text.as_bytes()).await.is_ok()
+            }
             Some(Act::IfReused(_)) if !self.carried.load(Ordering::SeqCst) => {
                 stream.write_all(b"250 2.1.0 ok\r\n").await.is_ok()
             }

@@ -18,7 +18,7 @@ use tollgate_relay::limits::Limits;
 use tollgate_relay::meters::RelayMeters;
 use tollgate_relay::queue::disk::Disk;
 use tollgate_relay::queue::{Queue, Shown};
-use tollgate_relay::sender::{Sender, SenderParts};
+use tollgate_relay::sender::{RecipientLog, Sender, SenderParts};
 use tollgate_store::{ManualClock, MemoryStore};
 use tollgate_testbed::PATIENCE;
 
@@ -174,6 +174,7 @@ impl Stand {
             lanes,
             most_recipients: 100,
             meters: meters.clone(),
+            recipient_log: RecipientLog::default(),
         }));
         let (stop, stopped) = oneshot::channel::<()>();
         let running = tokio::spawn(Arc::clone(&sender).run(opened, async move {

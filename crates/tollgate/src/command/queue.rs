@@ -397,12 +397,13 @@ fn put(detail: &MessageDetail, out: &mut dyn Write) -> io::Result<()> {
             )?;
         }
     }
-    let mut table = TextTable::new(&["when", "event", "domain", "account", "what was said", "until"]);
+    let mut table = TextTable::new(&["when", "event", "to", "account", "what was said", "until"]);
     for event in &detail.timeline {
-        let cells =
-            [&event.domain, &event.account, &event.text, &event.until].map(|text| or_dash(text.clone()));
-        let [domain, account, text, until] = cells;
-        table.line(Tone::Normal, [event.at.clone(), event.event.clone(), domain, account, text, until]);
+        let to = event.recipient.as_ref().or(event.domain.as_ref());
+        let cells = [to, event.account.as_ref(), event.text.as_ref(), event.until.as_ref()]
+            .map(|text| or_dash(text.cloned()));
+        let [to, account, text, until] = cells;
+        table.line(Tone::Normal, [event.at.clone(), event.event.clone(), to, account, text, until]);
     }
     write!(out, "\n{table}")
 }

@@ -4,6 +4,7 @@
 mod accounts;
 mod doors;
 mod doubts;
+mod replies;
 mod rules;
 pub(super) mod size;
 mod users;
@@ -18,8 +19,10 @@ use sha2::{Digest, Sha256};
 use tollgate_core::policy::nearest;
 use tollgate_core::{Guard, Policy, Span};
 use tollgate_relay::accounts::SecretKey;
+use tollgate_relay::sender::RecipientLog;
 use tollgate_relay::server::Kind;
 use tollgate_relay::session::address::normal_domain;
+use tollgate_relay::seven_bit::EightBit;
 use tollgate_relay::{DirectSettings, RelaySettings};
 
 pub(super) use rules::{complete, prepare};
@@ -123,6 +126,11 @@ pub(super) fn mean(written: &raw::Relay, known: RelayKnown<'_>, findings: &mut F
     settings.accounts = accounts::mean(written, known.environment, &path.key("accounts"), findings);
     settings.direct = direct(written.direct.as_ref(), &path.key("direct"), findings);
     settings.authorities = authorities(written.tls_ca.as_deref(), &path.key("tls_ca"), findings);
+    settings.recipient_log = match written.log_recipients {
+        None | Some(raw::LogRecipients::Plain) => RecipientLog::Plain,
+        Some(raw::LogRecipients::Hashed) => RecipientLog::Hashed,
+        Some(raw::LogRecipients::Off) => RecipientLog::Off,
+    };
     settings.secret_key = secret_key(written, known.environment, &path, findings);
     doubts::find(written, &listeners, &settings, &path, findings);
     RelayConfig { listeners, settings }
@@ -239,6 +247,11 @@ fn sending(written: &raw::Relay, settings: &mut RelaySettings, path: &Path, find
     if let Some(idle) = time(table.idle_timeout.as_deref(), &path.key("idle_timeout"), findings) {
         settings.idle = Duration::from(idle);
     }
+    settings.eight_bit = match table.eight_bit {
+        None | Some(raw::EightBit::Convert) => EightBit::Convert,
+        Some(raw::EightBit::Send) => EightBit::Send,
+    };
+    settings.replies = replies::mean(table.replies.as_deref(), &path.key("replies"), findings);
     let Some(schedule) = &table.retry else { return };
     let path = path.key("retry");
     if schedule.is_empty() || schedule.len() > 32 {

@@ -182,6 +182,8 @@ struct EventShown {
     until: Option<Moment>,
     /// How many recipients it is about.
     recipients: u32,
+    /// The recipient whose outcome it is; null if it is about several.
+    recipient: Option<String>,
 }
 
 /// A lane: the mail of a tenant to one recipient domain.
@@ -338,7 +340,7 @@ impl MessageShown {
             user: origin.user.clone(),
             api_key: origin.api_key.clone(),
             parts: shown.items.iter().map(|(key, item)| PartShown::of(shown, item, waits(*key))).collect(),
-            timeline: shown.events.iter().map(EventShown::of).collect(),
+            timeline: shown.events.iter().map(|event| EventShown::of(event, &shown.kept.envelope)).collect(),
         }
     }
 }
@@ -389,7 +391,9 @@ impl RecipientShown {
 }
 
 impl EventShown {
-    fn of(event: &Event) -> Self {
+    fn of(event: &Event, envelope: &Envelope) -> Self {
+        let recipient =
+            event.recipient.and_then(|index| envelope.recipients.get(usize::try_from(index).ok()?));
         let some = |text: &String| (!text.is_empty()).then(|| text.clone());
         Self {
             at: Moment(event.at),
@@ -410,6 +414,7 @@ impl EventShown {
             text: some(&event.text),
             until: event.until.map(Moment),
             recipients: event.recipients,
+            recipient: recipient.map(|one| one.address.clone()),
         }
     }
 }

@@ -156,6 +156,8 @@ pub struct MessageEvent {
     pub event: String,
     /// At which recipient domain.
     pub domain: Option<String>,
+    /// The recipient, if it is about one.
+    pub recipient: Option<String>,
     /// Through which account.
     pub account: Option<String>,
     /// The remote reply, or the rule.

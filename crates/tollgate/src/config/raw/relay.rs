@@ -70,6 +70,9 @@ pub(in crate::config) struct Relay {
     pub(in crate::config) direct: Option<DirectForm>,
     /// How mail is handed on.
     pub(in crate::config) sending: Option<SendingTable>,
+    /// How log lines show recipients: `plain` by address, `hashed` by the first 16 digits of its SHA-256, or `off`; by
+    /// default `plain`.
+    pub(in crate::config) log_recipients: Option<LogRecipients>,
     /// The PEM file with the certificate authorities for accounts; by default those of the system.
     pub(in crate::config) tls_ca: Option<String>,
     /// The environment variable with the secret that passwords of accounts are sealed with in the store, of at least 16
@@ -243,6 +246,76 @@ pub(in crate::config) struct SendingTable {
     /// `[2m, 5m, 10m, 15m, 30m, 1h, 2h, 4h]`. Each wait varies by 10 %.
     #[schemars(length(min = 1, max = 32), example = ["2m", "10m", "1h"])]
     pub(in crate::config) retry: Option<Vec<String>>,
+    /// What happens to 8-bit text at a next hop without 8BITMIME: `convert` encodes it as quoted-printable or base64, `send`
+    /// sends it as it is; by default `convert`.
+    pub(in crate::config) eight_bit: Option<EightBit>,
+    /// What refusals of next hops are about, where tollgate's own rules do not know their words. The first rule that fits
+    /// counts.
+    #[schemars(length(max = 100))]
+    pub(in crate::config) replies: Option<Vec<ReplyRule>>,
+}
+
+/// A rule for what a next hop says.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a table, as in `{ match: 550*daily limit, then: sleep, for: 6h }`")]
+pub(in crate::config) struct ReplyRule {
+    /// Words of the reply in their order, with `*` between them, without regard to case. The reply begins with its code.
+    #[serde(rename = "match")]
+    #[schemars(length(min = 1, max = 500), example = &"550*daily limit")]
+    pub(in crate::config) pattern: String,
+    /// What the reply answers: `connect`, `hello`, `login`, `mail`, `recipient`, `data` or `text` (the final dot); by
+    /// default anything.
+    #[schemars(example = ["data", "text"])]
+    pub(in crate::config) at: Option<Vec<ReplyAt>>,
+    /// What follows: `sleep` and `slow` let the account rest, `next` tries another account, `slow_domain` slows mail to the
+    /// recipient's domain, `retry` retries the recipient, `bounce` gives it up.
+    pub(in crate::config) then: ReplyThen,
+    /// How long `sleep` lasts, up to `4w`; by default an hour, then two, then four, until a message is taken.
+    #[serde(rename = "for")]
+    #[schemars(example = &"6h")]
+    pub(in crate::config) time: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub(in crate::config) enum ReplyAt {
+    Connect,
+    Hello,
+    Login,
+    Mail,
+    Recipient,
+    Data,
+    Text,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+#[schemars(inline)]
+pub(in crate::config) enum ReplyThen {
+    Sleep,
+    Slow,
+    Next,
+    SlowDomain,
+    Retry,
+    Bounce,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub(in crate::config) enum EightBit {
+    Convert,
+    Send,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub(in crate::config) enum LogRecipients {
+    Plain,
+    Hashed,
+    Off,
 }
 
 /// A size, as in `50MiB`, `1GiB` or `500MB`; a number alone is bytes.
