@@ -231,7 +231,7 @@ impl Sender {
         self.cancel(message).await?;
         let deleted = self.parts.queue.delete(message).await?;
         if deleted {
-            recording::log_operator(message, "message deleted by an operator");
+            log::log_operator(message, "message deleted by an operator");
         }
         Ok(deleted)
     }

@@ -15,7 +15,9 @@ const NO_ACCOUNT: Span = Span::from_secs(3_600);
 const RECORDED_TOGETHER: Span = Span::from_secs(10 * 60);
 /// The longest time between two looks for an account, with some patience. If more has passed, the clock was set forward, and
 /// that uses up no lifetime.
-const MOST_BETWEEN: Span = Span::from_secs(2 * 3_600);
+const MOST_BETWEEN: Span = Span::from_secs(5 * 3_600);
+/// When an account is looked for again at the latest, however long it sleeps.
+const LOOK_AGAIN: Span = Span::from_secs(4 * 3_600);
 
 impl Sender {
     /// Waits until a paused account is tried again, if there is one, or until an account is added.
@@ -37,8 +39,8 @@ impl Sender {
             }
             since = now;
         }
-        // The item is given up at the end of its lifetime, not at the next search for an account.
-        let until = until.min(now + left);
+        // It is given up at the end of its lifetime, and not when an account is looked for next.
+        let until = until.min(now + left).min(now + LOOK_AGAIN);
         End::Unserved { sleep: Sleep::new(until, Cause::Paused, reason), since }
     }
 

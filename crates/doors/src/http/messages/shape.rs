@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use tollgate_core::Timestamp;
 use tollgate_relay::lanes::{Cause, LaneView, Wait, WaitCause};
-use tollgate_relay::message::MessageId;
+use tollgate_relay::message::{Envelope, MessageId};
 use tollgate_relay::queue::{Event, EventKind, Final, Item, ItemKey, RecipientState, Shown};
 
 use crate::http::shown::Moment;
