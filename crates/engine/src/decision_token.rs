@@ -52,20 +52,20 @@ pub struct DecodedLine {
     pub limits: Vec<(String, Reading)>,
 }
 
-/// What denials over HTTP say beside their reasons.
+/// The additional contents of denials over HTTP, besides their reasons.
 ///
 /// # Defaults
 ///
 /// No token, and retries within a minute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DenialSettings {
-    /// What they say about their decisions.
+    /// The form in which they contain their decisions.
     pub form: DenialForm,
     /// The longest wait after which a client program should retry by itself.
     pub retry_within: Span,
 }
 
-/// What a denial says about its decision.
+/// The form in which a denial contains its decision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DenialForm {
     /// No token.

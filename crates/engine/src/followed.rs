@@ -17,7 +17,7 @@ pub(crate) struct Followed {
     /// The number of entries that the store has and this node has not. This node skips entries whose names are
     /// not text.
     surplus: Option<i64>,
-    /// How many entries this node knew after the last changes.
+    /// The number of entries that this node had after the last changes.
     entries: usize,
 }
 

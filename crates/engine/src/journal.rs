@@ -31,7 +31,7 @@ pub struct Journal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct KeyMark(u64);
 
-/// Which decisions share their room.
+/// The decisions that share one part of the room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
     /// Ordinary decisions, of which a sample is enough.
@@ -40,10 +40,10 @@ enum Class {
     Refused,
 }
 
-/// How much of a journal there is, for operators who look for a decision.
+/// The extent of a journal, for operators who look for a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JournalExtent {
-    /// How many decisions it has.
+    /// The number of decisions.
     pub decisions: usize,
     /// The time of its oldest decision.
     pub oldest: Option<Timestamp>,
@@ -86,7 +86,7 @@ pub struct Entry {
     pub locked: Option<Span>,
 }
 
-/// How many decisions a journal keeps by default.
+/// The number of decisions that a journal keeps by default.
 pub const USUAL_MOST: usize = 1_000;
 
 impl Entry {
@@ -161,7 +161,7 @@ impl Journal {
         self.pages.lock().newest_first().filter(|entry| wanted(entry)).take(most).cloned().collect()
     }
 
-    /// How many decisions it has, and since when.
+    /// The number of decisions in the journal, and the time of the oldest.
     pub fn extent(&self) -> JournalExtent {
         let pages = self.pages.lock();
         JournalExtent { decisions: pages.len(), oldest: pages.oldest().map(|entry| entry.at) }

@@ -26,7 +26,7 @@ pub struct PacedLog {
     held_back: AtomicU64,
 }
 
-/// How many cells a keyed limiter has.
+/// The number of cells of a keyed limiter.
 const CELLS: usize = 4_096;
 /// Threads may read the clock in another order than they come here. A limiter that is further ahead than it may run, and
 /// by more than this, was set before the clock went back.

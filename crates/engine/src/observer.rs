@@ -38,10 +38,10 @@ pub struct Observer {
     /// The rates of the last fifteen minutes, sampled from the metrics.
     pub rates: Rates,
     log: PacedLog,
-    /// Which denials are in the sample of the busiest keys.
+    /// Chooses the denials for the sample of the busiest keys.
     refused_sample: LogLimiter,
     pub(crate) seals: Arc<Seals>,
-    /// What denials over HTTP say.
+    /// The additional contents of denials over HTTP.
     pub(crate) denials: ArcSwap<DenialSettings>,
 }
 

@@ -103,7 +103,7 @@ pub enum FeedError {
     Endless {
         /// The log.
         log: String,
-        /// How many.
+        /// The number of bytes read.
         bytes: u64,
     },
     /// Too many logs have lines of the same time. The operator's fault.

@@ -15,7 +15,7 @@ pub struct Lines<R> {
     to: usize,
     /// The number of lines that have ended, including empty ones.
     number: u64,
-    /// How many bytes were read.
+    /// The number of bytes read.
     bytes: u64,
     /// Whether the rest of a line that is too long is being skipped.
     skipping: bool,
@@ -52,7 +52,7 @@ impl<R: Read> Lines<R> {
         }
     }
 
-    /// How many bytes were read so far.
+    /// The number of bytes read so far.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -1,9 +1,10 @@
-//! How many times something happened in the last second, minute or hour, nearly exact, in little memory: an *exponential
+//! Counts the events of the last second, minute or hour, nearly exactly, in little memory: an *exponential
 //! histogram* (Datar, Gionis, Indyk, Motwani).
 //!
-//! Happenings are kept in groups of 1, 2, 4, … of them, the younger the smaller, each with the time of its youngest. A
-//! window counts every group whose youngest is inside. So a count is never too low, and too high by less than the oldest
-//! group. There are at least sixteen groups of every smaller size, so that is less than a sixteenth of the true count.
+//! Events are kept in groups of 1, 2, 4, … events; later groups are smaller, and each has the time of its last
+//! event. A window counts every group whose last event is inside. So a count is never too low, and too high by
+//! less than the oldest group. There are at least sixteen groups of every smaller size, so the error is less
+//! than a sixteenth of the true count.
 
 /// The groups of one client, oldest first.
 #[derive(Clone, Debug, Default)]
@@ -15,7 +16,8 @@ pub(crate) struct Recent {
 #[derive(Clone, Copy, Debug)]
 struct Group(u64);
 
-/// How many groups of one size there may be. One more, and the two oldest become one of the next size, so that sixteen stay.
+/// The most groups of one size. With one more, the two oldest are merged to a group of the next size, so that
+/// sixteen stay.
 const MOST_ALIKE: usize = 17;
 /// The bits of the power in a group. A time in microseconds is below 2^53.
 const POWER_BITS: u32 = 6;
@@ -53,14 +55,15 @@ impl Recent {
         }
     }
 
-    /// How often it happened in the window of this length that ends with the latest. `length` is at most the longest.
+    /// The number of events in the window of this length that ends with the latest event. `length` is at most
+    /// the longest.
     pub(crate) fn count(&self, length: u64) -> u64 {
         let Some(latest) = self.groups.last() else { return 0 };
         let inside = self.groups.iter().rev().take_while(|group| group.at() + length > latest.at());
         inside.map(|group| 1_u64 << group.power()).sum()
     }
 
-    /// How many groups there are.
+    /// The number of groups.
     pub(crate) fn groups(&self) -> usize {
         self.groups.len()
     }

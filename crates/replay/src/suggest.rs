@@ -25,7 +25,7 @@ pub struct Peaks {
     /// A client is counted if its hash and this mask have no bit in common.
     mask: u64,
     most: Most,
-    /// How many groups the clients have together.
+    /// The number of groups of all clients together.
     groups: usize,
     requests: u64,
     without: u64,
@@ -81,7 +81,7 @@ struct Client {
     peaks: [u64; PERIODS.len()],
 }
 
-/// What the clients may take.
+/// The bounds on clients and their groups.
 #[derive(Clone, Copy)]
 struct Most {
     clients: usize,

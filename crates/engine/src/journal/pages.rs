@@ -47,7 +47,7 @@ struct Share {
 const MOST_BYTES_EACH: usize = 4 << 10;
 /// The part of the room that allowed attempts keep while there are denials: one in this many.
 const ALLOWED_PART: usize = 4;
-/// What an entry takes beside its texts.
+/// The bytes that an entry takes in addition to its texts.
 const OWN_BYTES: usize = 512;
 
 impl Pages {

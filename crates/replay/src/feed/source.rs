@@ -18,11 +18,11 @@ pub(super) struct Source {
     pub(super) reached: u64,
     /// A time beyond `reached` by more than the bound. Another line must confirm it.
     leap: Option<u64>,
-    /// Where the last line was that could be read, in bytes. `None` for a file, which ends.
+    /// The offset of the last readable line, in bytes. `None` for a file, which ends.
     readable: Option<u64>,
 }
 
-/// How many bytes of a stream may have no line that can be read: a device may yield others for ever.
+/// The most bytes of a stream without a readable line: a device may yield bytes for ever.
 const MOST_UNREADABLE: u64 = 64 << 20;
 
 pub(super) enum SourceState {

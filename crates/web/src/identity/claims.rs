@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 #[derive(Clone, Debug, Default)]
 pub struct Claims(Box<[(Box<str>, Box<str>)]>);
 
-/// How many names a path may have. It bounds the memory for the paths of a token.
+/// The most names in a path. This bounds the memory for the paths of a token.
 const DEEPEST: usize = 4;
 
 impl Claims {
