@@ -12,6 +12,8 @@ export interface ChartSeries {
 interface Props {
   title: string;
   series: ChartSeries[];
+  /** What the outcomes are called here, if not as usual. */
+  words?: Partial<Record<Outcome, string>>;
   /** The second of the last value. */
   end: number;
   cursor: number | null;
@@ -23,7 +25,7 @@ const BIN = 5;
 
 const HEIGHT = 100;
 
-export function Chart({ title, series, end, cursor, onCursor }: Props) {
+export function Chart({ title, series, words, end, cursor, onCursor }: Props) {
   const [focused, setFocused] = useState(false);
   const area = useRef<HTMLDivElement>(null);
   const bins = series.map(({ outcome, values }) => ({ outcome, values: binned(values, end) }));
@@ -56,7 +58,7 @@ export function Chart({ title, series, end, cursor, onCursor }: Props) {
         {bins.map(({ outcome, values }) => (
           <span class="legend" key={outcome}>
             <i class={`swatch ${outcome}`} />
-            {VERDICTS[outcome]} <output>{rate(values[at] ?? 0)}</output>/s
+            {words?.[outcome] ?? VERDICTS[outcome]} <output>{rate(values[at] ?? 0)}</output>/s
           </span>
         ))}
       </figcaption>

@@ -30,9 +30,25 @@ export function Text({ children }: { children: string | null | undefined }) {
   const text = plain(children ?? "–");
   return (
     <bdi class="text" title={text.length > 60 ? text.slice(0, 2000) : undefined}>
-      {text}
+      {pieces(text).map((piece, at) => (
+        <>
+          {at > 0 && <wbr />}
+          {piece.length > LONG ? <span class="long">{piece}</span> : piece}
+        </>
+      ))}
     </bdi>
   );
+}
+
+/** A longer part of a text may break anywhere, so that it does not widen the page. */
+const LONG = 20;
+/** More parts are not told apart. */
+const MOST_PIECES = 64;
+
+/** The parts of a text between which a line may break: after each separator. */
+function pieces(text: string): string[] {
+  const all = text.match(/[^._/:@,;=&?+\s-]*[._/:@,;=&?+\s-]*/g)?.filter((piece) => piece !== "") ?? [];
+  return all.length > MOST_PIECES ? [...all.slice(0, MOST_PIECES), all.slice(MOST_PIECES).join("")] : all;
 }
 
 export const KeyLink = ({ children }: { children: string }) => (
@@ -73,10 +89,17 @@ interface Column<T> {
   cell: (row: T) => ComponentChildren;
 }
 
-export function Table<T>({ columns, rows, none, id }: { columns: Column<T>[]; rows: T[]; none: string; id: (row: T) => string }) {
+export function Table<T>({ columns, rows, none, id, stacks }: {
+  columns: Column<T>[];
+  rows: T[];
+  none: string;
+  id: (row: T) => string;
+  /** Whether each row becomes a list of its cells on a narrow screen. */
+  stacks?: boolean;
+}) {
   if (rows.length === 0) return <p class="dim none">{none}</p>;
   return (
-    <div class="scroll" tabIndex={-1}>
+    <div class={stacks ? "scroll stacks" : "scroll"} tabIndex={-1}>
       <table>
         <thead>
           <tr>
@@ -174,9 +197,12 @@ export const Listings = ({ rows, none, onRemove }: { rows: Ban[]; none: string; 
             row.author === "configuration" ? (
               <span class="dim">in the file</span>
             ) : (
-              <button type="button" disabled={refusal !== undefined} title={refusal} onClick={() => onRemove(row)}>
-                {row.kind === "block" ? "Unblock" : "Remove"}
-              </button>
+              <>
+                <button type="button" disabled={refusal !== undefined} title={refusal} onClick={() => onRemove(row)}>
+                  {row.kind === "block" ? "Unblock" : "Remove"}
+                </button>
+                <WhyNot />
+              </>
             ),
         },
       ]}
@@ -185,6 +211,12 @@ export const Listings = ({ rows, none, onRemove }: { rows: Ban[]; none: string; 
 };
 
 export const NEEDS_ADMIN = "This needs a key with the role admin.";
+
+/** Says beside buttons why they are disabled. */
+export const NeedsAdmin = () => (isAdmin() ? null : <span class="dim small why-not">needs the role admin</span>);
+
+/** The same beside buttons that a key with a tenant may not use either. */
+export const WhyNot = () => (useRefusal() === undefined ? null : isAdmin() ? <span class="dim small why-not">needs a key without a tenant</span> : <NeedsAdmin />);
 
 /** The answer to a call, and how to call again. */
 export function useCall<T>(path: string | null, everyMs?: number) {

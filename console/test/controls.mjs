@@ -121,6 +121,8 @@ export async function every_button_that_changes_something_is_off_for_a_reader(br
       const button = within.getByRole("button", { name, exact: name !== "Override limits" }).first();
       await button.waitFor();
       assert.deepEqual([await button.isDisabled(), await button.getAttribute("title")], [true, "This needs a key with the role admin."], name);
+      const around = button.locator("xpath=..");
+      assert.equal(await around.getByText("needs the role admin").count(), 1, `${name} has its reason beside it`);
     }
   };
   await go(reader, "key/ada");

@@ -18,10 +18,13 @@ export async function without_keys_the_page_opens_at_once_on_loopback(browser, a
 export async function only_keys_that_may_read_sign_in_and_the_cookie_is_kept_from_scripts(browser, assert) {
   const server = await Server.start(CONFIG);
   const page = await openPage(browser, server.url);
-  await signIn(page, "wrong-token-0123456789");
-  await page.getByText("send a known token").waitFor();
+  for (const wrong of ["wrong-token-0123456789", "“quoted-token-0123456789”"]) {
+    await signIn(page, wrong);
+    await page.getByText("No access key of this server has this token.").waitFor();
+    await page.reload();
+  }
   await signIn(page, CHECKER);
-  await page.getByText("this needs the role `read`; the token has `check`").waitFor();
+  await page.getByText("This key may only ask for decisions. Sign in with a key with the role read or admin.").waitFor();
   await signIn(page, READER);
   await page.getByRole("heading", { name: "Now" }).waitFor();
   await page.getByText("watcher").waitFor();

@@ -294,3 +294,61 @@ export async function it_works_below_the_base_path_of_a_proxy(browser, assert) {
     await server.kill("SIGKILL");
   }
 }
+
+export async function what_is_allowed_observed_and_refused_adds_up_to_the_attempts(browser, assert) {
+  const { server, page } = await opened(browser);
+  // The address is over its observed limit after 30 attempts, and each user within their own.
+  await Promise.all(Array.from({ length: 60 }, (_, at) => server.check("api", { user: `user-${at}`, ip: "203.0.113.7" }, 3)));
+  await server.check("api", { user: "ada", ip: "203.0.113.8" }, 80);
+  const row = page.getByRole("row").filter({ has: page.getByRole("button", { name: "api", exact: true }) });
+  const rate = async (name) => Number(await row.locator(`td[data-name='${name}']`).innerText());
+  await until("the rate of observed attempts is shown", async () => (await row.count()) === 1 && (await rate("of these observed/s")) > 1);
+  await until("the parts add up", async () => {
+    const [attempts, ...parts] = await Promise.all(["attempts/s", "allowed/s", "denied/s", "deferred/s", "told to wait/s", "blocked/s"].map(rate));
+    return attempts > 2 && Math.abs(parts.reduce((sum, one) => sum + one, 0) - attempts) <= 0.15 && (await rate("of these observed/s")) <= parts[0];
+  });
+  const legend = (title) => page.locator("figcaption", { hasText: title }).locator(".legend").allInnerTexts();
+  const [passed, refused] = [await page.locator("figcaption").first().innerText(), await page.locator("figcaption").nth(1).innerText()];
+  assert.match(passed, /within the limits .*over an observed limit/s);
+  assert.match(refused, /Not allowed/);
+  assert.doesNotMatch(refused, /observed/);
+  assert.equal((await legend("Not allowed")).length, 4);
+  assert.deepEqual(page.faults, []);
+  await server.kill("SIGKILL");
+}
+
+export async function rules_fit_a_phone_and_words_break_between_their_parts(browser, assert) {
+  const long = CONFIG.replace("rules:", "rules:\n  submissions_of_recipients_by_domain: { by: [user, ip], limits: [1000000/day sliding by 5m, 20/min, 500/hour burst 20] }").replace("api: [", "api: [submissions_of_recipients_by_domain, ");
+  const { server, page } = await opened(browser, long);
+  await page.setViewportSize({ width: 360, height: 740 });
+  await go(page, "rules");
+  await page.getByText("submissions_of_recipients_by_domain").waitFor();
+  assert.equal(await overflows(page), false);
+  const outside = await page.locator(".stacks td, .stacks button").evaluateAll((cells) => cells.filter((cell) => cell.getBoundingClientRect().right > window.innerWidth).length);
+  assert.equal(outside, 0, "every cell and button is on the screen");
+  assert.equal(await page.locator(".stacks").evaluate((table) => table.scrollWidth <= table.clientWidth), true);
+  for (const width of [360, 700, 900, 1200]) {
+    await page.setViewportSize({ width, height: 740 });
+    const broken = await page.locator("main .text").evaluateAll((texts) => {
+      const lines = (piece) => {
+        const range = document.createRange();
+        range.selectNodeContents(piece);
+        return new Set([...range.getClientRects()].map((box) => Math.round(box.top))).size;
+      };
+      const pieces = texts.flatMap((text) => [...text.childNodes].filter((node) => node.nodeType === Node.TEXT_NODE));
+      return pieces.filter((piece) => lines(piece) > 1 && !/\s/.test(piece.textContent.trim())).map((piece) => piece.textContent);
+    });
+    assert.deepEqual(broken, [], `at ${width}`);
+  }
+  assert.deepEqual(page.faults, []);
+  await server.kill("SIGKILL");
+}
+
+export async function a_cost_above_the_limit_is_called_that(browser, assert) {
+  const { server, page } = await opened(browser, `denials: { token: true }\n${CONFIG}`);
+  const { body } = await server.call("POST", "api/v1/check", { policy: "api", fields: { user: "max", ip: "203.0.113.7" }, cost: 21 });
+  await go(page, `decision/${body.correlationId}`);
+  await page.getByText("the cost is larger than the limit of rule user").waitFor();
+  assert.deepEqual(page.faults, []);
+  await server.kill("SIGKILL");
+}

@@ -71,7 +71,9 @@ function Told({ token, entry, otherwise }: { token: string; entry?: Decision; ot
   if (!data) return null;
   const blocked = data.blocked !== undefined;
   const without = data.reason ? `, without the store: ${reason(data.reason)}` : "";
-  const because = blocked ? `on the blocklist: ${data.blocked}` : data.rule ? `over the limit of rule ${data.rule}${without}` : `within all limits${without}`;
+  const over = data.rules.find((rule) => rule.rule === data.rule && rule.exceeded);
+  const tooLarge = data.retry_after_ms === null && over?.then.some((reading) => data.cost > reading.capacity);
+  const because = blocked ? `on the blocklist: ${data.blocked}` : tooLarge ? `the cost is larger than the limit of rule ${data.rule}` : data.rule ? `over the limit of rule ${data.rule}${without}` : `within all limits${without}`;
   return (
     <section class="card" aria-label="decision">
       <div class="title">

@@ -2,7 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { type Ban, call, path, query } from "../api";
-import { Dialog, KeyLink, Lasts, Listings, NEEDS_ADMIN, Notice, Table, Text, When, isAdmin, message, useCall } from "../parts";
+import { Dialog, KeyLink, Lasts, Listings, NEEDS_ADMIN, NeedsAdmin, Notice, Table, Text, When, isAdmin, message, useCall } from "../parts";
 import { ago, number, span } from "../words";
 
 interface Guard {
@@ -90,9 +90,12 @@ function Locks({ guard }: { guard: string }) {
             name: "",
             right: true,
             cell: (row) => (
-              <button type="button" disabled={!admin || !row.fields} title={admin ? undefined : NEEDS_ADMIN} onClick={() => setChosen(row)}>
-                Unlock
-              </button>
+              <>
+                <button type="button" disabled={!admin || !row.fields} title={admin ? undefined : NEEDS_ADMIN} onClick={() => setChosen(row)}>
+                  Unlock
+                </button>
+                {admin && !row.fields ? <span class="dim small why-not">its key is secret</span> : <NeedsAdmin />}
+              </>
             ),
           },
         ]}
@@ -179,6 +182,7 @@ function Standing({ guard }: { guard: Guard }) {
             <button type="button" disabled={!admin} title={admin ? undefined : NEEDS_ADMIN} onClick={() => setAsking(true)}>
               Clear the failures
             </button>
+            <NeedsAdmin />
           </div>
         </>
       )}
@@ -227,6 +231,7 @@ function Lists() {
         <button type="button" disabled={!admin} title={admin ? undefined : NEEDS_ADMIN} onClick={() => setAdding(true)}>
           Add an entry
         </button>
+        <NeedsAdmin />
       </div>
       <div class="filter">
         <input type="search" aria-label="Filter the lists" placeholder="part of a target" value={contains} onInput={(event) => setContains(event.currentTarget.value)} />

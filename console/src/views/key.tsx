@@ -2,7 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { type Ban, type Decision, type KeyRule, type KeyShown, call, get, path, query } from "../api";
-import { Decisions, Dialog, Gauge, KeyLink, Lasts, Listings, Notice, Text, link, useCall, useRefusal, useTenant } from "../parts";
+import { Decisions, Dialog, Gauge, KeyLink, Lasts, Listings, Notice, Text, link, useCall, useRefusal, useTenant, WhyNot } from "../parts";
 import { span } from "../words";
 
 type Open = { kind: "reset" | "override" | "remove"; rule: KeyRule } | { kind: "block"; fields: Record<string, string> } | { kind: "unblock"; ban: Ban };
@@ -69,6 +69,7 @@ export function KeyView({ about }: { about: string }) {
                 Block this address
               </button>
             )}
+            {isAddress(about) && <WhyNot />}
           </div>
           {bans.error && <Notice tone="bad">{bans.error}</Notice>}
           <Listings rows={bans.data?.bans ?? []} none="No entry of the blocklist or the allowlist matches." onRemove={(ban) => setOpen({ kind: "unblock", ban })} />
@@ -143,6 +144,7 @@ function RuleCard({ rule, open }: { rule: KeyRule; open: (open: Open) => void })
             Block
           </button>
         )}
+        <WhyNot />
       </div>
     </section>
   );

@@ -2,7 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { call, path, query } from "../api";
-import { Dialog, Moment, NEEDS_ADMIN, Notice, Table, Text, When, isAdmin, link, useCall } from "../parts";
+import { Dialog, Moment, NEEDS_ADMIN, NeedsAdmin, Notice, Table, Text, When, isAdmin, link, useCall } from "../parts";
 import { number } from "../words";
 
 interface Lane {
@@ -94,9 +94,12 @@ function Queue() {
             name: "",
             right: true,
             cell: (row) => (
-              <button type="button" disabled={!admin} title={admin ? undefined : NEEDS_ADMIN} onClick={() => setPausing(row)}>
-                {row.held ? "Resume" : "Pause"}
-              </button>
+              <>
+                <button type="button" disabled={!admin} title={admin ? undefined : NEEDS_ADMIN} onClick={() => setPausing(row)}>
+                  {row.held ? "Resume" : "Pause"}
+                </button>
+                <NeedsAdmin />
+              </>
             ),
           },
         ]}
@@ -191,6 +194,7 @@ function One({ id }: { id: string }) {
           <div class="buttons">
             <button type="button" disabled={!admin} title={title} onClick={() => setAsking("retry")}>Retry now</button>
             <button type="button" disabled={!admin} title={title} onClick={() => setAsking("cancel")}>Cancel</button>
+            <NeedsAdmin />
           </div>
         </section>
       )}

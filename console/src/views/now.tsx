@@ -7,7 +7,7 @@ import { SECONDS, type Live, useLive } from "../live";
 import { KeyLink, Table, Text, When } from "../parts";
 import { number, percent, rate, span } from "../words";
 
-const REFUSED: Outcome[] = ["deny", "defer", "wait", "blocked", "observe"];
+const REFUSED: Outcome[] = ["deny", "defer", "wait", "blocked"];
 const ATTEMPTS: Outcome[] = ["allow", "deny", "defer", "wait", "blocked"];
 
 export function Now() {
@@ -18,6 +18,13 @@ export function Now() {
   const policy = chosen !== null && now.series.has(chosen) ? chosen : null;
   const shown = (outcomes: Outcome[]) =>
     outcomes.map((outcome) => ({ outcome, values: sum(now, policy === null ? policies : [policy], [outcome]) }));
+  const allowed = sum(now, policy === null ? policies : [policy], ["allow"]);
+  const observed = sum(now, policy === null ? policies : [policy], ["observe"]);
+  // An observed attempt is among the allowed ones. Shown apart from them, it is counted once.
+  const passed = [
+    { outcome: "allow" as Outcome, values: allowed.map((all, at) => Math.max(0, all - (observed[at] ?? 0))) },
+    { outcome: "observe" as Outcome, values: observed },
+  ];
   const minute = new Map(now.status?.policies.map((one) => [one.policy, one]));
   return (
     <>
@@ -35,7 +42,7 @@ export function Now() {
           </select>
         </label>
       </div>
-      <Chart title="Allowed" series={shown(["allow"])} end={now.end} cursor={cursor} onCursor={setCursor} />
+      <Chart title="Allowed" series={passed} words={{ allow: "within the limits", observe: "over an observed limit" }} end={now.end} cursor={cursor} onCursor={setCursor} />
       <Chart title="Not allowed" series={shown(REFUSED)} end={now.end} cursor={cursor} onCursor={setCursor} />
       <h2>Policies</h2>
       <Table
@@ -52,15 +59,16 @@ export function Now() {
             ),
           },
           { name: "15 minutes", cell: (name) => <Spark all={sum(now, [name], ATTEMPTS)} refused={sum(now, [name], ATTEMPTS.slice(1))} end={now.end} /> },
-          ...(["allow", "deny", "defer", "blocked", "observe"] as Outcome[]).map((outcome) => ({
-            name: { allow: "allowed/s", deny: "denied/s", defer: "deferred/s", wait: "", blocked: "blocked/s", observe: "observed/s" }[outcome],
+          { name: "attempts/s", right: true, cell: (name) => rate(ATTEMPTS.reduce((all, outcome) => all + (minute.get(name)?.minute[outcome] ?? 0), 0) / 60) },
+          ...(["allow", "observe", "deny", "defer", "wait", "blocked"] as Outcome[]).map((outcome) => ({
+            name: { allow: "allowed/s", deny: "denied/s", defer: "deferred/s", wait: "told to wait/s", blocked: "blocked/s", observe: "of these observed/s" }[outcome],
             right: true,
             cell: (name: string) => per(minute.get(name)?.minute, outcome),
           })),
           { name: "waiting", right: true, cell: (name) => number(minute.get(name)?.waiting ?? 0) },
         ]}
       />
-      <p class="dim small">Rates are averages of the last minute on this node.</p>
+      <p class="dim small">Rates are averages of the last minute on this node. Allowed, denied, deferred, told to wait and blocked add up to the attempts; the observed ones are among the allowed.</p>
       <div class="columns">
         <Ranking title="Most denied keys" count="denied" rows={now.status?.offenders ?? []} none="No key was denied." value={(row) => row.denied} />
         <section>

@@ -43,6 +43,7 @@ export function Rules() {
       {said && <Notice tone="plain">{said}</Notice>}
       {shown && <pre aria-label={`rule ${shown.rule} as YAML`}>{shown.text}</pre>}
       <Table
+        stacks
         none={data ? "No rules." : "…"}
         rows={rows.slice(0, 500)}
         id={(row) => row.rule}

@@ -1,8 +1,18 @@
 // Signs in with an access key.
 
 import { useState } from "preact/hooks";
-import { type Session, call } from "../api";
+import { Refused, type Session, Unreachable, call } from "../api";
 import { Notice, message } from "../parts";
+
+const UNKNOWN = "No access key of this server has this token. Check that you copied all of it, and nothing else.";
+
+/** Why signing in failed, for people. */
+function human(problem: unknown): string {
+  if (problem instanceof Unreachable) return "The server does not answer. Check that it runs, and try again.";
+  if (problem instanceof Refused && problem.status === 401) return UNKNOWN;
+  if (problem instanceof Refused && problem.status === 403) return "This key may only ask for decisions. Sign in with a key with the role read or admin.";
+  return message(problem);
+}
 
 export function SignIn({ said, signedIn }: { said: string; signedIn: (session: Session) => void }) {
   const [error, setError] = useState("");
@@ -10,10 +20,12 @@ export function SignIn({ said, signedIn }: { said: string; signedIn: (session: S
     event.preventDefault();
     const form = event.currentTarget as HTMLFormElement;
     const token = String(new FormData(form).get("token") ?? "").trim();
+    // A browser sends no other characters in a header.
+    if (!/^[\x21-\x7e]+$/.test(token)) return setError(UNKNOWN);
     try {
       signedIn(await call<Session>("POST", "session", undefined, { Authorization: `Bearer ${token}` }));
     } catch (problem) {
-      setError(message(problem));
+      setError(human(problem));
     }
   };
   return (
