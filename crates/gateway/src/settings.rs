@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Method};
+use tollgate_remote::Identity;
 use tollgate_web::{Aliases, Answers, Credentials, TrustedProxies};
 
 pub use address::{Address, BadAddress};
@@ -114,6 +115,8 @@ pub struct UpstreamTls {
     pub authorities: Option<Vec<u8>>,
     /// The name that the certificate must have, if it is not the host of the address.
     pub server_name: Option<String>,
+    /// The certificate that the gateway shows if the upstream asks for one.
+    pub identity: Option<Identity>,
 }
 
 /// The protocol of an upstream.

@@ -20,7 +20,7 @@ pub(crate) fn server(tls: &TlsSettings, http2: bool) -> Result<Arc<ServerConfig>
 /// The TLS configuration for an upstream. The error text says what is wrong.
 pub(crate) fn client(tls: &UpstreamTls, protocol: Protocol) -> Result<Arc<ClientConfig>, String> {
     let trust = tls.authorities.as_deref().map_or(Trust::System, Trust::Authorities);
-    let mut config = trust.configuration()?;
+    let mut config = trust.configuration_as(tls.identity.as_ref())?;
     config.alpn_protocols = match protocol {
         Protocol::Http1 => vec![b"http/1.1".to_vec()],
         Protocol::Http2 => vec![b"h2".to_vec()],

@@ -211,14 +211,16 @@ async fn upstreams_have_to_prove_their_names() {
         settings.upstreams[0].tls = Some(tls);
         settings
     };
-    let trusting = UpstreamTls { authorities: Some(certificate.clone().into()), server_name: None };
+    let trusting =
+        UpstreamTls { authorities: Some(certificate.clone().into()), server_name: None, identity: None };
     let stage = Stage::new(with(trusting.clone())).await;
     let mut client = stage.client().await;
     for _ in 0..3 {
         assert_eq!(client.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.text(), "hello");
     }
     let misnamed = UpstreamTls { server_name: Some("other.example".into()), ..trusting };
-    let untrusting = UpstreamTls { authorities: Some(identity().0.into()), server_name: None };
+    let untrusting =
+        UpstreamTls { authorities: Some(identity().0.into()), server_name: None, identity: None };
     for bad in [misnamed, untrusting, UpstreamTls::default()] {
         let stage = Stage::new(with(bad)).await;
         assert_eq!(stage.fetch("/").await.status, 502);

@@ -334,9 +334,9 @@ fn a_certificate_is_verified() {
     let error = with(Tls::default()).1.unwrap_err();
     assert!(error.is_outage() && error.to_string().contains("certificate"), "{error}");
     let authorities = Some(server.authority().to_owned());
-    let (_verified, answer) = with(Tls { authorities, unverified: false });
+    let (_verified, answer) = with(Tls { authorities, unverified: false, identity: None });
     assert!(answer.unwrap().allowed);
-    let (_unverified, answer) = with(Tls { authorities: None, unverified: true });
+    let (_unverified, answer) = with(Tls { authorities: None, unverified: true, identity: None });
     assert!(answer.unwrap().allowed);
     let encrypted = "SELECT bool_and(ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \
                      WHERE application_name = 'tollgate'";

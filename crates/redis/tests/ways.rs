@@ -26,7 +26,9 @@ fn works(node: &Node, server: &Server, prefix: &str) {
 fn tls_needs_an_authority_that_signed_the_servers_certificate() {
     let (server, other) = (Server::redis().tls().start(), Server::redis().tls().start());
     let with = |tls: Tls| Settings { tls: Some(tls), ..settings(&server.url(), "tls", stage::PATIENT) };
-    let vouched = |by: &Server| with(Tls { authorities: Some(by.authority().to_owned()), unverified: false });
+    let vouched = |by: &Server| {
+        with(Tls { authorities: Some(by.authority().to_owned()), unverified: false, identity: None })
+    };
     works(&Node::with(vouched(&server)), &server, "tls");
     for refused in [vouched(&other), with(Tls::default())] {
         let refused = Settings { connect_timeout: stage::HASTY * 5, ..refused };
@@ -34,7 +36,10 @@ fn tls_needs_an_authority_that_signed_the_servers_certificate() {
         let Err(StoreError::Unavailable { reason }) = &answer else { panic!("{answer:?}") };
         assert!(reason.contains("certificate"), "{reason}");
     }
-    let unverified = Settings { prefix: "any".into(), ..with(Tls { authorities: None, unverified: true }) };
+    let unverified = Settings {
+        prefix: "any".into(),
+        ..with(Tls { authorities: None, unverified: true, identity: None })
+    };
     works(&Node::with(unverified), &server, "any");
 }
 
@@ -52,7 +57,7 @@ fn a_line_that_is_not_private_is_not_taken_for_one_that_is() {
 #[test]
 fn authorities_that_are_none_are_refused_at_the_start() {
     let with = |path: &std::path::Path| Settings {
-        tls: Some(Tls { authorities: Some(path.to_owned()), unverified: false }),
+        tls: Some(Tls { authorities: Some(path.to_owned()), unverified: false, identity: None }),
         ..settings("rediss://127.0.0.1", "none", stage::HASTY)
     };
     for path in ["/no/such/file".as_ref(), redis_server().as_path()] {

@@ -7,7 +7,7 @@ mod tls;
 use std::fmt;
 
 pub use key_hash::KeyHash;
-pub use tls::{Tls, Trust, accept_any_server, listener};
+pub use tls::{Identity, Tls, Trust, accept_any_server, listener};
 
 /// A password or another secret. It is never printed.
 #[derive(Clone, PartialEq, Eq)]

@@ -74,6 +74,21 @@ impl Postgres {
         Self::first_start("fsync = off\nssl = on\n".to_owned(), Some(Certificates::make()))
     }
 
+    /// As [`Postgres::start_with_tls`], and accepts over TCP only clients with a certificate by its authority.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start; the message has its log.
+    #[must_use]
+    pub fn start_with_client_certificates() -> Self {
+        let config = "fsync = off\nssl = on\nssl_ca_file = 'authority.crt'\n".to_owned();
+        let server = Self::first_start(config, Some(Certificates::make()));
+        let rules = "local all all trust\nhostssl all all all trust clientcert=verify-ca\n";
+        fs::write(server.directory.path().join("data/pg_hba.conf"), rules).expect("the file is ours");
+        server.sql("SELECT pg_reload_conf()");
+        server
+    }
+
     fn first_start(config: String, certificates: Option<Certificates>) -> Self {
         let directory = own_directory();
         let data = directory.path().join("data");
@@ -83,7 +98,11 @@ impl Postgres {
         let output = command.output().expect("initdb runs");
         assert!(output.status.success(), "initdb: {}", String::from_utf8_lossy(&output.stderr));
         if let Some(files) = &certificates {
-            for (from, to) in [(&files.certificate, "server.crt"), (&files.key, "server.key")] {
+            for (from, to) in [
+                (&files.certificate, "server.crt"),
+                (&files.key, "server.key"),
+                (&files.authority, "authority.crt"),
+            ] {
                 let to = data.join(to);
                 fs::copy(from, &to).expect("a file can be copied");
                 fs::set_permissions(&to, Permissions::from_mode(0o600)).expect("the file is ours");
@@ -201,6 +220,17 @@ impl Postgres {
     #[must_use]
     pub fn authority(&self) -> &Path {
         &self.certificates.as_ref().expect("the server was started with TLS").authority
+    }
+
+    /// A certificate by its authority, and its key.
+    ///
+    /// # Panics
+    ///
+    /// If it was not started with TLS.
+    #[must_use]
+    pub fn identity(&self) -> [&Path; 2] {
+        let files = self.certificates.as_ref().expect("the server was started with TLS");
+        [&files.certificate, &files.key]
     }
 
     /// Runs SQL as the superuser. Returns the selected rows: a line for each, columns separated by `|`.

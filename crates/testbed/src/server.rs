@@ -210,6 +210,17 @@ impl Server {
         &self.options.tls.as_ref().expect("the server was started with TLS").authority
     }
 
+    /// A certificate by its authority, and its key.
+    ///
+    /// # Panics
+    ///
+    /// If the server was not started with TLS.
+    #[must_use]
+    pub fn identity(&self) -> [&Path; 2] {
+        let files = self.options.tls.as_ref().expect("the server was started with TLS");
+        [&files.certificate, &files.key]
+    }
+
     /// A file in its directory.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)

@@ -22,6 +22,7 @@ mod gateway;
 pub mod guards;
 mod hash_tags;
 mod hush;
+mod identity;
 mod journal;
 pub mod keys;
 mod limits;
@@ -30,6 +31,7 @@ mod lists;
 pub mod log;
 mod logins;
 pub mod memory;
+mod open_files;
 mod policies;
 pub mod postfix;
 pub mod problem;
@@ -312,6 +314,7 @@ fn mean(
     let known = relay::RelayKnown::beside(known, &taken, environment);
     let written_postfix = (written.postfix.as_ref(), written.listen.as_ref());
     let (relay, postfix) = mail(written_relay, written_postfix, known, &mut findings);
+    open_files::find(tree, &mut findings);
     let made = listen.zip(store).map(|(listen, store)| Config {
         listen,
         keys: keys.into_usable(),

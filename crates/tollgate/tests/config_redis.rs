@@ -66,7 +66,7 @@ store:
     assert_eq!((settings.connections, settings.health_check_interval), (8, Duration::from_secs(5)));
     assert_eq!(settings.user.as_deref(), Some("limiter"));
     assert_eq!(settings.password, Some(Password("hunter2".to_owned())));
-    assert_eq!(settings.tls, Some(Tls { authorities: None, unverified: true }));
+    assert_eq!(settings.tls, Some(Tls { authorities: None, unverified: true, identity: None }));
 }
 
 #[test]

@@ -3,6 +3,10 @@
 
 mod program;
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
 use program::{Home, text};
 use serde_json::Value;
 
@@ -156,4 +160,66 @@ fn limits_without_brackets_are_told_to_have_them() {
         assert_eq!(output.status.code(), Some(2));
         assert!(text(&output.stderr).contains(message), "{}", text(&output.stderr));
     }
+}
+
+/// The warnings of `check-config`.
+fn warned(home: &Home) -> Vec<String> {
+    let output = home.program().args(["check-config"]).output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
+    text(&output.stdout).lines().filter(|line| line.starts_with("warning: ")).map(str::to_owned).collect()
+}
+
+#[test]
+fn an_api_that_leaves_loopback_without_tls_is_a_warning_unless_that_is_settled() {
+    let with = |listen: &str| {
+        let key = "{ name: ops, role: admin, token_env: TOLLGATE_ADMIN_TOKEN }";
+        let home = Home::with(&format!(
+            "listen: {{ {listen} }}\nkeys: [{key}]\nrules: {{ a: {{ limits: 5/s }} }}\npolicies: {{ p: [a] }}\n"
+        ));
+        // The address of the file counts, not the one that tests listen on.
+        let home = home.variable("TOLLGATE_ADMIN_TOKEN", "0123456789abcdef0123");
+        let output =
+            home.program().env_remove("TOLLGATE__LISTEN__HTTP").args(["check-config"]).output().unwrap();
+        assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
+        text(&output.stdout).matches("access keys travel unencrypted").count()
+    };
+    for (listen, warnings) in [
+        ("http: 0.0.0.0:8080", 1),
+        ("http: '[::]:8080'", 1),
+        ("http: 10.0.0.1:8080, unencrypted: false", 1),
+        ("http: 0.0.0.0:8080, unencrypted: true", 0),
+        ("http: 127.0.0.1:8080", 0),
+        ("http: '[::ffff:127.0.0.1]:8080'", 0),
+    ] {
+        assert_eq!(with(listen), warnings, "{listen}");
+    }
+}
+
+#[test]
+fn a_file_with_a_secret_that_every_user_can_read_is_a_warning() {
+    let open = tempfile::Builder::new().prefix("open").tempdir_in("/tmp").unwrap();
+    let rights =
+        |path: &Path, mode: u32| std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    rights(open.path(), 0o755);
+    let token = open.path().join("token");
+    std::fs::write(&token, "0123456789abcdef0123").unwrap();
+    let home = Home::with(&format!(
+        "keys: [{{ name: ops, role: admin, token_file: {} }}]\nrules: {{ a: {{ limits: 5/s }} }}\npolicies: {{ p: [a] }}\n",
+        token.display()
+    ));
+    let expected = "keys[0].token_file: every user of this machine can read";
+    for (directory, file, is_open) in
+        [(0o755, 0o644, true), (0o755, 0o604, true), (0o755, 0o640, false), (0o750, 0o644, false)]
+    {
+        rights(&token, file);
+        rights(open.path(), directory);
+        let found = warned(&home).iter().filter(|line| line.contains(expected)).count();
+        assert_eq!(found, usize::from(is_open), "{directory:o} {file:o}: {:?}", warned(&home));
+    }
+    rights(&token, 0o644);
+    rights(open.path(), 0o755);
+    let link = home.path("link");
+    std::os::unix::fs::symlink(&token, &link).unwrap();
+    home.configure("keys: [{ name: ops, role: admin, token_file: ./link }]\nrules: { a: { limits: 5/s } }\npolicies: { p: [a] }\n");
+    assert!(warned(&home).iter().any(|line| line.contains(expected)), "a link hides nothing");
 }

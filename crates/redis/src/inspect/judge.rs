@@ -82,7 +82,9 @@ fn in_the_way(trouble: &Trouble, facts: &Facts, settings: &Settings) -> Finding 
 }
 
 fn remedy_of_connecting(reason: &str, settings: &Settings) -> &'static str {
-    if reason.contains("certificate") {
+    if reason.contains("CertificateRequired") {
+        "it accepts only clients with a certificate: write `tls_certificate` and `tls_key`"
+    } else if reason.contains("certificate") {
         "name the authority that vouches for the server in `tls_ca`, and the server as its certificate does"
     } else if reason.contains("corrupt message") {
         "it speaks no TLS on this port: write `redis://`, or name the port with TLS"

@@ -18,6 +18,7 @@ pub struct Options {
     pub(super) users: Option<String>,
     /// Shared by servers with the same options, so that they trust each other.
     pub(super) tls: Option<Arc<Certificates>>,
+    clients_show_certificates: bool,
     pub(super) cluster: bool,
     pub(super) ahead_secs: Option<i64>,
     /// A configuration file for Sentinel, which writes its state into it.
@@ -32,6 +33,7 @@ impl Options {
             password: None,
             users: None,
             tls: None,
+            clients_show_certificates: false,
             cluster: false,
             ahead_secs: None,
             config: None,
@@ -67,6 +69,13 @@ impl Options {
         assert_eq!(self.flavour, Flavour::Redis, "this build of Valkey has no TLS");
         self.tls = Some(Arc::new(Certificates::make()));
         self
+    }
+
+    /// Uses TLS, and accepts only clients with a certificate by its authority, as Redis does by default.
+    #[must_use]
+    pub fn tls_with_client_certificates(mut self) -> Self {
+        self.clients_show_certificates = true;
+        self.tls()
     }
 
     /// Sets a bound on its memory, as in `4mb`, and the policy when it is reached, as in `noeviction`.
@@ -147,7 +156,7 @@ impl Options {
                 "--tls-port",
                 &port,
                 "--tls-auth-clients",
-                "no",
+                if self.clients_show_certificates { "yes" } else { "no" },
                 "--tls-replication",
                 "yes",
             ]);

@@ -65,6 +65,8 @@ fn mean_one(
         connect_timeout: table.connect_timeout.clone(),
         connections: Some(table.connections.unwrap_or(Databases::CONNECTIONS as u64)),
         tls_ca: table.tls_ca.clone(),
+        tls_certificate: table.tls_certificate.clone(),
+        tls_key: table.tls_key.clone(),
         tls_insecure: table.tls_insecure,
         ..StoreTable::default()
     };

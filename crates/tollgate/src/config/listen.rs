@@ -1,4 +1,4 @@
-//! The address of the HTTP API. Beyond loopback it needs keys.
+//! The address of the HTTP API. Beyond loopback it needs keys, and TLS before it.
 
 use std::net::SocketAddr;
 
@@ -41,6 +41,14 @@ pub(super) fn mean(
             ),
         );
         return None;
+    }
+    let unencrypted = written.and_then(|listen| listen.unencrypted).unwrap_or(false);
+    if !http.ip().to_canonical().is_loopback() && !unencrypted {
+        findings.warn(
+            &path,
+            "other machines can reach this address, and it has no TLS: their access keys travel unencrypted",
+            "listen on loopback behind a proxy with TLS; on a private network write `unencrypted: true` beside it",
+        );
     }
     Some(Listen { http })
 }

@@ -97,6 +97,9 @@ pub(super) struct Listen {
     /// The address and port of the HTTP interface. Beyond loopback it needs `keys`.
     #[schemars(default = "loopback", example = "127.0.0.1:8080", example = "[::1]:8080")]
     pub(super) http: Option<String>,
+    /// Whether other machines may reach `http` without TLS, on a private network or through a proxy that has it; by
+    /// default there is a warning.
+    pub(super) unencrypted: Option<bool>,
     /// Where Postfix sends its policy requests: an address and a port, or a Unix socket. It needs `postfix`.
     #[schemars(example = "127.0.0.1:10031", example = "unix:/run/tollgate/policy")]
     pub(super) postfix: Option<String>,

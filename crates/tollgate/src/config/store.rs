@@ -227,7 +227,7 @@ fn of_files(table: &StoreTable) -> [(&'static str, bool); 2] {
     [("flush_interval", table.flush_interval.is_some()), ("sync", table.sync.is_some())]
 }
 
-fn of_redis(table: &StoreTable) -> [(&'static str, bool); 12] {
+fn of_redis(table: &StoreTable) -> [(&'static str, bool); 14] {
     [
         ("key_prefix", table.key_prefix.is_some()),
         ("connect_timeout", table.connect_timeout.is_some()),
@@ -240,6 +240,8 @@ fn of_redis(table: &StoreTable) -> [(&'static str, bool); 12] {
         ("key_secret_env", table.key_secret_env.is_some()),
         ("key_secret_file", table.key_secret_file.is_some()),
         ("tls_ca", table.tls_ca.is_some()),
+        ("tls_certificate", table.tls_certificate.is_some()),
+        ("tls_key", table.tls_key.is_some()),
         ("tls_insecure", table.tls_insecure.is_some()),
     ]
 }

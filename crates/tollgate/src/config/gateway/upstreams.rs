@@ -7,6 +7,7 @@ use tollgate_gateway::settings::{Address, HostHeader, Protocol, UpstreamSettings
 
 use super::raw::{Upstream, UpstreamTable};
 use super::{pem, time};
+use crate::config::identity;
 use crate::config::problem::{Findings, shown};
 use crate::config::raw::Named;
 use crate::config::rules::check_name;
@@ -93,7 +94,9 @@ fn fill(upstream: &mut UpstreamSettings, table: &UpstreamTable, path: &Path, fin
             .ca
             .as_ref()
             .and_then(|file| pem(file, "-----BEGIN CERTIFICATE-----", &path.key("tls").key("ca"), findings));
-        upstream.tls = Some(UpstreamTls { authorities, server_name: tls.server_name.clone() });
+        let pair = [("certificate", &tls.certificate), ("key", &tls.key)];
+        let identity = identity::mean(pair, &path.key("tls"), findings);
+        upstream.tls = Some(UpstreamTls { authorities, server_name: tls.server_name.clone(), identity });
     }
     if table.http2.unwrap_or(false) {
         upstream.protocol = Protocol::Http2;

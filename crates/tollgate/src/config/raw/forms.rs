@@ -151,6 +151,10 @@ pub(in crate::config) struct StoreTable {
     pub(in crate::config) key_secret_file: Option<String>,
     /// The PEM file with the certificate authorities for the server; by default those of the system.
     pub(in crate::config) tls_ca: Option<String>,
+    /// The PEM file with the certificate that the server asks clients for; by default none.
+    pub(in crate::config) tls_certificate: Option<String>,
+    /// The PEM file with the private key of `tls_certificate`.
+    pub(in crate::config) tls_key: Option<String>,
     /// Accept any certificate of the server; by default false.
     pub(in crate::config) tls_insecure: Option<bool>,
 }

@@ -142,6 +142,10 @@ pub(in crate::config) struct UpstreamTls {
     pub(in crate::config) ca: Option<String>,
     /// The name in their certificate, if it is not the host of their address.
     pub(in crate::config) server_name: Option<String>,
+    /// The PEM file with the certificate that they ask clients for; by default none.
+    pub(in crate::config) certificate: Option<String>,
+    /// The PEM file with the private key of `certificate`.
+    pub(in crate::config) key: Option<String>,
 }
 
 /// Which requests go to which upstream, and their limits.

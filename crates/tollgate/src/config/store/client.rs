@@ -8,6 +8,7 @@ use tollgate_core::Span;
 use tollgate_redis::{Password, Tls};
 
 use crate::config::files;
+use crate::config::identity;
 use crate::config::limits;
 use crate::config::problem::{Findings, shown};
 use crate::config::raw::StoreTable;
@@ -103,7 +104,12 @@ pub(super) fn trust(
     findings: &mut Findings<'_>,
 ) {
     let insecure = table.tls_insecure.unwrap_or(false);
-    let written = [("tls_ca", table.tls_ca.is_some()), ("tls_insecure", insecure)];
+    let written = [
+        ("tls_ca", table.tls_ca.is_some()),
+        ("tls_certificate", table.tls_certificate.is_some()),
+        ("tls_key", table.tls_key.is_some()),
+        ("tls_insecure", insecure),
+    ];
     let Some(tls) = tls else {
         for (name, _) in written.into_iter().filter(|(_, written)| *written) {
             findings.key(&path.key(name), format!("this is a setting of TLS: {remedy}"));
@@ -115,8 +121,10 @@ pub(super) fn trust(
         findings.key(&path.key("tls_insecure"), message);
         return;
     }
+    let pair = [("tls_certificate", &table.tls_certificate), ("tls_key", &table.tls_key)];
+    let identity = identity::mean(pair, path, findings);
     if let Some(authorities) = authorities(table, path, findings) {
-        *tls = Tls { authorities, unverified: insecure };
+        *tls = Tls { authorities, unverified: insecure, identity };
     }
 }
 
