@@ -78,9 +78,9 @@ pub struct ClientOptions {
     pub per_connection: u32,
     /// An idle connection is closed after this time.
     pub idle: Duration,
-    /// What refusals are about, where the stage and the table of replies say otherwise.
+    /// The operator's rules for refusals. They come before the table of replies and the stage.
     pub rules: ReplyRules,
-    /// What happens to 8-bit texts at servers that do not take them.
+    /// The treatment of 8-bit texts if the next hop does not accept them.
     pub eight_bit: EightBit,
 }
 
@@ -127,7 +127,7 @@ pub struct ConnectError {
     pub stage: Stage,
     /// The error of the server or the system.
     pub reason: String,
-    /// What follows, if the server refused; `None` if it said nothing.
+    /// The verdict, if the server refused; `None` if it sent no reply.
     pub verdict: Option<Verdict>,
 }
 
@@ -299,7 +299,7 @@ impl Destination {
         }
     }
 
-    /// Who its server is: only hosts that DNS names are met without a promise of TLS.
+    /// The kind of its server. Only for hosts that DNS names, TLS is not promised.
     pub(crate) fn peer(&self) -> Peer {
         if self.tls == TlsMode::Opportunistic { Peer::Host } else { Peer::Account }
     }

@@ -1,4 +1,4 @@
-//! What a refusal of a next hop is about: a recipient, the message, or the account that mail goes through.
+//! Decides whether a refusal of a next hop concerns a recipient, the message, or the account.
 //!
 //! The stage decides, unless a rule of the table fits the reply. Replies to the connection, EHLO, AUTH, MAIL and DATA are
 //! about the account; those to RCPT are about a recipient; the one to the final dot is about the message. Everything here is
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use tollgate_core::Span;
 
-/// What a refusal answers.
+/// The command that a refusal answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ReplyStage {
     /// The connection: the greeting, or STARTTLS.
@@ -29,7 +29,7 @@ pub enum ReplyStage {
     Text,
 }
 
-/// Who a next hop is.
+/// The kind of a next hop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
     /// A provider, which takes mail for everybody.
@@ -38,7 +38,7 @@ pub enum Peer {
     Host,
 }
 
-/// What follows from a refusal.
+/// The consequence of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The recipient fails for good.
@@ -71,7 +71,7 @@ pub struct ReplyRule {
     pub pattern: ReplyPattern,
     /// The stages that it holds for; all of them if there are none.
     pub stages: Vec<ReplyStage>,
-    /// What follows.
+    /// The consequence.
     pub verdict: Verdict,
 }
 
@@ -86,9 +86,9 @@ pub struct ReplyRules(Arc<[ReplyRule]>);
 /// A reply to judge.
 #[derive(Clone, Copy, Debug)]
 pub struct Refusal<'r> {
-    /// What it answers.
+    /// The command that it answers.
     pub stage: ReplyStage,
-    /// Who says it.
+    /// The kind of the server.
     pub peer: Peer,
     /// Its three digits.
     pub code: u16,
@@ -115,7 +115,7 @@ impl ReplyRules {
         Self(rules.into())
     }
 
-    /// What follows from a refusal.
+    /// The consequence of a refusal.
     pub fn judge(&self, refusal: Refusal<'_>) -> Verdict {
         let text = one_line(refusal.text);
         let mut own = self.0.iter().filter(|rule| rule.holds_at(refusal.stage));
@@ -132,7 +132,7 @@ impl ReplyRule {
     }
 }
 
-/// What follows if no rule fits.
+/// The consequence if no rule fits.
 fn usual(stage: ReplyStage, code: u16) -> Verdict {
     use ReplyStage::{Connect, Data, Hello, Login, Mail, Recipient, Text};
     match (stage, code / 100) {

@@ -31,7 +31,7 @@ use crate::queue::{ItemKey, Opened, Queue, QueueError};
 
 pub use log::RecipientLog;
 
-/// What a sender is made of.
+/// The parts of a sender.
 pub struct SenderParts {
     /// The queue of messages.
     pub queue: Queue,
@@ -53,7 +53,7 @@ pub struct SenderParts {
     pub most_recipients: u32,
     /// The metrics.
     pub meters: RelayMeters,
-    /// How log lines show recipients.
+    /// The form of recipients in log lines.
     pub recipient_log: RecipientLog,
 }
 

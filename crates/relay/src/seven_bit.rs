@@ -15,7 +15,7 @@ use siphasher::sip::SipHasher13;
 use crate::queue::Text;
 use walk::{Need, Walk};
 
-/// What happens to an 8-bit text whose next hop does not take one.
+/// The treatment of an 8-bit text if its next hop does not accept one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EightBit {
     /// Its bodies are encoded anew. Signatures over them break.
@@ -25,7 +25,7 @@ pub enum EightBit {
     Send,
 }
 
-/// How much of a line is looked at together.
+/// The most bytes of a line that are examined together.
 const PIECE: u64 = 8 << 10;
 
 /// Converts a text. `open` opens it anew each time.

@@ -1,4 +1,4 @@
-//! Which accounts and hosts rest, because their servers refuse mail whatever the message is.
+//! Remembers the accounts and hosts that rest, because their servers refuse mail whatever the message is.
 //!
 //! A rest that is over ends with a trial: one message is tried, and the others wait for what comes of it. So an account with
 //! mail for sixty domains asks its server once, and not sixty times.
@@ -26,7 +26,7 @@ struct Resting {
     span: Span,
     reason: String,
     why: Rest,
-    /// How often it rested before, without a success in between.
+    /// The number of rests before, without a success in between.
     times: u32,
     on_trial: bool,
 }
@@ -53,10 +53,10 @@ pub(crate) struct Trial {
 
 /// For how long an account whose login failed is left alone.
 pub(super) const AFTER_LOGIN: Span = Span::from_secs(15 * 60);
-/// How long an account sleeps at first, and at most. Quotas are counted by hour or by day.
+/// The first and the longest sleep of an account. Quotas are counted by hour or by day.
 const FIRST_SLEEP: Span = Span::from_secs(3_600);
 const LONGEST_SLEEP: Span = Span::from_secs(4 * 3_600);
-/// How many accounts and hosts are remembered.
+/// The most accounts and hosts that are remembered.
 const MOST: usize = 10_000;
 
 impl Rests {

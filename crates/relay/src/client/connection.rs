@@ -33,9 +33,9 @@ pub struct Connection {
     pub(super) reusable: bool,
     /// Its permit among the connections of its destination.
     pub(super) permit: Option<Permit>,
-    /// What refusals are about.
+    /// The operator's rules for refusals.
     pub(super) rules: ReplyRules,
-    /// What must not be shown of what the server says.
+    /// The secrets to remove from the server's replies.
     pub(super) secrets: Redaction,
 }
 
@@ -92,13 +92,12 @@ impl Connection {
         }
     }
 
-    /// What follows from a refusal.
+    /// The consequence of a refusal.
     pub(super) fn judge(&self, stage: ReplyStage, reply: &Reply) -> Verdict {
         let (peer, text) = (self.destination.peer(), reply.to_string());
         self.rules.judge(Refusal { stage, peer, code: reply.code, text: &text })
     }
 
-    /// What the server offers.
     pub fn extensions(&self) -> &Extensions {
         &self.extensions
     }

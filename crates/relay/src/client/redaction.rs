@@ -4,19 +4,19 @@ use data_encoding::BASE64;
 
 use super::Login;
 
-/// What must not be shown.
+/// The texts that must not be shown.
 pub(super) struct Redaction {
     /// In lower case: a server may repeat a command in upper case.
     secrets: Vec<String>,
 }
 
-/// What is shown instead.
+/// The text that is shown instead.
 const HIDDEN: &str = "***";
 /// The shortest part of a secret that a reply may not have. Shorter parts are in any text.
 const LEAST_PART: usize = 8;
 
 impl Redaction {
-    /// What a login tells its server: the password, and its encodings.
+    /// The secrets that a login sends to its server: the password, and its encodings.
     pub(super) fn of(login: Option<&Login>) -> Self {
         let secrets = login.into_iter().flat_map(|Login { user, password }| {
             let encoded = BASE64.encode(password.as_bytes());

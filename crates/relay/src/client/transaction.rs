@@ -61,8 +61,8 @@ pub struct Delivery {
     pub progress: Progress,
     /// The result for each recipient, in the given order.
     pub answers: Vec<Answer>,
-    /// What the server said against the account, if it did. Recipients without an answer of their own are to be tried
-    /// elsewhere.
+    /// The server's refusal of the account, if there was one. Recipients without an answer of their own are
+    /// then tried elsewhere.
     pub refused: Option<AccountRefusal>,
     /// The reply that asks to send less to this recipient domain, if there is one.
     pub slows_domain: Option<String>,
@@ -85,7 +85,7 @@ pub struct AccountRefusal {
     pub reason: Reason,
 }
 
-/// How much of a text is read at once.
+/// The number of bytes of a text to read at once.
 const PIECE: usize = 64 << 10;
 
 impl Connection {
@@ -351,7 +351,7 @@ struct Notes {
 }
 
 impl Notes {
-    /// What a reply means that does not take the message.
+    /// The answer for a reply that does not accept the message.
     fn refusal(&mut self, verdict: Verdict, reply: &Reply) -> Answer {
         let status = match reply.code / 100 {
             4 | 5 => reply.status(),
@@ -389,7 +389,7 @@ impl Notes {
 }
 
 impl Delivery {
-    /// What the server said against the account, if no recipient has an outcome of its own: all of them may be tried
+    /// The server's refusal of the account, if no recipient has an outcome of its own: all of them may be tried
     /// through another account.
     pub(crate) fn refusal_of_all(&self) -> Option<&AccountRefusal> {
         let none_settled = self.answers.iter().all(|answer| matches!(answer, Answer::Temporary(_)));

@@ -69,7 +69,7 @@ impl Retry {
     }
 }
 
-/// How long a lane or an account rests after so many requests to slow down in a row.
+/// The rest of a lane or an account after this many requests to slow down in a row.
 pub(crate) fn rest(throttled: u32) -> Span {
     let doubled = FIRST_REST.as_micros().saturating_mul(1 << throttled.min(10));
     Span::from_micros(doubled.min(LONGEST_REST.as_micros()))

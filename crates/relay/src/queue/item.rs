@@ -96,7 +96,7 @@ pub struct AttemptResult {
     pub uncertain: bool,
     /// When it ended.
     pub at: Timestamp,
-    /// What the timeline shows: one event for each recipient with an outcome of its own.
+    /// The events for the timeline: one for each recipient with an outcome of its own.
     pub events: Vec<Event>,
 }
 

@@ -108,7 +108,7 @@ impl Tables<'_> {
         Ok(true)
     }
 
-    /// How many recipients of a message are part of an attempt whose result is not known yet.
+    /// The number of recipients of a message in attempts without a known result.
     fn in_flight(&self, id: MessageId) -> Result<u32, redb::Error> {
         let mut count = 0_u32;
         for row in self.attempts.range((id.0, 0)..=(id.0, u32::MAX))? {

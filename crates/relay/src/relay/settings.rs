@@ -46,17 +46,17 @@ pub struct RelaySettings {
     pub per_connection: u32,
     /// An idle connection is closed after this time.
     pub idle: Duration,
-    /// What refusals of next hops are about, where the stage and the table of replies say otherwise.
+    /// The operator's rules for refusals. They come before the table of replies and the stage.
     pub replies: ReplyRules,
-    /// What happens to 8-bit texts at servers that do not take them.
+    /// The treatment of 8-bit texts if the next hop does not accept them.
     pub eight_bit: EightBit,
-    /// How failures are retried.
+    /// The schedule of retries.
     pub retry: Retry,
     /// The options of the scheduler.
     pub lanes: LaneOptions,
     /// The most recipients of one transaction.
     pub most_recipients: u32,
-    /// How log lines show recipients.
+    /// The form of recipients in log lines.
     pub recipient_log: RecipientLog,
 }
 

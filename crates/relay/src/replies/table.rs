@@ -15,10 +15,10 @@ struct Row {
     then: Then,
 }
 
-/// What a row says.
+/// The consequence of a row.
 #[derive(Clone, Copy)]
 enum Then {
-    /// What the stage says: the words look like those of a later row, and are not.
+    /// The consequence of the stage: the words look like those of a later row, but are not.
     Usual,
     /// It is about the message: 4xx is retried, and 5xx fails for good.
     OfMessage,
@@ -213,7 +213,7 @@ const TABLE: &[Row] = &[
     Row { stages: &[Recipient], peers: ACCOUNT, words: RELAY_DENIED, then: NEXT },
 ];
 
-/// What the table says of a refusal, whose text is in lower case; `None` if no row fits.
+/// The verdict of the table on a refusal, whose text is in lower case; `None` if no row fits.
 pub(super) fn judge(refusal: Refusal<'_>, text: &str) -> Option<Verdict> {
     let Refusal { stage, peer, code, .. } = refusal;
     let fits = |row: &&Row| {

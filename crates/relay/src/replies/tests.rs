@@ -11,7 +11,7 @@ fn judge(peer: Peer, stage: ReplyStage, text: &str) -> Verdict {
     ReplyRules::default().judge(Refusal { stage, peer, code, text })
 }
 
-/// What real servers say, and what follows for an account.
+/// Replies of real servers, and their consequence for an account.
 const REAL: &[(ReplyStage, &str, Verdict)] = &[
     // Google
     (

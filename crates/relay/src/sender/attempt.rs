@@ -28,7 +28,7 @@ const UNREACHABLE: Span = Span::from_secs(120);
 /// A text may begin at most this long after its limits were taken. If the server asks for it later, the limits are taken
 /// again. So the next hop sees its limits kept, except for this time and the time that the text is under way.
 const MARGIN: Span = Span::from_secs(1);
-/// How long mail waits at most for the trial of an account whose rest is over.
+/// The longest wait of mail for the trial of an account whose rest is over.
 const ON_TRIAL: Span = Span::from_secs(30);
 /// For how long a transaction may go on with what was taken for it on a connection that turned out to be closed.
 const FRESH: Span = Span::from_secs(5);
@@ -406,7 +406,7 @@ impl Sender {
         End::Blocked(Sleep::new(self.now() + AFTER_DISK, Cause::Outage, reason))
     }
 
-    /// What a result is made of, through an account.
+    /// The context of a result, for a delivery through an account.
     pub(super) fn through<'a>(
         &'a self,
         job: &'a Job,

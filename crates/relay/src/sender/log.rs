@@ -10,7 +10,7 @@ use crate::message::{Envelope, MessageId};
 use crate::moment::rfc3339;
 use crate::queue::{Event, EventKind};
 
-/// How log lines show recipients.
+/// The form of recipients in log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RecipientLog {
     /// By their addresses.
@@ -22,7 +22,7 @@ pub enum RecipientLog {
     Off,
 }
 
-/// How many bytes of a hash are shown.
+/// The number of bytes of a hash that are shown.
 const SHOWN: usize = 8;
 /// Stands for an address that is not shown.
 const HIDDEN: &str = "***";

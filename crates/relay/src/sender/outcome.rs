@@ -59,7 +59,7 @@ pub(super) fn of_delivery(delivery: &Delivery, about: &AttemptContext<'_>) -> At
     AttemptResult { settled, due, spent, counts: true, uncertain, at: about.now, events }
 }
 
-/// What a failure before any transaction changes: no recipient is settled, unless the lifetime is over.
+/// The result of a failure before any transaction: no recipient is settled, unless the lifetime is over.
 pub(super) fn of_failure(reason: &Reason, about: &AttemptContext<'_>) -> AttemptResult {
     let answers = vec![Answer::Temporary(reason.clone()); about.recipients.len()];
     of_delivery(&Delivery::unsent(Progress::BeforeMail, answers), about)
@@ -133,7 +133,7 @@ fn expire(reason: &Reason, about: &AttemptContext<'_>) -> RecipientState {
     RecipientState::Failed(Final { status: "5.4.7".to_owned(), reply, remote: None, ..last })
 }
 
-/// What recipients are told that wait for another attempt.
+/// The data for recipients that wait for another attempt.
 struct Again {
     kind: EventKind,
     until: Timestamp,
@@ -169,7 +169,7 @@ fn merge(events: &mut Vec<Event>) {
     });
 }
 
-/// What an account refused, as an event.
+/// The refusal of an account, as an event.
 pub(super) fn refused(text: &str, until: Option<Timestamp>, about: &AttemptContext<'_>) -> Event {
     let recipients = u32::try_from(about.recipients.len()).unwrap_or(u32::MAX);
     let recipient = if let [only] = about.recipients { Some(*only) } else { None };

@@ -4,7 +4,7 @@ use data_encoding::BASE64;
 
 /// The longest line that an encoding writes, without its end.
 const LINE: usize = 76;
-/// How many bytes a line of base64 has.
+/// The number of bytes in a line of base64.
 const GROUP: usize = LINE / 4 * 3;
 
 /// Encodes lines as quoted-printable.

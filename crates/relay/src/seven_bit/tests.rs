@@ -1,3 +1,5 @@
+//! Texts are rewritten for servers that take 7 bits alone, and damage nothing.
+
 use data_encoding::BASE64;
 use mail_parser::{MessageParser, PartType};
 use proptest::prelude::*;

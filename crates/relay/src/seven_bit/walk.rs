@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::encoding::{Base64, QuotedPrintable};
 
-/// What the body of a part needs.
+/// The encoding that the body of a part needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Need {
     /// It has 7 bits already.
@@ -25,12 +25,12 @@ pub(super) struct Walk {
     /// The header that is being read.
     header: Vec<u8>,
     is_first: bool,
-    /// What the parts need, in their order: found by a survey, or used up.
+    /// The needs of the parts, in their order: a survey adds them, a rewrite uses them up.
     needs: VecDeque<Need>,
     surveys: bool,
 }
 
-/// Where the walk is.
+/// The position of the walk.
 enum State {
     Header,
     /// In what is around parts, which programs ignore.
@@ -48,11 +48,11 @@ struct Seen {
     utf8: bool,
 }
 
-/// How deep parts may be inside of each other, and how long a header may be. What is beyond is one body.
+/// The deepest nesting of parts, and the longest header. Anything beyond is one body.
 const MOST_DEPTH: usize = 50;
 const MOST_HEADER: usize = 1 << 20;
 
-/// What is known of a part by its header.
+/// The kind of a part, by its header.
 enum Kind {
     Multipart(Vec<u8>),
     Message,
@@ -78,7 +78,7 @@ impl Walk {
         Self { needs, surveys: false, ..Self::survey() }
     }
 
-    /// What a survey found.
+    /// The needs that a survey found.
     pub(super) fn needs(mut self) -> VecDeque<Need> {
         self.end(&mut Vec::new());
         self.needs
