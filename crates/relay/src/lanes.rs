@@ -4,18 +4,23 @@
 //! lane that a limit stopped costs nothing until the limit is free. Tenants take turns, and so do the lanes of
 //! a tenant, by recipients. Within a tenant, items of a higher priority go first. Within a lane, one item at a
 //! time asks the limits, so items pass the limits by priority and then by arrival. A slow delivery gives up its
-//! place among the deliveries in flight, so slow servers leave room for others. Everything here is pure: time
-//! is an argument.
+//! place among the deliveries in flight, so slow servers leave room for others. Servers that do not answer get
+//! a share of the places. Everything here is pure: time is an argument.
 
+mod answering;
+mod flights;
 mod holding;
 mod lane;
 mod line;
 mod park;
 mod retry;
 mod ring;
+mod roster;
+
 mod sleeping;
 mod stepping;
 mod tenants;
+mod trials;
 mod view;
 mod wait;
 
@@ -23,6 +28,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use tollgate_core::{Span, Timestamp};
 
+use answering::Answering;
+use flights::{Flight, FlightAnswer, Flights};
 use holding::Held;
 pub use holding::Scope;
 pub use lane::{Cause, LaneKey, Priority, Sleep};
@@ -30,6 +37,7 @@ use lane::{Entry, Lane, Rank};
 use park::Parks;
 pub(crate) use retry::rest as rest_after;
 pub use retry::{NextTry, Retry};
+use roster::Offer;
 use tenants::Tenants;
 pub use view::LaneView;
 pub use wait::{Wait, WaitCause};
@@ -52,7 +60,8 @@ pub struct LaneOptions {
     pub slow_after: Span,
     /// After which time a delivery is slow whose server has not let it come as far as its limits: it does not answer.
     pub unanswered_after: Span,
-    /// The most deliveries that may count as slow. Beyond that, long deliveries count as before.
+    /// The most deliveries that may count as slow. Beyond that, long deliveries count as before. A quarter of them is
+    /// kept for servers that answer.
     pub most_slow: u32,
 }
 
@@ -103,18 +112,9 @@ struct LanePlace {
     due: Timestamp,
     recipients: u32,
     flight: Flight,
+    /// Whether it is a trial that holds a place.
+    trial: bool,
     kept: Option<(Cause, Timestamp)>,
-}
-
-/// Whether an item is in flight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Flight {
-    /// The item waits.
-    No,
-    /// In flight since this moment.
-    Since(Timestamp),
-    /// In flight for so long that it counts as slow.
-    Slow,
 }
 
 /// All lanes, and the items in them.
@@ -128,12 +128,9 @@ pub struct Lanes {
     parks: Parks,
     /// Ordered by key, so the oldest message comes first.
     places: BTreeMap<ItemKey, LanePlace>,
-    /// The deliveries in flight that are not slow, by their start.
-    flights: BTreeSet<(Timestamp, ItemKey)>,
-    /// Those of them whose servers have not answered yet.
-    unanswered: BTreeSet<(Timestamp, ItemKey)>,
-    /// The number of slow deliveries.
-    slow: u32,
+    flights: Flights,
+    /// Lanes without mail whose servers answer.
+    answering: Answering,
     /// The scopes that an operator paused.
     held: Held,
     /// The last number given to a lane or an arrival.
@@ -165,7 +162,7 @@ impl LaneOptions {
 
 impl Lanes {
     pub fn new(options: LaneOptions) -> Self {
-        let tenants = Tenants::new(&options);
+        let (tenants, flights) = (Tenants::new(&options), Flights::new(&options));
         Self {
             options,
             numbers: HashMap::new(),
@@ -174,9 +171,8 @@ impl Lanes {
             timers: BTreeSet::new(),
             parks: Parks::default(),
             places: BTreeMap::new(),
-            flights: BTreeSet::new(),
-            unanswered: BTreeSet::new(),
-            slow: 0,
+            flights,
+            answering: Answering::default(),
             held: Held::default(),
             next: 0,
             latest: Timestamp::ZERO,
@@ -199,7 +195,7 @@ impl Lanes {
         self.next += 1;
         let (due, recipients) = (waiting.due, waiting.recipients);
         let rank = (waiting.priority, due, self.next);
-        let place = LanePlace { lane, rank, due, recipients, flight: Flight::No, kept: None };
+        let place = LanePlace { lane, rank, due, recipients, flight: Flight::No, trial: false, kept: None };
         self.places.insert(waiting.key, place);
         self.put(waiting.key, now);
     }
@@ -228,8 +224,9 @@ impl Lanes {
             self.send_probe(number, bound);
             self.refresh(number, now);
         }
+        self.note_silent(now);
         self.note_slow(now);
-        if self.is_full() {
+        if self.flights.is_full() {
             return None;
         }
         let picked = self.pick(now)?;
@@ -239,10 +236,10 @@ impl Lanes {
         lane.asking = Some((number, now));
         let mut turn = Turn { lane: lane.key.clone(), item, recipients, kept: None };
         self.tenants.charge(&picked, recipients);
-        self.flights.insert((now, item));
-        self.unanswered.insert((now, item));
+        let flight = Flight::Since(now, FlightAnswer::Awaited);
+        self.flights.put(item, flight);
         if let Some(place) = self.places.get_mut(&item) {
-            place.flight = Flight::Since(now);
+            (place.flight, place.trial) = (flight, picked.trial);
             turn.kept = place.kept;
         }
         // The lane's next item waits until this one has asked the limits, and it may have another priority, so
@@ -251,49 +248,22 @@ impl Lanes {
         Some(turn)
     }
 
-    /// Whether the bound on deliveries in flight is reached.
-    fn is_full(&self) -> bool {
-        self.flights.len() >= self.options.in_total as usize
-    }
-
-    /// Marks long deliveries as slow, which frees their places.
-    fn note_slow(&mut self, now: Timestamp) {
-        while let Some((at, since, item)) = self.next_slow()
-            && at <= now
-            && self.slow < self.options.most_slow
-        {
-            self.flights.remove(&(since, item));
-            self.unanswered.remove(&(since, item));
-            self.slow += 1;
-            let Some(place) = self.places.get_mut(&item) else { continue };
-            place.flight = Flight::Slow;
-            if let Some(lane) = self.lanes.get(&place.lane) {
-                self.tenants.freed(&lane.key.tenant);
-            }
-        }
-    }
-
-    /// The delivery that is slow next, when, and since when it is in flight.
-    fn next_slow(&self) -> Option<(Timestamp, Timestamp, ItemKey)> {
-        let after = |flights: &BTreeSet<(Timestamp, ItemKey)>, patience: Span| {
-            flights.first().map(|(since, item)| (*since + patience, *since, *item))
-        };
-        let any = after(&self.flights, self.options.slow_after);
-        any.into_iter().chain(after(&self.unanswered, self.options.unanswered_after)).min()
-    }
-
     /// Chooses the lane whose turn it is.
     fn pick(&mut self, now: Timestamp) -> Option<tenants::Picked> {
         let (lanes, per_lane) = (&mut self.lanes, self.options.per_lane);
         let mut left = Vec::new();
         let picked = self.tenants.pick(|number, priority| {
-            let Some(lane) = lanes.get_mut(&number) else { return false };
-            let stays = lane.next_priority(per_lane) == Some(priority);
-            if !stays {
+            let Some(lane) = lanes.get_mut(&number) else { return Offer::Nothing };
+            if lane.next_priority(per_lane) != Some(priority) {
                 lane.in_ring[priority as usize] = false;
                 left.push(number);
+                return Offer::Nothing;
             }
-            stays
+            match lane.answers {
+                Some(true) => Offer::Known,
+                Some(false) => Offer::Silent,
+                None => Offer::New,
+            }
         });
         for number in left {
             self.refresh(number, now);
@@ -308,7 +278,7 @@ impl Lanes {
             return;
         };
         self.land(item, place);
-        let mut place = LanePlace { flight: Flight::No, ..place };
+        let mut place = LanePlace { flight: Flight::No, trial: false, ..place };
         match end {
             End::Settled => drop(self.places.remove(&item)),
             End::Again { due, recipients } => {
@@ -337,23 +307,15 @@ impl Lanes {
         let Some(lane) = self.lanes.get_mut(&place.lane) else { return };
         lane.in_flight -= 1;
         lane.asked(place.rank.2);
-        match place.flight {
-            Flight::No => {}
-            Flight::Slow => self.slow -= 1,
-            Flight::Since(since) => {
-                self.flights.remove(&(since, item));
-                self.unanswered.remove(&(since, item));
-                self.tenants.freed(&lane.key.tenant);
-            }
-        }
+        self.move_flight(item, Flight::No, false);
     }
 
     /// The next time at which the scheduler changes without a call.
     pub fn wake_at(&self) -> Option<Timestamp> {
         let own = self.timers.first().map(|(at, _)| *at);
         // A delivery that becomes slow matters only if items wait for a free place.
-        let crowded = (self.is_full() || self.tenants.any_held_back()) && self.slow < self.options.most_slow;
-        let slow = self.next_slow().filter(|_| crowded).map(|(at, ..)| at);
+        let crowded = self.flights.is_full() || self.tenants.any_held_back();
+        let slow = self.flights.next_slow().filter(|_| crowded).map(|(at, _)| at);
         own.into_iter().chain(self.parks.wake_at()).chain(slow).min()
     }
 
@@ -363,8 +325,8 @@ impl Lanes {
         }
         self.next += 1;
         self.numbers.insert(key.clone(), self.next);
-        let held = self.held.covers(&key);
-        self.lanes.insert(self.next, Lane { held, ..Lane::new(key) });
+        let (held, answers) = (self.held.covers(&key), self.answering.take(&key).then_some(true));
+        self.lanes.insert(self.next, Lane { held, answers, ..Lane::new(key) });
         self.next
     }
 
@@ -411,7 +373,9 @@ impl Lanes {
         // A lane that is still in a ring is forgotten later, when the ring drops it.
         if lane.is_idle() {
             self.numbers.remove(&lane.key);
-            self.lanes.remove(&number);
+            if let Some(lane) = self.lanes.remove(&number).filter(|lane| lane.answers == Some(true)) {
+                self.answering.insert(lane.key);
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use proptest::prelude::*;
 use tollgate_core::{Span, Timestamp};
@@ -354,15 +354,21 @@ fn slow_deliveries_give_up_their_places_within_a_bound() {
     for number in 0..20 {
         lanes.add(&waiting(number, "acme", &format!("d{number}.example"), 1, 0), START);
     }
-    let first = all(&mut lanes, 0);
+    // Their servers answer.
+    let accepted = |lanes: &mut Lanes, now: u64| {
+        let turns = all(lanes, now);
+        turns.iter().for_each(|number| lanes.admitted(key(*number), at(now)));
+        turns
+    };
+    let first = accepted(&mut lanes, 0);
     assert_eq!(first.len(), 4);
     assert_eq!(lanes.wake_at(), Some(at(10)));
-    assert_eq!(all(&mut lanes, 9).len(), 0);
-    assert_eq!(all(&mut lanes, 10).len(), 4, "others go on");
-    assert_eq!(all(&mut lanes, 20).len(), 2, "no more than six are slow");
-    assert_eq!((lanes.in_flight(), all(&mut lanes, 1_000).len()), (10, 0));
+    assert_eq!(accepted(&mut lanes, 9).len(), 0);
+    assert_eq!(accepted(&mut lanes, 10).len(), 4, "others go on");
+    assert_eq!(accepted(&mut lanes, 20).len(), 2, "no more than six are slow");
+    assert_eq!((lanes.in_flight(), accepted(&mut lanes, 1_000).len()), (10, 0));
     lanes.done(key(first[0]), End::Settled, at(1_000));
-    assert_eq!(all(&mut lanes, 1_000).len(), 1, "one that ended makes room");
+    assert_eq!(accepted(&mut lanes, 1_000).len(), 1, "one that ended makes room");
 }
 
 #[test]
@@ -384,6 +390,118 @@ fn servers_that_do_not_answer_give_up_their_places_sooner_than_slow_ones() {
     assert_eq!(lanes.wake_at(), Some(at(2)));
     let mut later = |now: u64| std::iter::from_fn(|| lanes.next(at(now))).count();
     assert_eq!([later(1), later(2), later(4)], [0, 10, 10], "the places of those that did not answer");
+}
+
+/// Deliveries over virtual time. Servers of domains that start with `hang` never answer: their deliveries fail after
+/// three minutes. All others answer after 200 ms.
+struct Network {
+    lanes: Lanes,
+    now: Timestamp,
+    ends: BTreeSet<(Timestamp, u128, bool)>,
+    added: HashMap<u128, Timestamp>,
+    /// How long each item of a server that answers waited.
+    waits: Vec<(String, Span)>,
+    /// When deliveries to servers that hang began, and how often to each.
+    hung: Vec<Timestamp>,
+    hung_domains: HashMap<u128, u32>,
+    /// After how many attempts such an item is given up.
+    most_tries: u32,
+}
+
+impl Network {
+    fn new(options: LaneOptions, most_tries: u32) -> Self {
+        Self {
+            lanes: Lanes::new(options),
+            now: START,
+            ends: BTreeSet::new(),
+            added: HashMap::new(),
+            waits: Vec::new(),
+            hung: Vec::new(),
+            hung_domains: HashMap::new(),
+            most_tries,
+        }
+    }
+
+    fn add(&mut self, number: u128, tenant: &str, domain: &str) {
+        self.added.insert(number, self.now);
+        let waiting = Waiting { due: self.now, ..waiting(number, tenant, domain, 1, 0) };
+        self.lanes.add(&waiting, self.now);
+    }
+
+    /// Runs until this time. Nothing is looked at between the moments that the scheduler tells.
+    fn run(&mut self, until: Timestamp) {
+        loop {
+            while let Some(turn) = self.lanes.next(self.now) {
+                let (number, hangs) = (turn.item.message.0, turn.lane.domain.starts_with("hang"));
+                if hangs {
+                    self.hung.push(self.now);
+                    *self.hung_domains.entry(number).or_default() += 1;
+                } else {
+                    self.waits.push((turn.lane.domain.to_string(), self.now.since(self.added[&number])));
+                }
+                let lasts = if hangs { Span::from_secs(180) } else { Span::from_millis(200) };
+                self.ends.insert((self.now + lasts, number, hangs));
+            }
+            let end = self.ends.first().map(|(end, ..)| *end);
+            let wake = self.lanes.wake_at();
+            assert!(wake.is_none_or(|wake| wake > self.now), "a moment that came is used up");
+            let next = end.into_iter().chain(wake).min().filter(|next| *next <= until);
+            self.now = next.unwrap_or(until);
+            while let Some((end, number, hangs)) = self.ends.first().copied()
+                && end <= self.now
+            {
+                self.ends.pop_first();
+                let due = self.now + Span::from_secs(120);
+                let end = match hangs && self.hung_domains[&number] < self.most_tries {
+                    true => End::Again { due, recipients: 1 },
+                    false => End::Settled,
+                };
+                if !hangs {
+                    self.lanes.admitted(key(number), self.now);
+                }
+                self.lanes.done(key(number), end, self.now);
+            }
+            if next.is_none() {
+                return;
+            }
+        }
+    }
+}
+
+#[test]
+fn three_thousand_domains_that_hang_stall_no_other_mail_of_their_tenant() {
+    let mut network = Network::new(LaneOptions::default(), u32::MAX);
+    network.add(10_000, "acme", "known.example");
+    network.run(at(1));
+    for number in 0..3_000 {
+        network.add(number, "acme", &format!("hang{number}.example"));
+    }
+    for second in 1..900_u32 {
+        let number = 20_000 + u128::from(second) * 10;
+        network.add(number, "acme", "known.example");
+        if second % 5 == 0 {
+            // Nothing is known of its server yet.
+            network.add(number + 1, "acme", &format!("new{second}.example"));
+            network.add(number + 2, "other", &format!("other{second}.example"));
+        }
+        network.run(at(1 + u64::from(second)));
+    }
+    network.run(at(905));
+    assert_eq!(network.waits.len(), 1 + 899 + 2 * 179);
+    for (domain, wait) in &network.waits {
+        let most = if domain.starts_with("new") { 5 } else { 3 };
+        assert!(*wait <= Span::from_secs(most), "mail to {domain} waited {wait:?}");
+    }
+    // Those that hang are tried, at a bounded rate, and each of them within the time.
+    let tries =
+        |from: u64, to: u64| network.hung.iter().filter(|began| (at(from)..at(to)).contains(began)).count();
+    for from in (0..890).step_by(10) {
+        assert!(tries(from, from + 10) > 0, "none is tried from {from} s on");
+    }
+    assert!(tries(20, 180) <= 160 * 4, "{} deliveries began", tries(20, 180));
+    assert!(network.lanes.in_flight() < 1_500);
+    network.run(at(1_200));
+    assert_eq!(network.hung_domains.len(), 3_000, "each was tried");
 }
 
 #[test]
@@ -629,6 +747,28 @@ impl Model {
             }
         }
         firsts.into_values().map(|(_, number)| number).collect()
+    }
+}
+
+proptest! {
+    /// Whatever servers hang, each item gets its turn, and the scheduler tells when.
+    #[test]
+    fn nothing_is_forgotten_while_servers_hang(
+        items in prop::collection::vec((0..3_u8, 0..12_u8, 0..60_u64), 1..80),
+        (per_tenant, in_total, most_slow) in (1..6_u32, 1..9_u32, 0..9_u32),
+    ) {
+        let options =
+            LaneOptions { per_lane: 2, per_tenant, in_total, most_slow, quantum: 2, ..LaneOptions::default() };
+        let mut network = Network::new(options, 2);
+        for (number, (tenant, domain, seconds)) in items.iter().enumerate() {
+            network.run(network.now + Span::from_secs(*seconds));
+            let kind = if domain % 3 == 0 { "good" } else { "hang" };
+            network.add(number as u128, &tenant.to_string(), &format!("{kind}{domain}.example"));
+        }
+        network.run(at(1_000_000));
+        prop_assert!(network.lanes.is_empty(), "{} wait for ever", network.lanes.len());
+        prop_assert_eq!((network.lanes.in_flight(), network.lanes.views().count()), (0, 0));
+        prop_assert_eq!(network.lanes.wake_at(), None);
     }
 }
 

@@ -127,6 +127,8 @@ pub(super) struct Lane {
     pub(super) in_ring: [bool; Priority::ALL.len()],
     /// Whether an operator paused it.
     pub(super) held: bool,
+    /// Whether its server answered the last attempt; `None` before the first one.
+    pub(super) answers: Option<bool>,
     /// The time of its entry in the scheduler's timers.
     pub(super) timer: Option<Timestamp>,
     /// The reason of the last temporary failure.
@@ -148,6 +150,7 @@ impl Lane {
             probes: None,
             in_ring: [false; Priority::ALL.len()],
             held: false,
+            answers: None,
             timer: None,
             last_error: None,
         }

@@ -44,10 +44,16 @@ impl WaitingLine {
         Some(lane)
     }
 
-    pub(super) fn remove(&mut self, lane: LaneNumber) {
-        if let Some(place) = self.places.remove(&lane) {
-            self.order.remove(&place);
-        }
+    pub(super) fn pop_back(&mut self) -> Option<LaneNumber> {
+        let (_, lane) = self.order.pop_last()?;
+        self.places.remove(&lane);
+        Some(lane)
+    }
+
+    /// Removes a lane. Returns whether it was in the line.
+    pub(super) fn remove(&mut self, lane: LaneNumber) -> bool {
+        let place = self.places.remove(&lane);
+        place.is_some_and(|place| self.order.remove(&place).is_some())
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -24,6 +24,16 @@ impl<T: Clone> Ring<T> {
         self.members.push_back((member, 0));
     }
 
+    /// Adds a member whose turn it is now.
+    pub(super) fn join_first(&mut self, member: T) {
+        self.members.push_front((member, 0));
+    }
+
+    /// Removes the member whose turn it is.
+    pub(super) fn leave_first(&mut self) {
+        self.members.pop_front();
+    }
+
     /// The member whose turn it is. Those that are not active leave the ring.
     pub(super) fn turn(&mut self, mut active: impl FnMut(&T) -> bool) -> Option<T> {
         loop {

@@ -6,7 +6,7 @@ use tollgate_core::Timestamp;
 
 use super::lane::{Cause, Lane, LaneKey, Sleep};
 use super::retry::rest;
-use super::{Flight, LaneNumber, LanePlace, Lanes};
+use super::{LaneNumber, LanePlace, Lanes};
 use crate::queue::ItemKey;
 
 impl Lanes {
@@ -60,12 +60,10 @@ impl Lanes {
     /// lane that waits for the same limit.
     pub fn admitted(&mut self, item: ItemKey, now: Timestamp) {
         self.follow_clock(now);
-        let Some(LanePlace { lane: number, rank, flight, .. }) = self.places.get(&item).copied() else {
+        let Some(LanePlace { lane: number, rank, .. }) = self.places.get(&item).copied() else {
             return;
         };
-        if let Flight::Since(since) = flight {
-            self.unanswered.remove(&(since, item));
-        }
+        self.note_answer(item);
         let Some(lane) = self.lanes.get_mut(&number) else { return };
         lane.asked(rank.2);
         let bound = lane.probes.take();

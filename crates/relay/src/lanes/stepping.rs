@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 
 use tollgate_core::{Span, Timestamp};
 
+use super::Lanes;
+use super::flights::Flight;
 use super::lane::{Entry, Lane, Rank, Sleep};
-use super::{Flight, Lanes};
 
 /// Threads may read the clock in another order than they come here. A clock that is further back than this was set.
 const OUT_OF_ORDER: Span = Span::from_secs(1);
@@ -26,17 +27,14 @@ impl Lanes {
         for place in self.places.values_mut() {
             place.rank.1 = place.rank.1 - back;
             place.due = place.due - back;
-            if let Flight::Since(since) = &mut place.flight {
+            if let Flight::Since(since, _) = &mut place.flight {
                 *since = *since - back;
             }
             if let Some((_, moment)) = &mut place.kept {
                 *moment = *moment - back;
             }
         }
-        for flights in [&mut self.flights, &mut self.unanswered] {
-            *flights =
-                std::mem::take(flights).into_iter().map(|(since, item)| (since - back, item)).collect();
-        }
+        self.flights.set_back(back);
         let timers = std::mem::take(&mut self.timers);
         self.timers = timers.into_iter().map(|(at, lane)| (at - back, lane)).collect();
         self.lanes.values_mut().for_each(|lane| lane.set_back(back));

@@ -48,7 +48,7 @@ impl Lanes {
 
     /// The number of items in flight.
     pub fn in_flight(&self) -> u32 {
-        u32::try_from(self.flights.len()).unwrap_or(u32::MAX) + self.slow
+        self.flights.len()
     }
 
     /// The levels of the lanes for the metrics. The levels of the queue stay at zero.

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use tollgate_core::Timestamp;
 
+use super::Lanes;
+use super::flights::Flight;
 use super::lane::{Cause, Sleep};
-use super::{Flight, Lanes};
 use crate::queue::ItemKey;
 
 /// The wait of an item.
