@@ -19,7 +19,7 @@ pub use draft::{AccountDraft, AccountView, Existing, Put, Secret, SecretKey, Sou
 pub use fault::AccountFault;
 pub use pauses::Pausable;
 pub use registry::AccountRegistry;
-pub(crate) use rests::{Entry, Rests, Trial};
+pub(crate) use rests::{Passage, Rests, Trial};
 
 use crate::client::Destination;
 use crate::moment::rfc3339;
@@ -162,9 +162,9 @@ impl Accounts {
     }
 
     /// Whether an account or a host may be tried now.
-    pub(crate) fn enter(&self, account: &Account, now: Timestamp) -> Entry {
+    pub(crate) fn enter(&self, account: &Account, now: Timestamp) -> Passage {
         match self.held_by_operator(account, now) {
-            Some(pause) => Entry::Resting(pause),
+            Some(pause) => Passage::Resting(pause),
             None => self.rests.enter(account, now),
         }
     }

@@ -85,7 +85,7 @@ pub struct ReplyRules(Arc<[ReplyRule]>);
 
 /// A reply to judge.
 #[derive(Clone, Copy, Debug)]
-pub struct Refusal<'r> {
+pub struct RefusedReply<'r> {
     /// The command that it answers.
     pub stage: ReplyStage,
     /// The kind of the server.
@@ -116,7 +116,7 @@ impl ReplyRules {
     }
 
     /// The consequence of a refusal.
-    pub fn judge(&self, refusal: Refusal<'_>) -> Verdict {
+    pub fn judge(&self, refusal: RefusedReply<'_>) -> Verdict {
         let text = one_line(refusal.text);
         let mut own = self.0.iter().filter(|rule| rule.holds_at(refusal.stage));
         if let Some(rule) = own.find(|rule| rule.pattern.fits(&text)) {

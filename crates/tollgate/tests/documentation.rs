@@ -225,7 +225,7 @@ fn settings(schema: &Value, node: &Value, path: &str, found: &mut BTreeSet<Strin
         found.insert(path.clone());
         settings(schema, node, &path, found);
     }
-    let lists = ["blocklist", "allowlist", "relay.listen", "relay.users"];
+    let lists = ["blocklist", "allowlist", "relay.listen", "relay.users", "relay.sending.replies"];
     if node["items"].is_object() && (path.ends_with("keys") || lists.contains(&path)) {
         settings(schema, &node["items"], &format!("{path}[]"), found);
     }

@@ -33,7 +33,7 @@ struct Resting {
 
 /// Whether an account may be tried.
 #[derive(Debug)]
-pub(crate) enum Entry {
+pub(crate) enum Passage {
     /// Nothing is known against it.
     Open,
     /// Its rest is over: it may be tried once. Until the trial is dropped, nothing else goes through it.
@@ -61,18 +61,18 @@ const MOST: usize = 10_000;
 
 impl Rests {
     /// Whether an account may be tried now.
-    pub(crate) fn enter(self: &Arc<Self>, account: &Account, now: Timestamp) -> Entry {
+    pub(crate) fn enter(self: &Arc<Self>, account: &Account, now: Timestamp) -> Passage {
         let key = key(account);
         let mut all = self.0.lock();
-        let Some(resting) = all.get_mut(&key) else { return Entry::Open };
+        let Some(resting) = all.get_mut(&key) else { return Passage::Open };
         if let Some(pause) = resting.pause(now) {
-            return Entry::Resting(pause);
+            return Passage::Resting(pause);
         }
         if resting.on_trial {
-            return Entry::OnTrial(resting.reason.clone());
+            return Passage::OnTrial(resting.reason.clone());
         }
         resting.on_trial = true;
-        Entry::Trial(Trial { rests: Arc::clone(self), key })
+        Passage::Trial(Trial { rests: Arc::clone(self), key })
     }
 
     /// Why and until when an account rests, if it does.
@@ -178,19 +178,19 @@ mod tests {
     #[test]
     fn a_rest_ends_with_one_trial_at_a_time() {
         let (rests, main) = (Arc::new(Rests::default()), account("main"));
-        assert!(matches!(rests.enter(&main, NOW), Entry::Open));
+        assert!(matches!(rests.enter(&main, NOW), Passage::Open));
         let (pause, new) = rests.rest(&main, Rest::Sleep(None), "550 5.4.5", NOW);
         assert_eq!((pause.until, new), (NOW + HOUR, true));
-        assert!(matches!(rests.enter(&main, NOW), Entry::Resting(known) if known == pause));
+        assert!(matches!(rests.enter(&main, NOW), Passage::Resting(known) if known == pause));
         assert!(!rests.works(&main, NOW), "a message that was on its way");
         let over = pause.until;
-        let Entry::Trial(trial) = rests.enter(&main, over) else { panic!("the rest is over") };
-        assert!(matches!(rests.enter(&main, over), Entry::OnTrial(reason) if reason == "550 5.4.5"));
+        let Passage::Trial(trial) = rests.enter(&main, over) else { panic!("the rest is over") };
+        assert!(matches!(rests.enter(&main, over), Passage::OnTrial(reason) if reason == "550 5.4.5"));
         drop(trial);
-        let Entry::Trial(trial) = rests.enter(&main, over) else { panic!("the next one tries") };
+        let Passage::Trial(trial) = rests.enter(&main, over) else { panic!("the next one tries") };
         assert!(rests.works(&main, over) && !rests.works(&main, over));
         drop(trial);
-        assert!(matches!(rests.enter(&main, over), Entry::Open));
+        assert!(matches!(rests.enter(&main, over), Passage::Open));
     }
 
     #[test]

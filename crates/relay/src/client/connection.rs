@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use super::redaction::Redaction;
 use super::reply::{Gathering, NoReply, Reply};
 use super::{Destination, Permit};
-use crate::replies::{Refusal, ReplyRules, ReplyStage, Verdict};
+use crate::replies::{RefusedReply, ReplyRules, ReplyStage, Verdict};
 
 /// The time-out of QUIT.
 const GOODBYE: Duration = Duration::from_secs(2);
@@ -95,7 +95,7 @@ impl Connection {
     /// The consequence of a refusal.
     pub(super) fn judge(&self, stage: ReplyStage, reply: &Reply) -> Verdict {
         let (peer, text) = (self.destination.peer(), reply.to_string());
-        self.rules.judge(Refusal { stage, peer, code: reply.code, text: &text })
+        self.rules.judge(RefusedReply { stage, peer, code: reply.code, text: &text })
     }
 
     pub fn extensions(&self) -> &Extensions {

@@ -5,10 +5,10 @@
 
 use ReplyStage::{Connect, Data, Hello, Login, Mail, Recipient, Text};
 
-use super::{Peer, Refusal, ReplyStage, Rest, Verdict, in_order, usual};
+use super::{Peer, RefusedReply, ReplyStage, Rest, Verdict, in_order, usual};
 
 /// One row: at these stages, from these peers, these words have this consequence.
-struct Row {
+struct TableRow {
     stages: &'static [ReplyStage],
     peers: &'static [Peer],
     words: &'static [&'static str],
@@ -199,24 +199,24 @@ const RELAY_DENIED: &[&str] = &[
     "not allowed to relay",
 ];
 
-const TABLE: &[Row] = &[
-    Row { stages: ALL, peers: ANY, words: SENDERS_QUOTA, then: SLEEP },
-    Row { stages: MAILBOX, peers: ANY, words: GREYLISTED, then: Then::Says(Verdict::Retry) },
-    Row { stages: OF_MESSAGE, peers: ANY, words: GREYLISTED, then: Then::Says(Verdict::Retry) },
-    Row { stages: OF_MESSAGE, peers: ANY, words: ABOUT_MESSAGE, then: Then::OfMessage },
-    Row { stages: MAILBOX, peers: ANY, words: OF_MAILBOX, then: Then::Usual },
-    Row { stages: OF_ACCOUNT, peers: ANY, words: QUOTA, then: SLEEP },
-    Row { stages: &[Text], peers: ACCOUNT, words: QUOTA, then: SLEEP },
-    Row { stages: BUT_RECIPIENT, peers: ANY, words: RATE, then: SLOW },
-    Row { stages: &[Recipient], peers: ANY, words: RATE, then: Then::Says(Verdict::SlowDomain) },
-    Row { stages: &[Recipient], peers: ANY, words: ABOUT_CLIENT, then: NEXT },
-    Row { stages: &[Recipient], peers: ACCOUNT, words: RELAY_DENIED, then: NEXT },
+const TABLE: &[TableRow] = &[
+    TableRow { stages: ALL, peers: ANY, words: SENDERS_QUOTA, then: SLEEP },
+    TableRow { stages: MAILBOX, peers: ANY, words: GREYLISTED, then: Then::Says(Verdict::Retry) },
+    TableRow { stages: OF_MESSAGE, peers: ANY, words: GREYLISTED, then: Then::Says(Verdict::Retry) },
+    TableRow { stages: OF_MESSAGE, peers: ANY, words: ABOUT_MESSAGE, then: Then::OfMessage },
+    TableRow { stages: MAILBOX, peers: ANY, words: OF_MAILBOX, then: Then::Usual },
+    TableRow { stages: OF_ACCOUNT, peers: ANY, words: QUOTA, then: SLEEP },
+    TableRow { stages: &[Text], peers: ACCOUNT, words: QUOTA, then: SLEEP },
+    TableRow { stages: BUT_RECIPIENT, peers: ANY, words: RATE, then: SLOW },
+    TableRow { stages: &[Recipient], peers: ANY, words: RATE, then: Then::Says(Verdict::SlowDomain) },
+    TableRow { stages: &[Recipient], peers: ANY, words: ABOUT_CLIENT, then: NEXT },
+    TableRow { stages: &[Recipient], peers: ACCOUNT, words: RELAY_DENIED, then: NEXT },
 ];
 
 /// The verdict of the table on a refusal, whose text is in lower case; `None` if no row fits.
-pub(super) fn judge(refusal: Refusal<'_>, text: &str) -> Option<Verdict> {
-    let Refusal { stage, peer, code, .. } = refusal;
-    let fits = |row: &&Row| {
+pub(super) fn judge(refusal: RefusedReply<'_>, text: &str) -> Option<Verdict> {
+    let RefusedReply { stage, peer, code, .. } = refusal;
+    let fits = |row: &&TableRow| {
         row.stages.contains(&stage)
             && row.peers.contains(&peer)
             && row.words.iter().any(|words| in_order(words.split('*'), text))

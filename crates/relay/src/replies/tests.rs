@@ -1,3 +1,5 @@
+//! Replies of real servers, and what follows from them.
+
 use proptest::prelude::*;
 
 use super::ReplyStage::{Connect, Data, Hello, Login, Mail, Recipient, Text};
@@ -8,7 +10,7 @@ const SLOW: Verdict = Verdict::Rest(Rest::Slow);
 
 fn judge(peer: Peer, stage: ReplyStage, text: &str) -> Verdict {
     let code = text[..3].parse().unwrap();
-    ReplyRules::default().judge(Refusal { stage, peer, code, text })
+    ReplyRules::default().judge(RefusedReply { stage, peer, code, text })
 }
 
 /// Replies of real servers, and their consequence for an account.
@@ -144,7 +146,7 @@ fn a_rule_of_the_operator_comes_first_and_only_at_its_stages() {
         rule("5.4.5", &[Data], Verdict::Bounce),
     ]);
     let judge = |stage, text: &str| {
-        rules.judge(Refusal { stage, peer: Peer::Account, code: text[..3].parse().unwrap(), text })
+        rules.judge(RefusedReply { stage, peer: Peer::Account, code: text[..3].parse().unwrap(), text })
     };
     assert_eq!(judge(Text, "550 Limite di\u{a0}invio giornaliero raggiunto"), nap);
     assert_eq!(judge(Text, "550 raggiunto limite di"), Verdict::Bounce, "the order counts");
@@ -162,7 +164,7 @@ proptest! {
     ) {
         for peer in [Peer::Account, Peer::Host] {
             let text = format!("{code} {words}");
-            if ReplyRules::default().judge(Refusal { stage, peer, code, text: &text }) == Verdict::Bounce {
+            if ReplyRules::default().judge(RefusedReply { stage, peer, code, text: &text }) == Verdict::Bounce {
                 prop_assert!(code >= 500);
                 prop_assert!(matches!(stage, Recipient | Text | Mail | Data), "{:?} {}", stage, text);
             }

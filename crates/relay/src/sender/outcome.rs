@@ -34,7 +34,8 @@ pub(super) fn of_delivery(delivery: &Delivery, about: &AttemptContext<'_>) -> At
     };
     let expired = next == Some(NextTry::Expired);
     let uncertain = delivery.progress == Progress::Unknown;
-    let again = Again { kind: if uncertain { EventKind::Unknown } else { EventKind::Failed }, until: due };
+    let again =
+        NextAttempt { kind: if uncertain { EventKind::Unknown } else { EventKind::Failed }, until: due };
     let (mut settled, mut events) = (Vec::new(), Vec::new());
     for (index, answer) in about.recipients.iter().zip(&delivery.answers) {
         let state = match answer {
@@ -77,7 +78,7 @@ pub(super) fn of_wait(
     let is_over =
         about.item.spent.as_micros().saturating_add(waited.as_micros()) >= about.retry.lifetime.as_micros();
     let (mut settled, mut events) = (Vec::new(), Vec::new());
-    let again = Again { kind: EventKind::Failed, until };
+    let again = NextAttempt { kind: EventKind::Failed, until };
     for index in about.recipients {
         if is_over {
             let state = expire(&reason, about);
@@ -134,12 +135,12 @@ fn expire(reason: &Reason, about: &AttemptContext<'_>) -> RecipientState {
 }
 
 /// The data for recipients that wait for another attempt.
-struct Again {
+struct NextAttempt {
     kind: EventKind,
     until: Timestamp,
 }
 
-impl Again {
+impl NextAttempt {
     fn event(&self, recipient: u32, text: &str, about: &AttemptContext<'_>) -> Event {
         let until = (self.until > about.now).then_some(self.until);
         let text = text.to_owned();

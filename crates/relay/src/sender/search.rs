@@ -6,7 +6,7 @@ use tollgate_core::{Span, Timestamp};
 
 use super::Sender;
 use super::attempt::Job;
-use crate::accounts::{Account, Entry, Pause, Trial};
+use crate::accounts::{Account, Passage, Pause, Trial};
 use crate::client::{ConnectError, Connection, Reason, Stage};
 use crate::limits::{Refusal, Taken};
 use crate::queue::Text;
@@ -57,13 +57,13 @@ impl Sender {
                 break;
             }
             let trial = match self.parts.accounts.enter(account, now) {
-                Entry::Open => None,
-                Entry::Trial(trial) => Some(trial),
-                Entry::Resting(pause) => {
+                Passage::Open => None,
+                Passage::Trial(trial) => Some(trial),
+                Passage::Resting(pause) => {
                     obstacles.pause(account, &pause);
                     continue;
                 }
-                Entry::OnTrial(reason) => {
+                Passage::OnTrial(reason) => {
                     obstacles.on_trial = Some(format!("{} is tried again: {reason}", called(account)));
                     continue;
                 }

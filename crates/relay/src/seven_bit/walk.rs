@@ -19,7 +19,7 @@ pub(super) enum Need {
 pub(super) struct Walk {
     /// The boundaries of the parts around, the outermost first.
     boundaries: Vec<Vec<u8>>,
-    state: State,
+    state: WalkState,
     /// Whether the next piece begins a line.
     at_start: bool,
     /// The header that is being read.
@@ -31,7 +31,7 @@ pub(super) struct Walk {
 }
 
 /// The position of the walk.
-enum State {
+enum WalkState {
     Header,
     /// In what is around parts, which programs ignore.
     Between,
@@ -53,7 +53,7 @@ const MOST_DEPTH: usize = 50;
 const MOST_HEADER: usize = 1 << 20;
 
 /// The kind of a part, by its header.
-enum Kind {
+enum PartKind {
     Multipart(Vec<u8>),
     Message,
     Leaf { is_text: bool, encoded: bool },
@@ -64,7 +64,7 @@ impl Walk {
     pub(super) fn survey() -> Self {
         Self {
             boundaries: Vec::new(),
-            state: State::Header,
+            state: WalkState::Header,
             at_start: true,
             header: Vec::new(),
             is_first: true,
@@ -91,27 +91,29 @@ impl Walk {
             return;
         }
         match &mut self.state {
-            State::Header => {
+            WalkState::Header => {
                 let is_empty = starts && (line == b"\r\n" || line == b"\n");
                 self.header.extend_from_slice(line);
                 if is_empty || self.header.len() > MOST_HEADER {
                     self.begin_body(out);
                 }
             }
-            State::Between => out.extend(line.iter().map(|byte| if byte.is_ascii() { *byte } else { b'?' })),
-            State::Surveyed(seen) => {
+            WalkState::Between => {
+                out.extend(line.iter().map(|byte| if byte.is_ascii() { *byte } else { b'?' }))
+            }
+            WalkState::Surveyed(seen) => {
                 seen.eight_bit |= !line.is_ascii();
                 seen.utf8 &= std::str::from_utf8(line).is_ok();
             }
-            State::Kept => out.extend_from_slice(line),
-            State::QuotedPrintable(encoding) => encoding.feed(line, out),
-            State::Base64(encoding) => encoding.feed(line, out),
+            WalkState::Kept => out.extend_from_slice(line),
+            WalkState::QuotedPrintable(encoding) => encoding.feed(line, out),
+            WalkState::Base64(encoding) => encoding.feed(line, out),
         }
     }
 
     /// Writes what is left at the end of the text.
     pub(super) fn end(&mut self, out: &mut Vec<u8>) {
-        if matches!(self.state, State::Header) {
+        if matches!(self.state, WalkState::Header) {
             // A text of a header alone.
             out.append(&mut self.header);
         }
@@ -128,27 +130,27 @@ impl Walk {
         let found =
             self.boundaries.iter().enumerate().find_map(|(depth, boundary)| Some((depth, ends(boundary)?)));
         let Some((depth, is_last)) = found else { return false };
-        if matches!(self.state, State::Header) {
+        if matches!(self.state, WalkState::Header) {
             out.append(&mut self.header);
         }
         self.end_body(out);
         self.boundaries.truncate(if is_last { depth } else { depth + 1 });
-        self.state = if is_last { State::Between } else { State::Header };
+        self.state = if is_last { WalkState::Between } else { WalkState::Header };
         out.extend_from_slice(line);
         true
     }
 
     /// Ends the body of a part.
     fn end_body(&mut self, out: &mut Vec<u8>) {
-        match std::mem::replace(&mut self.state, State::Between) {
-            State::Surveyed(Seen { eight_bit: false, .. }) => self.needs.push_back(Need::Nothing),
-            State::Surveyed(Seen { is_text: true, utf8, .. }) => {
+        match std::mem::replace(&mut self.state, WalkState::Between) {
+            WalkState::Surveyed(Seen { eight_bit: false, .. }) => self.needs.push_back(Need::Nothing),
+            WalkState::Surveyed(Seen { is_text: true, utf8, .. }) => {
                 self.needs.push_back(Need::QuotedPrintable { utf8 });
             }
-            State::Surveyed(_) => self.needs.push_back(Need::Base64),
-            State::QuotedPrintable(mut encoding) => encoding.end(out),
-            State::Base64(mut encoding) => encoding.end(out),
-            State::Header | State::Between | State::Kept => {}
+            WalkState::Surveyed(_) => self.needs.push_back(Need::Base64),
+            WalkState::QuotedPrintable(mut encoding) => encoding.end(out),
+            WalkState::Base64(mut encoding) => encoding.end(out),
+            WalkState::Header | WalkState::Between | WalkState::Kept => {}
         }
     }
 
@@ -158,31 +160,31 @@ impl Walk {
         let is_first = std::mem::replace(&mut self.is_first, false);
         let fields = Fields::of(&header);
         match fields.kind() {
-            Kind::Multipart(boundary) if self.boundaries.len() < MOST_DEPTH => {
+            PartKind::Multipart(boundary) if self.boundaries.len() < MOST_DEPTH => {
                 self.boundaries.push(boundary);
-                self.state = State::Between;
+                self.state = WalkState::Between;
                 fields.write_encoded("7bit", out);
             }
-            Kind::Message if self.boundaries.len() < MOST_DEPTH => {
-                self.state = State::Header;
+            PartKind::Message if self.boundaries.len() < MOST_DEPTH => {
+                self.state = WalkState::Header;
                 fields.write_encoded("7bit", out);
             }
-            Kind::Leaf { encoded: true, .. } => {
-                self.state = State::Kept;
+            PartKind::Leaf { encoded: true, .. } => {
+                self.state = WalkState::Kept;
                 out.extend_from_slice(&header);
             }
             kind if self.surveys => {
-                let is_text = matches!(kind, Kind::Leaf { is_text: true, .. });
-                self.state = State::Surveyed(Seen { is_text, eight_bit: false, utf8: true });
+                let is_text = matches!(kind, PartKind::Leaf { is_text: true, .. });
+                self.state = WalkState::Surveyed(Seen { is_text, eight_bit: false, utf8: true });
             }
             _ => {
                 let need = self.needs.pop_front().unwrap_or(Need::Nothing);
                 let (state, encoding) = match need {
-                    Need::Nothing => (State::Kept, "7bit"),
+                    Need::Nothing => (WalkState::Kept, "7bit"),
                     Need::QuotedPrintable { .. } => {
-                        (State::QuotedPrintable(QuotedPrintable::default()), "quoted-printable")
+                        (WalkState::QuotedPrintable(QuotedPrintable::default()), "quoted-printable")
                     }
-                    Need::Base64 => (State::Base64(Base64::default()), "base64"),
+                    Need::Base64 => (WalkState::Base64(Base64::default()), "base64"),
                 };
                 self.state = state;
                 if let Need::QuotedPrintable { utf8 } = need {
@@ -220,23 +222,23 @@ impl<'h> Fields<'h> {
         Some(String::from_utf8_lossy(value).replace(['\r', '\n'], "").trim().to_owned())
     }
 
-    fn kind(&self) -> Kind {
+    fn kind(&self) -> PartKind {
         let content = self.value("content-type").unwrap_or_else(|| "text/plain".to_owned());
         let lower = content.to_ascii_lowercase();
         let encoding = self.value("content-transfer-encoding").unwrap_or_default().to_ascii_lowercase();
         if lower.starts_with("multipart/")
             && let Some(boundary) = boundary_of(&content)
         {
-            return Kind::Multipart(boundary);
+            return PartKind::Multipart(boundary);
         }
         if lower.starts_with("message/rfc822")
             || lower.starts_with("message/global;")
             || lower == "message/global"
         {
-            return Kind::Message;
+            return PartKind::Message;
         }
         let is_text = lower.starts_with("text/") || lower.starts_with("message/");
-        Kind::Leaf { is_text, encoded: matches!(&*encoding, "base64" | "quoted-printable") }
+        PartKind::Leaf { is_text, encoded: matches!(&*encoding, "base64" | "quoted-printable") }
     }
 
     /// Writes the header with this encoding, if it had another.
