@@ -16,11 +16,11 @@ const PAGE: u64 = 4_096;
 #[derive(Debug)]
 pub(super) struct Overlay {
     file: Box<dyn RawFile>,
-    written: RwLock<Written>,
+    written: RwLock<Changes>,
 }
 
 #[derive(Debug)]
-struct Written {
+struct Changes {
     len: u64,
     /// The file's own bytes are valid below this offset.
     below: u64,
@@ -31,7 +31,7 @@ struct Written {
 impl Overlay {
     pub(super) fn over(file: Box<dyn RawFile>) -> io::Result<Self> {
         let len = file.len()?;
-        Ok(Self { file, written: RwLock::new(Written { len, below: len, pages: BTreeMap::new() }) })
+        Ok(Self { file, written: RwLock::new(Changes { len, below: len, pages: BTreeMap::new() }) })
     }
 
     /// Reads the valid bytes of the file. The rest is zero.

@@ -231,7 +231,7 @@ impl Layout {
     fn usual() -> io::Result<Self> {
         let backend = InMemoryBackend::new();
         let fresh = std::sync::Arc::new(backend);
-        let database = builder().create_with_backend(Shared(std::sync::Arc::clone(&fresh)));
+        let database = builder().create_with_backend(SharedMemory(std::sync::Arc::clone(&fresh)));
         let database = database.map_err(io::Error::other)?;
         drop(database.begin_read().map_err(io::Error::other)?);
         let mut header = [0; 24];
@@ -256,9 +256,9 @@ impl Layout {
 
 /// A backend that can be read while a database uses it.
 #[derive(Debug)]
-struct Shared(std::sync::Arc<InMemoryBackend>);
+struct SharedMemory(std::sync::Arc<InMemoryBackend>);
 
-impl StorageBackend for Shared {
+impl StorageBackend for SharedMemory {
     fn len(&self) -> io::Result<u64> {
         self.0.len()
     }

@@ -253,14 +253,18 @@ impl Which {
         let Some(id) = &self.id else { return self.act_on_all(session, action) };
         let answer = session.client.post(&Path::new(&["messages", id, action]), &json!({}))?;
         match action {
-            "cancel" => drop(session.show(&answer, |answer: &Cancelled, out| match answer.cancelled {
-                true => writeln!(out, "the message is cancelled"),
-                false => writeln!(out, "no recipient of the message is waiting"),
-            })?),
-            "delete" => drop(session.show(&answer, |answer: &Deleted, out| match answer.deleted {
-                true => writeln!(out, "the message is deleted"),
-                false => writeln!(out, "the message is being sent: delete it when that has ended"),
-            })?),
+            "cancel" => {
+                session.show(&answer, |answer: &Cancelled, out| match answer.cancelled {
+                    true => writeln!(out, "the message is cancelled"),
+                    false => writeln!(out, "no recipient of the message is waiting"),
+                })?;
+            }
+            "delete" => {
+                session.show(&answer, |answer: &Deleted, out| match answer.deleted {
+                    true => writeln!(out, "the message is deleted"),
+                    false => writeln!(out, "the message is being sent: delete it when that has ended"),
+                })?;
+            }
             _ => drop(session.show(&answer, put_retried)?),
         }
         Ok(())
