@@ -1,0 +1,4 @@
+//! The fuzz targets on their corpora.
+
+mod inputs;
+mod targets;

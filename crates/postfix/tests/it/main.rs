@@ -1,0 +1,4 @@
+//! The Postfix policy service.
+
+mod protocol;
+mod serving;

@@ -1,0 +1,10 @@
+//! The servers that tests start.
+
+mod cluster;
+mod front;
+mod killed;
+mod nonsense;
+mod postgres;
+mod proxy;
+mod sentinel;
+mod server;
