@@ -1,6 +1,6 @@
 //! The tower layer in real services.
 
-mod examples;
 mod holding;
 mod layer;
+mod other_programs;
 mod tonic;

@@ -82,10 +82,10 @@ fn no_example_is_without_a_test() {
     let this = include_str!("examples.rs");
     let elsewhere = [
         include_str!("../program/gateway_marketplace.rs"),
-        include_str!("../program/gateway_routes.rs"),
-        include_str!("../program/outbound.rs"),
-        include_str!("../program/postfix.rs"),
-        include_str!("../program/relay.rs"),
+        include_str!("../program/other_programs/gateway_routes.rs"),
+        include_str!("../program/other_programs/outbound.rs"),
+        include_str!("../program/other_programs/postfix.rs"),
+        include_str!("../program/other_programs/relay.rs"),
     ]
     .concat();
     for example in EXAMPLES {

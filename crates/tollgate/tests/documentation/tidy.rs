@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 mod kinds;
 mod names;
 mod paths;
+mod quick;
 mod registries;
 
 /// Each crate, and the crates of this workspace that it may use.

@@ -10,8 +10,6 @@ mod climbing;
 mod differential;
 mod holding;
 mod model;
-mod on_postgres;
-mod on_redis;
 mod recording;
 mod refunding;
 mod taking;
@@ -135,9 +133,5 @@ macro_rules! contract {
 contract!(memory, crate::contract::bench::InMemory::new());
 contract!(file, crate::contract::bench::WithFile::new(tollgate_store::file::Syncing::Interval));
 contract!(file_always, crate::contract::bench::WithFile::new(tollgate_store::file::Syncing::Always));
-contract!(redis, crate::contract::on_redis::OnRedis::redis());
-contract!(valkey, crate::contract::on_redis::OnRedis::valkey());
-contract!(sentinel, crate::contract::on_redis::OnRedis::sentinel());
-contract!(cluster, crate::contract::on_redis::OnRedis::cluster());
-contract!(postgres, crate::contract::on_postgres::OnPostgres::directly());
-contract!(pgbouncer, crate::contract::on_postgres::OnPostgres::behind_pgbouncer());
+
+mod other_programs;

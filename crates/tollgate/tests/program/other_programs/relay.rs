@@ -359,7 +359,7 @@ fn example(text: &str) -> Home {
 fn the_example_with_a_sink_sends_five_in_ten_seconds() {
     let sink = Sink::start();
     let text =
-        include_str!("../../../../examples/relay-and-sink.yaml").replace("2526", &sink.port().to_string());
+        include_str!("../../../../../examples/relay-and-sink.yaml").replace("2526", &sink.port().to_string());
     let home = example(&text);
     let server = home.start();
     flood(server.relays[0], 8, "someone@there.example");
@@ -370,10 +370,10 @@ fn the_example_with_a_sink_sends_five_in_ten_seconds() {
 
 #[test]
 fn the_examples_for_providers_and_small_hosts_are_served() {
-    let provider = example(include_str!("../../../../examples/relay-provider.yaml"))
+    let provider = example(include_str!("../../../../../examples/relay-provider.yaml"))
         .variable("SES_PASSWORD", "a-password")
         .variable("MAILGUN_PASSWORD", "a-password");
-    let small = example(include_str!("../../../../examples/relay-small-host.yaml"));
+    let small = example(include_str!("../../../../../examples/relay-small-host.yaml"));
     for (home, name) in [(provider, "relay.example.com"), (small, "mail.example.com")] {
         let server = home.start();
         let (mut client, greeting) = Client::connect(server.relays[0]);

@@ -9,8 +9,8 @@ use crate::program::{Connection, Home, Reply, Server, request, wait_until};
 use serde_json::{Value, json};
 use tollgate_testbed::Server as Redis;
 
-const TELEGRAM: &str = include_str!("../../../../examples/outbound-telegram.yaml");
-const API: &str = include_str!("../../../../examples/outbound-api.yaml");
+const TELEGRAM: &str = include_str!("../../../../../examples/outbound-telegram.yaml");
+const API: &str = include_str!("../../../../../examples/outbound-api.yaml");
 
 /// Nodes that share their counters, and what they depend on.
 struct Stage {

@@ -19,7 +19,7 @@ impl Gateway {
     fn open(variables: &[(&str, &str)]) -> Self {
         let (orders, users) = ([Upstream::start(), Upstream::start()], Upstream::start());
         let addresses = format!("[{}, {}]", orders[0].address, orders[1].address);
-        let mut home = Home::with(include_str!("../../../../examples/gateway-routes.yaml"))
+        let mut home = Home::with(include_str!("../../../../../examples/gateway-routes.yaml"))
             .variable("ACME_API_KEY", KEY)
             .variable("TOLLGATE__GATEWAY__LISTEN", "127.0.0.1:0")
             .variable("TOLLGATE__GATEWAY__WORKERS", "1")

@@ -123,7 +123,7 @@ fn the_signature_check_in_the_guide_works() {
 
 #[test]
 fn a_notice_has_the_members_that_the_guide_shows() {
-    let guide = include_str!("../../../../docs/guides/logins.md");
+    let guide = include_str!("../../../../../docs/guides/logins.md");
     let shown = guide.split("```json\n").nth(1).unwrap().split("```").next().unwrap();
     let mut shown: Value = serde_json::from_str(shown).unwrap();
     let block = guide.split("```yaml\n").find(|block| block.contains("/hooks/locked")).unwrap();
@@ -152,7 +152,7 @@ fn a_notice_has_the_members_that_the_guide_shows() {
 
 /// The guide's configuration for a receiver with a form of its own.
 fn telegram(receiver: &Responder) -> Home {
-    let guide = include_str!("../../../../docs/guides/logins.md");
+    let guide = include_str!("../../../../../docs/guides/logins.md");
     let block = guide.split("```yaml\n").find(|block| block.contains("/sendMessage")).unwrap();
     let config = block.split("```").next().unwrap();
     Home::with(&format!("store: memory\nlog: {{ format: json }}\n{config}"))
@@ -324,7 +324,7 @@ fn a_reload_sends_notices_elsewhere() {
 
 #[test]
 fn the_guides_python_tells_logins_from_other_sites_as_the_gateway_does() {
-    let guide = include_str!("../../../../docs/guides/logins.md");
+    let guide = include_str!("../../../../../docs/guides/logins.md");
     let snippet = guide.split("```python\n").nth(3).unwrap().split("```").next().unwrap();
     let program = format!(
         "{snippet}

@@ -342,7 +342,7 @@ fn the_presets_have_the_limits_of_the_guide() {
     let home = home();
     let server = home.start();
     let run = |command: &str| run(&home, &server, command);
-    let guide = include_str!("../../../../docs/guides/relay.md");
+    let guide = include_str!("../../../../../docs/guides/relay.md");
     let table = guide.split("| provider | preset |").nth(1).unwrap().split("\n\n").next().unwrap();
     let mut named = Vec::new();
     for row in table.lines().skip(2) {

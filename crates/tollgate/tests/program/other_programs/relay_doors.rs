@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 #[allow(dead_code, reason = "shared with the tests of the relay, which use the rest")]
-#[path = "../../../relay/tests/it/keeping/dns.rs"]
+#[path = "../../../../relay/tests/it/keeping/dns.rs"]
 mod dns;
 
 use std::collections::HashMap;
@@ -192,7 +192,7 @@ fn the_first_lines_of_the_guide_run_as_root_too() {
 
 /// Runs the first lines of the guide as the user that these options of `unshare` make.
 fn run_first_lines(user: &[&str]) {
-    let guide = include_str!("../../../../docs/guides/relay.md");
+    let guide = include_str!("../../../../../docs/guides/relay.md");
     let block = guide.split("```sh\n").nth(1).unwrap().split("```").next().unwrap();
     let lines: Vec<&str> = block.lines().collect();
     assert_eq!(lines.len(), 3, "{block}");

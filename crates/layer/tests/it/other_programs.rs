@@ -1,0 +1,3 @@
+//! Tests that start other programs: servers, clients, interpreters. `./test --quick` leaves them out.
+
+mod examples;
