@@ -2,7 +2,7 @@
 //! `check-config` uses. Each kind is measured in its own process, with the program's allocator, so that the
 //! process's memory is the store's.
 //!
-//! `cargo test -p tollgate-counters --test memory_kinds -- --nocapture` prints them;
+//! `cargo test -p tollgate-counters --test it memory_kinds:: -- --nocapture` prints them;
 //! `TOLLGATE_MEASURED_TAKES=4000000` measures larger stores.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
