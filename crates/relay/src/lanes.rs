@@ -10,6 +10,7 @@
 mod answering;
 mod flights;
 mod holding;
+mod items;
 mod lane;
 mod line;
 mod park;
@@ -24,7 +25,8 @@ mod trials;
 mod view;
 mod wait;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 use tollgate_core::{Span, Timestamp};
 
@@ -33,7 +35,7 @@ use flights::{Flight, FlightAnswer, Flights};
 use holding::Held;
 pub use holding::Scope;
 pub use lane::{Cause, LaneKey, Priority, Sleep};
-use lane::{Entry, Lane, Rank};
+use lane::{Lane, Rank};
 use park::Parks;
 pub(crate) use retry::rest as rest_after;
 pub use retry::{NextTry, Retry};
@@ -107,8 +109,10 @@ type LaneNumber = u64;
 #[derive(Clone, Copy, Debug)]
 struct LanePlace {
     lane: LaneNumber,
-    rank: Rank,
-    /// The time at which the item may be sent. While it waits for an account, this is later than in `rank`.
+    priority: Priority,
+    /// The rest of its rank.
+    order: (Timestamp, u64),
+    /// The time at which the item may be sent. While it waits for an account, this is later than in `order`.
     due: Timestamp,
     recipients: u32,
     flight: Flight,
@@ -117,17 +121,25 @@ struct LanePlace {
     kept: Option<(Cause, Timestamp)>,
 }
 
+impl LanePlace {
+    fn rank(&self) -> Rank {
+        (self.priority, self.order.0, self.order.1)
+    }
+}
+
 /// All lanes, and the items in them.
 #[derive(Debug)]
 pub struct Lanes {
     options: LaneOptions,
-    numbers: HashMap<LaneKey, LaneNumber>,
-    lanes: HashMap<LaneNumber, Lane>,
+    numbers: HashMap<Arc<LaneKey>, LaneNumber>,
+    lanes: HashMap<LaneNumber, Box<Lane>>,
     tenants: Tenants,
     timers: BTreeSet<(Timestamp, LaneNumber)>,
     parks: Parks,
     /// Ordered by key, so the oldest message comes first.
-    places: BTreeMap<ItemKey, LanePlace>,
+    places: BTreeMap<ItemKey, Box<LanePlace>>,
+    /// The names of tenants, each held once. They are those of the configuration, so there are few.
+    names: HashSet<Arc<str>>,
     flights: Flights,
     /// Lanes without mail whose servers answer.
     answering: Answering,
@@ -171,6 +183,7 @@ impl Lanes {
             timers: BTreeSet::new(),
             parks: Parks::default(),
             places: BTreeMap::new(),
+            names: HashSet::new(),
             flights,
             answering: Answering::default(),
             held: Held::default(),
@@ -187,27 +200,30 @@ impl Lanes {
         }
         self.remove(waiting.key, now);
         let key = LaneKey {
-            tenant: waiting.tenant.as_str().into(),
+            tenant: self.name_of(&waiting.tenant),
             account: waiting.account.as_deref().map(Into::into),
             domain: waiting.domain.as_str().into(),
         };
         let lane = self.number_of(key);
         self.next += 1;
         let (due, recipients) = (waiting.due, waiting.recipients);
-        let rank = (waiting.priority, due, self.next);
-        let place = LanePlace { lane, rank, due, recipients, flight: Flight::No, trial: false, kept: None };
-        self.places.insert(waiting.key, place);
+        let (priority, order) = (waiting.priority, (due, self.next));
+        let (flight, trial, kept) = (Flight::No, false, None);
+        let place = LanePlace { lane, priority, order, due, recipients, flight, trial, kept };
+        self.places.insert(waiting.key, Box::new(place));
         self.put(waiting.key, now);
     }
 
     /// Removes a waiting item.
     pub fn remove(&mut self, item: ItemKey, now: Timestamp) {
-        let Some(place) = self.places.get(&item).copied().filter(|place| place.flight == Flight::No) else {
+        let Some(place) =
+            self.places.get(&item).map(|place| **place).filter(|place| place.flight == Flight::No)
+        else {
             return;
         };
         self.places.remove(&item);
         if let Some(lane) = self.lanes.get_mut(&place.lane) {
-            lane.remove(place.rank, place.due);
+            lane.remove(place.rank(), place.due);
         }
         self.refresh(place.lane, now);
     }
@@ -231,17 +247,16 @@ impl Lanes {
         }
         let picked = self.pick(now)?;
         let lane = self.lanes.get_mut(&picked.lane)?;
-        let ((_, _, number), Entry { item, recipients }) = lane.ready.pop_first()?;
+        let ((_, _, number), item) = lane.ready.pop_first()?;
         lane.in_flight += 1;
-        lane.asking = Some((number, now));
-        let mut turn = Turn { lane: lane.key.clone(), item, recipients, kept: None };
-        self.tenants.charge(&picked, recipients);
+        lane.asking = Some(Box::new((number, now)));
+        let key = (*lane.key).clone();
         let flight = Flight::Since(now, FlightAnswer::Awaited);
         self.flights.put(item, flight);
-        if let Some(place) = self.places.get_mut(&item) {
-            (place.flight, place.trial) = (flight, picked.trial);
-            turn.kept = place.kept;
-        }
+        let place = self.places.get_mut(&item)?;
+        (place.flight, place.trial) = (flight, picked.trial);
+        let turn = Turn { lane: key, item, recipients: place.recipients, kept: place.kept };
+        self.tenants.charge(&picked, turn.recipients);
         // The lane's next item waits until this one has asked the limits, and it may have another priority, so
         // the lane's place in the rings may change.
         self.place(picked.lane);
@@ -274,7 +289,9 @@ impl Lanes {
     /// Ends a turn.
     pub fn done(&mut self, item: ItemKey, end: End, now: Timestamp) {
         self.follow_clock(now);
-        let Some(place) = self.places.get(&item).copied().filter(|place| place.flight != Flight::No) else {
+        let Some(place) =
+            self.places.get(&item).map(|place| **place).filter(|place| place.flight != Flight::No)
+        else {
             return;
         };
         self.land(item, place);
@@ -282,19 +299,19 @@ impl Lanes {
         match end {
             End::Settled => drop(self.places.remove(&item)),
             End::Again { due, recipients } => {
-                (place.rank.1, place.due) = (due, due);
-                self.places.insert(item, LanePlace { recipients, kept: None, ..place });
+                (place.order.0, place.due) = (due, due);
+                self.places.insert(item, Box::new(LanePlace { recipients, kept: None, ..place }));
             }
             End::Blocked(sleep) => {
                 if matches!(sleep.cause, Cause::Limit | Cause::Outage) {
                     place.kept = Some((sleep.cause, sleep.until));
                 }
-                self.places.insert(item, place);
+                self.places.insert(item, Box::new(place));
                 self.block(place.lane, sleep, now);
             }
             End::Unserved { sleep, since } => {
                 (place.due, place.kept) = (sleep.until, Some((Cause::Paused, since)));
-                self.places.insert(item, place);
+                self.places.insert(item, Box::new(place));
                 self.lack_account(place.lane, sleep);
             }
         }
@@ -306,7 +323,7 @@ impl Lanes {
     fn land(&mut self, item: ItemKey, place: LanePlace) {
         let Some(lane) = self.lanes.get_mut(&place.lane) else { return };
         lane.in_flight -= 1;
-        lane.asked(place.rank.2);
+        lane.asked(place.order.1);
         self.move_flight(item, Flight::No, false);
     }
 
@@ -319,22 +336,32 @@ impl Lanes {
         own.into_iter().chain(self.parks.wake_at()).chain(slow).min()
     }
 
+    fn name_of(&mut self, tenant: &str) -> Arc<str> {
+        if let Some(name) = self.names.get(tenant) {
+            return Arc::clone(name);
+        }
+        let name: Arc<str> = tenant.into();
+        self.names.insert(Arc::clone(&name));
+        name
+    }
+
     fn number_of(&mut self, key: LaneKey) -> LaneNumber {
         if let Some(number) = self.numbers.get(&key) {
             return *number;
         }
         self.next += 1;
-        self.numbers.insert(key.clone(), self.next);
         let (held, answers) = (self.held.covers(&key), self.answering.take(&key).then_some(true));
-        self.lanes.insert(self.next, Lane { held, answers, ..Lane::new(key) });
+        let key = Arc::new(key);
+        self.numbers.insert(Arc::clone(&key), self.next);
+        self.lanes.insert(self.next, Box::new(Lane { held, answers, ..Lane::new(key) }));
         self.next
     }
 
     /// Puts a known item into its lane.
     fn put(&mut self, item: ItemKey, now: Timestamp) {
-        let Some(place) = self.places.get(&item).copied() else { return };
+        let Some(place) = self.places.get(&item).map(|place| **place) else { return };
         if let Some(lane) = self.lanes.get_mut(&place.lane) {
-            lane.insert(place.rank, place.due, Entry { item, recipients: place.recipients }, now);
+            lane.insert(place.rank(), place.due, item, now);
         }
         self.refresh(place.lane, now);
     }
@@ -357,12 +384,11 @@ impl Lanes {
     fn place(&mut self, number: LaneNumber) {
         let Some(lane) = self.lanes.get_mut(&number) else { return };
         let timer = lane.next_timer();
-        if timer != lane.timer {
-            if let Some(old) = lane.timer {
-                self.timers.remove(&(old, number));
-            }
+        let at = timer.unwrap_or(Timestamp::ZERO);
+        if at != lane.timer {
+            self.timers.remove(&(lane.timer, number));
             self.timers.extend(timer.map(|at| (at, number)));
-            lane.timer = timer;
+            lane.timer = at;
         }
         if let Some(priority) = lane.next_priority(self.options.per_lane)
             && !lane.in_ring[priority as usize]
@@ -374,7 +400,7 @@ impl Lanes {
         if lane.is_idle() {
             self.numbers.remove(&lane.key);
             if let Some(lane) = self.lanes.remove(&number).filter(|lane| lane.answers == Some(true)) {
-                self.answering.insert(lane.key);
+                self.answering.insert(Arc::unwrap_or_clone(lane.key));
             }
         }
     }

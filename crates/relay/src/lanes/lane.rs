@@ -1,10 +1,10 @@
 //! One lane: the waiting items of one tenant, account and recipient domain.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tollgate_core::{Span, Timestamp};
 
+use super::items::Items;
 use crate::queue::ItemKey;
 
 /// The tenant, account and recipient domain of a lane.
@@ -96,51 +96,47 @@ const ASK_PATIENCE: Span = Span::from_secs(2);
 /// The order of items in a lane: by priority, then by arrival or by the due time of a retry, then by number.
 pub(super) type Rank = (Priority, Timestamp, u64);
 
-/// An item of a lane.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
-    pub(super) item: ItemKey,
-    pub(super) recipients: u32,
-}
+/// An item that is due later, and the rank that it has then. Its number is in its key.
+pub(super) type LaterItem = ((Priority, Timestamp), ItemKey);
 
 #[derive(Debug)]
 pub(super) struct Lane {
-    pub(super) key: LaneKey,
+    pub(super) key: Arc<LaneKey>,
     /// The items that are due, in their order.
-    pub(super) ready: BTreeMap<Rank, Entry>,
+    pub(super) ready: Items<Rank, ItemKey>,
     /// The items that are due later, by their due time.
-    pub(super) later: BTreeMap<(Timestamp, u64), (Rank, Entry)>,
+    pub(super) later: Items<(Timestamp, u64), LaterItem>,
     pub(super) in_flight: u32,
     /// The item in flight that asks the limits: its number, and the time since when it asks. The next item asks
     /// once the limits have allowed this one, or it has returned. So no item overtakes another at a limit.
-    pub(super) asking: Option<(u64, Timestamp)>,
-    pub(super) sleep: Option<Sleep>,
+    pub(super) asking: Option<Box<(u64, Timestamp)>>,
+    pub(super) sleep: Option<Box<Sleep>>,
     /// The sleep of its items that wait for an account; it ends with the last of their waits.
-    pub(super) unserved: Option<Sleep>,
+    pub(super) unserved: Option<Box<Sleep>>,
     /// The number of times in a row that the server asked to slow down.
     pub(super) throttled: u32,
     /// The limit or the server that it waits for together with other lanes.
-    pub(super) parked: Option<Arc<str>>,
+    pub(super) parked: Option<Box<Arc<str>>>,
     /// The limit or the server that it asks on behalf of other lanes.
-    pub(super) probes: Option<Arc<str>>,
+    pub(super) probes: Option<Box<Arc<str>>>,
     /// Whether the lane is in its tenant's ring, for each priority.
     pub(super) in_ring: [bool; Priority::ALL.len()],
     /// Whether an operator paused it.
     pub(super) held: bool,
     /// Whether its server answered the last attempt; `None` before the first one.
     pub(super) answers: Option<bool>,
-    /// The time of its entry in the scheduler's timers.
-    pub(super) timer: Option<Timestamp>,
+    /// The time of its entry in the scheduler's timers; zero if it has none.
+    pub(super) timer: Timestamp,
     /// The reason of the last temporary failure.
-    pub(super) last_error: Option<Arc<str>>,
+    pub(super) last_error: Option<Box<Arc<str>>>,
 }
 
 impl Lane {
-    pub(super) fn new(key: LaneKey) -> Self {
+    pub(super) fn new(key: Arc<LaneKey>) -> Self {
         Self {
             key,
-            ready: BTreeMap::new(),
-            later: BTreeMap::new(),
+            ready: Items::default(),
+            later: Items::default(),
             in_flight: 0,
             asking: None,
             sleep: None,
@@ -151,16 +147,16 @@ impl Lane {
             in_ring: [false; Priority::ALL.len()],
             held: false,
             answers: None,
-            timer: None,
+            timer: Timestamp::ZERO,
             last_error: None,
         }
     }
 
-    pub(super) fn insert(&mut self, rank: Rank, due: Timestamp, entry: Entry, now: Timestamp) {
+    pub(super) fn insert(&mut self, rank: Rank, due: Timestamp, item: ItemKey, now: Timestamp) {
         if due <= now {
-            self.ready.insert(rank, entry);
+            self.ready.insert(rank, item);
         } else {
-            self.later.insert((due, rank.2), (rank, entry));
+            self.later.insert((due, rank.2), ((rank.0, rank.1), item));
         }
     }
 
@@ -172,7 +168,7 @@ impl Lane {
 
     /// Records that an item no longer asks the limits.
     pub(super) fn asked(&mut self, number: u64) {
-        self.asking.take_if(|(asking, _)| *asking == number);
+        self.asking.take_if(|asking| asking.0 == number);
     }
 
     /// Ends a sleep whose time is over, and makes the due items ready.
@@ -183,13 +179,12 @@ impl Lane {
         if self.unserved.as_ref().is_some_and(|sleep| sleep.until <= now) {
             self.unserved = None;
         }
-        while let Some(first) = self.later.first_entry()
-            && first.key().0 <= now
+        while self.later.first().is_some_and(|((due, _), _)| *due <= now)
+            && let Some(((_, number), ((priority, at), item))) = self.later.pop_first()
         {
-            let (rank, entry) = first.remove();
-            self.ready.insert(rank, entry);
+            self.ready.insert((priority, at, number), item);
         }
-        self.asking.take_if(|(_, since)| *since + ASK_PATIENCE <= now);
+        self.asking.take_if(|asking| asking.1 + ASK_PATIENCE <= now);
     }
 
     /// Whether the lane asks on behalf of other lanes and has no item to ask with.
@@ -205,13 +200,13 @@ impl Lane {
             _ => known.until >= sleep.until,
         });
         if !keeps {
-            self.sleep = Some(sleep);
+            self.sleep = Some(Box::new(sleep));
         }
     }
 
     /// The sleep of the lane, or of its items if all of them wait for an account.
     pub(super) fn shown_sleep(&self) -> Option<&Sleep> {
-        self.sleep.as_ref().or_else(|| self.unserved.as_ref().filter(|_| self.ready.is_empty()))
+        self.sleep.as_deref().or_else(|| self.unserved.as_deref().filter(|_| self.ready.is_empty()))
     }
 
     /// Whether the lane has an item that may be sent now.
@@ -222,7 +217,7 @@ impl Lane {
     /// The priority of the item that may be sent now, if there is one.
     pub(super) fn next_priority(&self, per_lane: u32) -> Option<Priority> {
         let may = self.sleep.is_none() && !self.held && self.asking.is_none() && self.in_flight < per_lane;
-        self.ready.first_key_value().filter(|_| may).map(|((priority, ..), _)| *priority)
+        self.ready.first().filter(|_| may).map(|((priority, ..), _)| *priority)
     }
 
     /// The time at which the lane must be recomputed.
@@ -232,9 +227,9 @@ impl Lane {
             Some(_) if self.parked.is_some() => None,
             Some(sleep) => Some(sleep.until),
             None => {
-                let later = self.later.first_key_value().map(|((due, _), _)| *due);
-                let asking = self.asking.filter(|_| !self.ready.is_empty());
-                later.into_iter().chain(asking.map(|(_, since)| since + ASK_PATIENCE)).min()
+                let later = self.later.first().map(|((due, _), _)| *due);
+                let asking = self.asking.as_ref().filter(|_| !self.ready.is_empty());
+                later.into_iter().chain(asking.map(|asking| asking.1 + ASK_PATIENCE)).min()
             }
         }
     }

@@ -17,15 +17,15 @@ impl Lanes {
         lane.advance(now);
         lane.fall_asleep(sleep.clone());
         let waits = |known: &Sleep| matches!(known.cause, Cause::Limit | Cause::Busy);
-        let parks = lane.sleep.as_ref().is_some_and(waits);
+        let parks = lane.sleep.as_deref().is_some_and(waits);
         let Some(bound) = sleep.shared.clone().filter(|_| parks) else { return };
-        if lane.parked.as_ref() == Some(&bound) {
+        if lane.parked.as_deref() == Some(&bound) {
             self.parks.put_off(&bound, &sleep, now);
         } else if lane.parked.is_none() {
-            if lane.probes.as_ref() == Some(&bound) {
+            if lane.probes.as_deref() == Some(&bound) {
                 lane.probes = None;
             }
-            lane.parked = Some(Arc::clone(&bound));
+            lane.parked = Some(Box::new(Arc::clone(&bound)));
             self.parks.join(&bound, number, &sleep, now);
         }
     }
@@ -34,7 +34,7 @@ impl Lanes {
     pub(super) fn lack_account(&mut self, number: LaneNumber, sleep: Sleep) {
         let Some(lane) = self.lanes.get_mut(&number) else { return };
         if lane.unserved.as_ref().is_none_or(|known| known.until <= sleep.until) {
-            lane.unserved = Some(sleep);
+            lane.unserved = Some(Box::new(sleep));
         }
     }
 
@@ -44,14 +44,14 @@ impl Lanes {
         if lane.unserved.take().is_none() {
             return;
         }
-        for (moment, (rank, entry)) in std::mem::take(&mut lane.later) {
-            let place = self.places.get_mut(&entry.item);
+        for (moment, (rank, item)) in std::mem::take(&mut lane.later) {
+            let place = self.places.get_mut(&item);
             match place.filter(|place| matches!(place.kept, Some((Cause::Paused, _)))) {
                 Some(place) => {
                     place.due = now;
-                    lane.ready.insert(rank, entry);
+                    lane.ready.insert((rank.0, rank.1, moment.1), item);
                 }
-                None => drop(lane.later.insert(moment, (rank, entry))),
+                None => lane.later.insert(moment, (rank, item)),
             }
         }
     }
@@ -60,17 +60,17 @@ impl Lanes {
     /// lane that waits for the same limit.
     pub fn admitted(&mut self, item: ItemKey, now: Timestamp) {
         self.follow_clock(now);
-        let Some(LanePlace { lane: number, rank, .. }) = self.places.get(&item).copied() else {
+        let Some(LanePlace { lane: number, order, .. }) = self.places.get(&item).map(|place| **place) else {
             return;
         };
         self.note_answer(item);
         let Some(lane) = self.lanes.get_mut(&number) else { return };
-        lane.asked(rank.2);
+        lane.asked(order.1);
         let bound = lane.probes.take();
         self.refresh(number, now);
         let Some(bound) = bound else { return };
         if let Some(next) = self.parks.admitted(&bound, number, now) {
-            self.send_probe(next, bound);
+            self.send_probe(next, *bound);
             self.refresh(next, now);
         }
     }
@@ -88,13 +88,13 @@ impl Lanes {
     pub(super) fn follow(&mut self, number: LaneNumber, now: Timestamp) -> Option<LaneNumber> {
         let bound = self.lanes.get_mut(&number)?.probes.take()?;
         let next = self.parks.follow(&bound, number, now)?;
-        self.send_probe(next, bound);
+        self.send_probe(next, *bound);
         Some(next)
     }
 
     pub(super) fn send_probe(&mut self, number: LaneNumber, bound: Arc<str>) {
         if let Some(lane) = self.lanes.get_mut(&number) {
-            (lane.parked, lane.probes, lane.sleep) = (None, Some(bound), None);
+            (lane.parked, lane.probes, lane.sleep) = (None, Some(Box::new(bound)), None);
         }
     }
 

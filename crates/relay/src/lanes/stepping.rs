@@ -4,13 +4,11 @@
 //! moment would otherwise let lanes sleep for a year. A clock that is set forward needs no change: the
 //! waiting items are due, and the limits are asked.
 
-use std::collections::BTreeMap;
-
 use tollgate_core::{Span, Timestamp};
 
 use super::Lanes;
 use super::flights::Flight;
-use super::lane::{Entry, Lane, Rank, Sleep};
+use super::lane::{Lane, LaterItem, Rank, Sleep};
 
 /// Threads may read the clock in another order than they come here. A clock that is further back than this was set.
 const OUT_OF_ORDER: Span = Span::from_secs(1);
@@ -25,7 +23,7 @@ impl Lanes {
         }
         self.latest = now;
         for place in self.places.values_mut() {
-            place.rank.1 = place.rank.1 - back;
+            place.order.0 = place.order.0 - back;
             place.due = place.due - back;
             if let Flight::Since(since, _) = &mut place.flight {
                 *since = *since - back;
@@ -46,17 +44,19 @@ impl Lane {
     fn set_back(&mut self, back: Span) {
         let earlier = |(priority, at, number): Rank| (priority, at - back, number);
         let ready = std::mem::take(&mut self.ready);
-        self.ready = ready.into_iter().map(|(rank, entry)| (earlier(rank), entry)).collect();
-        let later: BTreeMap<(Timestamp, u64), (Rank, Entry)> = std::mem::take(&mut self.later);
-        let moved = |((due, number), (rank, entry))| ((due - back, number), (earlier(rank), entry));
+        self.ready = ready.into_iter().map(|(rank, item)| (earlier(rank), item)).collect();
+        let later = std::mem::take(&mut self.later);
+        let moved = |((due, number), ((priority, at), item)): ((Timestamp, u64), LaterItem)| {
+            ((due - back, number), ((priority, at - back), item))
+        };
         self.later = later.into_iter().map(moved).collect();
-        if let Some((_, since)) = &mut self.asking {
-            *since = *since - back;
+        if let Some(asking) = &mut self.asking {
+            asking.1 = asking.1 - back;
         }
         for sleep in self.sleep.iter_mut().chain(&mut self.unserved) {
             sleep.set_back(back);
         }
-        self.timer = self.timer.map(|at| at - back);
+        self.timer = self.timer - back;
     }
 }
 

@@ -34,7 +34,7 @@ impl Lanes {
 
     /// Notes that the server of an item in flight answered.
     pub(super) fn note_answer(&mut self, item: ItemKey) {
-        let Some(place) = self.places.get(&item).copied() else { return };
+        let Some(place) = self.places.get(&item).map(|place| **place) else { return };
         let answered = match place.flight {
             Flight::No => return,
             Flight::Since(since, _) => Flight::Since(since, FlightAnswer::Given),

@@ -76,7 +76,7 @@ impl Lanes {
     pub(crate) fn note_error(&mut self, key: &LaneKey, text: &str) {
         let lane = self.numbers.get(key).and_then(|number| self.lanes.get_mut(number));
         if let Some(lane) = lane {
-            lane.last_error = Some(text.chars().take(MOST_ERROR).collect::<String>().into());
+            lane.last_error = Some(Box::new(text.chars().take(MOST_ERROR).collect::<String>().into()));
         }
     }
 
@@ -91,20 +91,20 @@ impl Lanes {
     }
 
     fn view(&self, lane: &Lane) -> LaneView {
-        let later = lane.later.first_key_value().map(|((due, _), _)| *due);
+        let later = lane.later.first().map(|((due, _), _)| *due);
         let mut sleep = lane.shown_sleep().cloned();
         if let (Some(sleep), Some(bound)) = (&mut sleep, &lane.parked) {
             sleep.until = self.parks.until(bound, sleep);
         }
         LaneView {
-            key: lane.key.clone(),
+            key: (*lane.key).clone(),
             waiting: lane.ready.len() + lane.later.len(),
             in_flight: lane.in_flight,
             next_due: later.filter(|_| lane.ready.is_empty()),
             sleep,
             held: lane.held,
             oldest: oldest(lane),
-            last_error: lane.last_error.clone(),
+            last_error: lane.last_error.as_deref().cloned(),
         }
     }
 }
@@ -114,6 +114,6 @@ impl Lanes {
 /// order of their time.
 fn oldest(lane: &Lane) -> Option<Timestamp> {
     let ready = lane.ready.values().take(MOST_COMPARED);
-    let later = lane.later.values().take(MOST_COMPARED).map(|(_, entry)| entry);
-    ready.chain(later).map(|entry| entry.item.message.made_at()).min()
+    let later = lane.later.values().take(MOST_COMPARED).map(|(_, item)| item);
+    ready.chain(later).map(|item| item.message.made_at()).min()
 }
