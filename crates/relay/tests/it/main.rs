@@ -16,6 +16,7 @@ mod door_and_queue;
 mod headers;
 mod keeping;
 mod lanes;
+mod lanes_memory;
 mod large;
 mod logins;
 mod nodes;

@@ -1,6 +1,6 @@
 //! Measures the memory of a lane with one waiting message: the number that `docs/guides/relay.md` states.
 //!
-//! `cargo test -p tollgate-relay --test lanes_memory -- --nocapture` prints it.
+//! `cargo test -p tollgate-relay --test it lanes_memory -- --nocapture` prints it.
 
 use tollgate_core::Timestamp;
 use tollgate_relay::lanes::{LaneOptions, Lanes, Priority};
