@@ -48,6 +48,7 @@ mod tenancy;
 mod top;
 mod view;
 mod waiting;
+mod wrong_tokens;
 
 use std::sync::Arc;
 
@@ -114,6 +115,7 @@ pub(crate) struct App {
     pub(crate) live: Arc<Live>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) changes: audit::Changes,
+    pub(crate) wrong_tokens: wrong_tokens::WrongTokens,
     /// Paces the record of pauses that keys without the role `admin` report.
     pub(crate) reported_pauses: PacedLog,
     pub(crate) registry: Registry,
@@ -125,6 +127,8 @@ pub(crate) struct App {
     pub(crate) takes_body: Vec<bool>,
     /// The query parameters of each endpoint.
     pub(crate) queries: Vec<Vec<&'static str>>,
+    /// Whether each endpoint signs in.
+    pub(crate) signs_in: Vec<bool>,
     /// Whether each endpoint serves keys with a tenant.
     pub(crate) serves_tenants: Vec<bool>,
 }
@@ -159,6 +163,7 @@ pub fn router(parts: HttpParts) -> Router {
         live: parts.live,
         clock: parts.clock,
         changes: audit::Changes::default(),
+        wrong_tokens: wrong_tokens::WrongTokens::default(),
         reported_pauses: PacedLog::every(paced::RECORD_REPORTS_EVERY),
         registry,
         meters,
@@ -166,6 +171,7 @@ pub fn router(parts: HttpParts) -> Router {
         bodies: incoming::SharedRoom::default(),
         takes_body: endpoints.iter().map(Endpoint::takes_body).collect(),
         queries: endpoints.iter().map(Endpoint::query_names).collect(),
+        signs_in: endpoints.iter().map(|endpoint| endpoint.signs_in).collect(),
         serves_tenants: endpoints.iter().map(|endpoint| endpoint.tenants).collect(),
     });
     let mut router = Router::new();

@@ -37,6 +37,8 @@ pub(crate) struct Endpoint {
     pub(crate) tokens: &'static [&'static str],
     /// Whether it serves keys with a tenant, and checks itself what they reach.
     pub(crate) tenants: bool,
+    /// Whether it signs in: an address that keeps sending wrong tokens has to wait.
+    pub(crate) signs_in: bool,
     /// Its documentation; several entries if the last part of the path selects one.
     pub(crate) operations: Vec<Operation>,
     /// Makes the handler; the number is its index in the metrics.
@@ -116,7 +118,16 @@ impl Endpoint {
             on(filter, move |State(app): State<Arc<App>>, request: Request| serve(app, request, checks, run))
         };
         let tokens = &["bearer", "key", "token"];
-        Self { method, pattern, role, tokens, tenants: false, operations: Vec::new(), serve: Box::new(serve) }
+        Self {
+            method,
+            pattern,
+            role,
+            tokens,
+            tenants: false,
+            signs_in: false,
+            operations: Vec::new(),
+            serve: Box::new(serve),
+        }
     }
 
     /// An endpoint for proxies that ask for their clients. It accepts every method and is documented as
@@ -136,6 +147,7 @@ impl Endpoint {
             role: Some(Role::Check),
             tokens: &["proxy"],
             tenants: false,
+            signs_in: false,
             operations: Vec::new(),
             serve: Box::new(serve),
         }
@@ -157,7 +169,7 @@ impl Endpoint {
         };
         let tokens = &["bearer", "key", "token"];
         let (role, serve) = (Some(role), Box::new(serve));
-        Self { method, pattern, role, tokens, tenants: false, operations: Vec::new(), serve }
+        Self { method, pattern, role, tokens, tenants: false, signs_in: false, operations: Vec::new(), serve }
     }
 
     /// Whether it reads a body. A body sent to any other endpoint is not read.
@@ -173,6 +185,12 @@ impl Endpoint {
     /// Lets it serve keys with a tenant too. It must check itself what they reach.
     pub(crate) fn serves_tenants(mut self) -> Self {
         self.tenants = true;
+        self
+    }
+
+    /// Makes an address that keeps sending wrong tokens wait.
+    pub(crate) fn signs_in(mut self) -> Self {
+        self.signs_in = true;
         self
     }
 
@@ -399,7 +417,7 @@ fn finish(answered: Answered, correlation: Correlation) -> Response {
 
 fn enter(app: &Arc<App>, parts: Parts, correlation: &Correlation, checks: Checks) -> Result<Ask, Problem> {
     let caller = match checks.role {
-        Some(role) => session::admit(app, role, &parts)?,
+        Some(role) => session::admit(app, role, &parts, app.signs_in[checks.index])?,
         None => None,
     };
     if let Some(own) = caller.as_ref().and_then(Caller::tenant)

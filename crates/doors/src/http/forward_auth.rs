@@ -9,13 +9,14 @@ mod dialect;
 mod forwarded;
 mod warnings;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use axum::body::{Body, Bytes};
 use axum::extract::Request;
 use axum::http::request::Parts;
-use axum::http::{self, Uri};
+use axum::http::{self, HeaderMap, Uri};
 use axum::response::Response;
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
@@ -67,6 +68,11 @@ impl ForwardAuth {
     /// Starts with these settings.
     pub fn new(settings: ForwardAuthSettings) -> Self {
         Self(ArcSwap::from_pointee(settings))
+    }
+
+    /// The address of the client behind this peer.
+    pub(crate) fn client(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
+        self.0.load().trusted_proxies.client(peer, headers)
     }
 
     /// Uses these settings from now on.

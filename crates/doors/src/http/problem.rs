@@ -3,15 +3,20 @@
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use tollgate_core::{Mistake, StoreError};
+use tollgate_core::{Mistake, Span, StoreError, When};
 use tollgate_engine::pacer::PauseFault;
 use tollgate_engine::{ChangeFault, Fault, NotAdmitted};
+use tollgate_web::answer::headers::retry;
 pub(crate) use tollgate_web::answer::{PROBLEM_JSON, ProblemBody};
 pub(crate) use tollgate_web::correlation::{CORRELATION_ID, Correlation};
 
 /// Why a request was refused or failed.
 #[derive(Debug)]
-pub(crate) struct Problem(tollgate_web::Problem);
+pub(crate) struct Problem {
+    problem: tollgate_web::Problem,
+    /// How long to wait before the next try, where that is known.
+    retry_after: Option<Span>,
+}
 
 /// The response to a request that takes too long. The server of the router decides when that is.
 pub struct TooLate(Correlation);
@@ -30,7 +35,15 @@ impl TooLate {
 
 impl Problem {
     fn new(status: StatusCode, kind: &'static str, title: &'static str, detail: impl Into<String>) -> Self {
-        Self(tollgate_web::Problem::new(status, kind, title, detail.into()))
+        Self::from_web(tollgate_web::Problem::new(status, kind, title, detail.into()))
+    }
+
+    fn from_web(problem: tollgate_web::Problem) -> Self {
+        Self { problem, retry_after: None }
+    }
+
+    pub(crate) fn status(&self) -> StatusCode {
+        self.problem.status
     }
 
     pub(crate) fn too_late() -> Self {
@@ -45,6 +58,15 @@ impl Problem {
     pub(crate) fn unauthorized() -> Self {
         let detail = "send a known token as `Authorization: Bearer …`, `X-API-Key` or `X-API-Token`";
         Self::new(StatusCode::UNAUTHORIZED, "/problems/unauthorized", "Unauthorized", detail)
+    }
+
+    /// 429: an address sent too many wrong tokens at sign-in.
+    pub(crate) fn too_many_wrong_tokens(wait: Span) -> Self {
+        let secs = wait.as_secs_ceil();
+        let detail = format!("too many wrong tokens came from this address: sign in again in {secs}s");
+        let (kind, title) = ("/problems/too-many-wrong-tokens", "Too many wrong tokens");
+        let problem = Self::new(StatusCode::TOO_MANY_REQUESTS, kind, title, detail);
+        Self { retry_after: Some(wait), ..problem }
     }
 
     /// A session has ended, or its key was removed.
@@ -90,11 +112,11 @@ impl Problem {
     }
 
     pub(crate) fn unsupported_media(detail: &'static str) -> Self {
-        Self(tollgate_web::Problem::unsupported_media(detail))
+        Self::from_web(tollgate_web::Problem::unsupported_media(detail))
     }
 
     pub(crate) fn misconfigured(detail: String) -> Self {
-        Self(tollgate_web::Problem::misconfigured(detail))
+        Self::from_web(tollgate_web::Problem::misconfigured(detail))
     }
 
     /// Another body came under an idempotency key that was used before.
@@ -139,28 +161,32 @@ impl Problem {
 
     /// 503: something that this needs cannot be used now.
     pub(crate) fn unavailable(why: String) -> Self {
-        Self(tollgate_web::Problem::unavailable(why))
+        Self::from_web(tollgate_web::Problem::unavailable(why))
     }
 
     /// There is no memory for the body of a request.
     pub(crate) fn no_room(why: &str) -> Self {
-        Self(tollgate_web::Problem::unavailable(format!("{why}: wait a moment, and ask again")))
+        Self::from_web(tollgate_web::Problem::unavailable(format!("{why}: wait a moment, and ask again")))
     }
 
     /// Its body with this id.
     pub(crate) fn body<'p>(&'p self, id: &'p str) -> ProblemBody<'p> {
-        self.0.body(id)
+        self.problem.body(id)
     }
 
     /// The complete response.
     pub(crate) fn answer(&self, correlation: &Correlation) -> Response {
-        self.0.answer(correlation).map(Body::from)
+        let mut response = self.problem.answer(correlation);
+        if let Some(wait) = self.retry_after {
+            retry(When::After(wait), Span::MAX, response.headers_mut());
+        }
+        response.map(Body::from)
     }
 }
 
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
-        Self(error.into())
+        Self::from_web(error.into())
     }
 }
 
@@ -213,12 +239,12 @@ impl From<PauseFault> for Problem {
 
 impl From<NotAdmitted> for Problem {
     fn from(not_admitted: NotAdmitted) -> Self {
-        Self(not_admitted.into())
+        Self::from_web(not_admitted.into())
     }
 }
 
 impl From<Fault> for Problem {
     fn from(fault: Fault) -> Self {
-        Self(fault.into())
+        Self::from_web(fault.into())
     }
 }

@@ -4,11 +4,12 @@
 //! The cookie has no `Path`: browsers then send it only to paths beside this one, also below the base path of
 //! a proxy, and not to other programs at the same host.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use axum::http::header::{CACHE_CONTROL, COOKIE, ORIGIN, SET_COOKIE};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::response::Response;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -18,8 +19,9 @@ use tollgate_engine::session::Session;
 use super::App;
 use super::auth::{Caller, Role};
 use super::endpoint::{Answered, Ask, Endpoint, Operation};
+use super::incoming::Peer;
 use super::pages;
-use super::problem::Problem;
+use super::problem::{PROBLEM_JSON, Problem, ProblemBody};
 use super::shown::{Moment, json};
 
 const PATH: &str = "/api/v1/session";
@@ -56,19 +58,24 @@ struct SignedOut {
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
     let sign_in = Operation::new(PATH, "Sign in: get a session cookie for the token in the header")
-        .answers::<SessionShown<'_>>();
-    let show = Operation::new(PATH, "Show who is signed in").answers::<SessionShown<'_>>();
-    let sign_out = Operation::new(PATH, "Sign out: delete the session cookie").answers::<SignedOut>();
+        .answers::<SessionShown<'_>>()
+        .also::<ProblemBody<'_>>(429, PROBLEM_JSON);
+    let show = Operation::new(PATH, "Show who is signed in")
+        .answers::<SessionShown<'_>>()
+        .also::<ProblemBody<'_>>(429, PROBLEM_JSON);
+    let sign_out = Operation::new(PATH, "Sign out: delete the session cookie")
+        .answers::<SignedOut>()
+        .also::<ProblemBody<'_>>(429, PROBLEM_JSON);
     let read = Some(Role::Read);
     vec![
-        Endpoint::new(Method::POST, PATH, read, begin).serves_tenants().does(sign_in),
-        Endpoint::new(Method::GET, PATH, read, show_session).serves_tenants().does(show),
-        Endpoint::new(Method::DELETE, PATH, read, end).serves_tenants().does(sign_out),
+        Endpoint::new(Method::POST, PATH, read, begin).serves_tenants().signs_in().does(sign_in),
+        Endpoint::new(Method::GET, PATH, read, show_session).serves_tenants().signs_in().does(show),
+        Endpoint::new(Method::DELETE, PATH, read, end).serves_tenants().signs_in().does(sign_out),
     ]
 }
 
 /// The caller of a request, by its token or by its session.
-pub(crate) fn admit(app: &App, role: Role, parts: &Parts) -> Result<Option<Caller>, Problem> {
+pub(crate) fn admit(app: &App, role: Role, parts: &Parts, signs_in: bool) -> Result<Option<Caller>, Problem> {
     match cookie(&parts.headers).filter(|_| !app.keys.is_empty() && !Caller::sends_token(&parts.headers)) {
         Some(text) => {
             pages::refuse_other_sites(&parts.method, &parts.headers)?;
@@ -76,8 +83,29 @@ pub(crate) fn admit(app: &App, role: Role, parts: &Parts) -> Result<Option<Calle
             let session = session.ok_or_else(Problem::session_ended)?;
             app.keys.admit_session(role, &session).map(Some)
         }
+        None if Caller::sends_token(&parts.headers) => admit_token(app, role, parts, signs_in),
         None => app.keys.admit(role, &parts.headers),
     }
+}
+
+/// The caller of a request with a token. A wrong one is logged; an address that keeps sending them at sign-in has to wait.
+fn admit_token(app: &App, role: Role, parts: &Parts, signs_in: bool) -> Result<Option<Caller>, Problem> {
+    let client = || {
+        let peer =
+            parts.extensions.get::<Peer>().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.address);
+        app.forward_auth.client(peer, &parts.headers)
+    };
+    if signs_in {
+        app.wrong_tokens.check_sign_in(client(), app.clock.now())?;
+    }
+    let admitted = app.keys.admit(role, &parts.headers);
+    if admitted.as_ref().is_err_and(|problem| problem.status() == StatusCode::UNAUTHORIZED) {
+        match signs_in {
+            true => app.wrong_tokens.note_sign_in(client(), app.clock.now()),
+            false => app.wrong_tokens.note_request(client(), app.clock.now()),
+        }
+    }
+    admitted
 }
 
 async fn begin(app: Arc<App>, ask: Ask) -> Answered {

@@ -11,6 +11,8 @@ use futures_util::StreamExt;
 use serde_json::{Value, json};
 use tollgate_core::rows::RowCount;
 use tollgate_core::{Policies, Policy, Rule, Span};
+use tollgate_doors::ForwardAuthSettings;
+use tollgate_web::TrustedProxies;
 use tower::ServiceExt;
 
 const READER: &[(&str, &str)] = &[("x-api-key", "reader")];
@@ -488,4 +490,39 @@ async fn changes_are_kept_with_their_author_and_time() {
     assert_eq!(changes, expected);
     let one = send(&door, Method::GET, "/api/v1/changes?limit=1", READER).await.json();
     assert_eq!(one["changes"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn an_address_that_keeps_sending_wrong_tokens_at_sign_in_waits_and_no_other_does() {
+    let door = Door::guarded();
+    door.forward_auth.replace(ForwardAuthSettings {
+        trusted_proxies: TrustedProxies::new(
+            vec!["192.0.2.0/24".parse().unwrap()],
+            "x-forwarded-for".parse().unwrap(),
+        ),
+        ..ForwardAuthSettings::default()
+    });
+    let ask = async |method: Method, path: &str, client: &str, token: &str| {
+        send(&door, method, path, &[("x-forwarded-for", client), ("x-api-key", token)]).await
+    };
+    let session = "/api/v1/session";
+    for _ in 0..5 {
+        assert_eq!(ask(Method::POST, session, "203.0.113.1", "wrong").await.status, 401);
+    }
+    for (method, token) in [(Method::POST, "wrong"), (Method::POST, "boss"), (Method::GET, "boss")] {
+        let refused = ask(method, session, "203.0.113.1", token).await;
+        assert_eq!((refused.status, refused.header("retry-after")), (429, Some("10")), "{refused:?}");
+        assert_eq!(refused.json()["type"], "/problems/too-many-wrong-tokens");
+    }
+    assert_eq!(ask(Method::POST, session, "203.0.113.2", "boss").await.status, 200, "another address");
+    for _ in 0..20 {
+        assert_eq!(ask(Method::GET, "/api/v1/top", "203.0.113.2", "wrong").await.status, 401);
+    }
+    assert_eq!(ask(Method::POST, session, "203.0.113.2", "boss").await.status, 200, "only sign-ins count");
+    assert_eq!(ask(Method::GET, "/api/v1/top", "203.0.113.1", "boss").await.status, 200, "not a sign-in");
+    door.advance(10);
+    assert_eq!(ask(Method::POST, session, "203.0.113.1", "wrong").await.status, 401, "one more try");
+    assert_eq!(ask(Method::POST, session, "203.0.113.1", "boss").await.status, 429);
+    door.advance(10);
+    assert_eq!(ask(Method::POST, session, "203.0.113.1", "boss").await.status, 200);
 }

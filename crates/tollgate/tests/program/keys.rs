@@ -206,3 +206,50 @@ fn a_token_that_is_not_there_is_refused_by_name() {
         assert!(!said.contains(CHECK) && !said.contains("t00-short"), "{said}");
     }
 }
+
+#[test]
+fn wrong_tokens_are_logged_with_their_address_and_slow_down_only_sign_ins_of_it() {
+    let home = Home::with(
+        "store: memory
+log: { format: json }
+keys: [{ name: ops, role: admin, token_env: OPS }]
+clients: { trusted_proxies: [127.0.0.1] }
+rules: { one: { by: user, limits: 10/hour } }
+policies: { p: [one] }
+",
+    )
+    .variable("OPS", ADMIN);
+    let server = home.start();
+    let wrong = "a-wrong-token-0123456789";
+    let ask = |client: &str, token: &str, method: &str, path: &str| {
+        let bearer = format!("Bearer {token}");
+        let headers = [("authorization", &*bearer), ("x-forwarded-for", client)];
+        server.connect().ask(method, path, &headers, None)
+    };
+    let sign_in = |client: &str, token: &str| ask(client, token, "POST", "/api/v1/session");
+    for _ in 0..5 {
+        is_problem(&sign_in("203.0.113.1", wrong), 401);
+    }
+    let refused = sign_in("203.0.113.1", wrong);
+    is_problem(&refused, 429);
+    let waits: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=10).contains(&waits), "{waits}");
+    assert_eq!(sign_in("203.0.113.2", ADMIN).status, 200);
+    for _ in 0..100 {
+        is_problem(&ask("203.0.113.3", wrong, "GET", "/metrics"), 401);
+    }
+    assert_eq!(ask("203.0.113.3", ADMIN, "GET", "/metrics").status, 200);
+    let log = server.stop();
+    assert!(!log.contains(wrong) && !log.contains(ADMIN), "{log}");
+    let lines = |what: &str| -> Vec<Value> {
+        let lines = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        lines.filter(|line| line["msg"] == what).collect()
+    };
+    let failed = lines("sign-in failed: wrong token");
+    assert_eq!(failed.len(), 5, "{log}");
+    assert_eq!([&failed[0]["level"], &failed[0]["client"]], ["warn", "203.0.113.1"]);
+    let requests = lines("a request has a wrong token");
+    assert!(requests.iter().all(|line| line["client"] == "203.0.113.3"), "{log}");
+    // The limiter of the log lets fifty through at once, and ten a second.
+    assert!((50..100).contains(&requests.len()), "{} lines", requests.len());
+}
