@@ -8,6 +8,7 @@
 //! a share of the places. Everything here is pure: time is an argument.
 
 mod answering;
+mod deferrals;
 mod flights;
 mod holding;
 mod items;
@@ -44,6 +45,7 @@ use tenants::Tenants;
 pub use view::LaneView;
 pub use wait::{Wait, WaitCause};
 
+use crate::meters::AccountLabel;
 use crate::queue::{ItemKey, Waiting};
 
 /// The options of the scheduler.
@@ -118,6 +120,8 @@ struct LanePlace {
     flight: Flight,
     /// Whether it is a trial that holds a place.
     trial: bool,
+    /// Whether a limit defers it, which is counted once.
+    deferred: bool,
     kept: Option<(Cause, Timestamp)>,
 }
 
@@ -145,6 +149,8 @@ pub struct Lanes {
     answering: Answering,
     /// The scopes that an operator paused.
     held: Held,
+    /// The deferrals that the meters do not know yet. Accounts are those of the configuration, so there are few.
+    deferrals: BTreeMap<AccountLabel, u64>,
     /// The last number given to a lane or an arrival.
     next: u64,
     /// The latest time that it was told.
@@ -187,6 +193,7 @@ impl Lanes {
             flights,
             answering: Answering::default(),
             held: Held::default(),
+            deferrals: BTreeMap::new(),
             next: 0,
             latest: Timestamp::ZERO,
         }
@@ -208,8 +215,8 @@ impl Lanes {
         self.next += 1;
         let (due, recipients) = (waiting.due, waiting.recipients);
         let (priority, order) = (waiting.priority, (due, self.next));
-        let (flight, trial, kept) = (Flight::No, false, None);
-        let place = LanePlace { lane, priority, order, due, recipients, flight, trial, kept };
+        let (flight, trial, deferred, kept) = (Flight::No, false, false, None);
+        let place = LanePlace { lane, priority, order, due, recipients, flight, trial, deferred, kept };
         self.places.insert(waiting.key, Box::new(place));
         self.put(waiting.key, now);
     }
@@ -247,7 +254,7 @@ impl Lanes {
         }
         let picked = self.pick(now)?;
         let lane = self.lanes.get_mut(&picked.lane)?;
-        let ((_, _, number), item) = lane.ready.pop_first()?;
+        let ((_, _, number), item) = lane.pop()?;
         lane.in_flight += 1;
         lane.asking = Some(Box::new((number, now)));
         let key = (*lane.key).clone();
@@ -270,7 +277,7 @@ impl Lanes {
         let picked = self.tenants.pick(|number, priority| {
             let Some(lane) = lanes.get_mut(&number) else { return Offer::Nothing };
             if lane.next_priority(per_lane) != Some(priority) {
-                lane.in_ring[priority as usize] = false;
+                lane.leave_ring(priority);
                 left.push(number);
                 return Offer::Nothing;
             }
@@ -300,7 +307,8 @@ impl Lanes {
             End::Settled => drop(self.places.remove(&item)),
             End::Again { due, recipients } => {
                 (place.order.0, place.due) = (due, due);
-                self.places.insert(item, Box::new(LanePlace { recipients, kept: None, ..place }));
+                self.places
+                    .insert(item, Box::new(LanePlace { recipients, kept: None, deferred: false, ..place }));
             }
             End::Blocked(sleep) => {
                 if matches!(sleep.cause, Cause::Limit | Cause::Outage) {
@@ -376,6 +384,7 @@ impl Lanes {
             }
             let idle = self.lanes.get(&number).is_some_and(|lane| lane.is_idle_probe(per_lane));
             next = if idle { self.follow(number, now) } else { None };
+            self.count_deferrals(number);
             self.place(number);
         }
     }
@@ -391,9 +400,8 @@ impl Lanes {
             lane.timer = at;
         }
         if let Some(priority) = lane.next_priority(self.options.per_lane)
-            && !lane.in_ring[priority as usize]
+            && lane.join_ring(priority)
         {
-            lane.in_ring[priority as usize] = true;
             self.tenants.join(&lane.key.tenant, priority, number);
         }
         // A lane that is still in a ring is forgotten later, when the ring drops it.

@@ -74,6 +74,7 @@ struct AccountCounts {
     sent: AtomicU64,
     bounced: AtomicU64,
     rate_limited: AtomicU64,
+    limited_turns: AtomicU64,
 }
 
 /// The current state of the queue and the lanes.
@@ -135,9 +136,14 @@ impl RelayMeters {
         raise(&self.account(tenant, account).bounced, recipients);
     }
 
-    /// Counts an item that a limit deferred.
-    pub(crate) fn rate_limited(&self, tenant: &str, account: &str) {
-        raise(&self.account(tenant, account).rate_limited, 1);
+    /// Counts messages that a limit began to defer, or refused for good.
+    pub(crate) fn rate_limited(&self, tenant: &str, account: &str, messages: u64) {
+        raise(&self.account(tenant, account).rate_limited, messages);
+    }
+
+    /// Counts a turn that a limit did not allow.
+    pub(crate) fn limited_turn(&self, tenant: &str, account: &str) {
+        raise(&self.account(tenant, account).limited_turns, 1);
     }
 
     /// Counts an attempt that failed and is retried.
@@ -235,7 +241,8 @@ mod tests {
         meters.rejected("sender");
         meters.sent("acme", "main", 3);
         meters.bounced("acme", "main", 2);
-        meters.rate_limited("acme", "main");
+        meters.rate_limited("acme", "main", 5);
+        meters.limited_turn("acme", "main");
         meters.retried();
         meters.reported();
         meters.unserved();
@@ -257,7 +264,8 @@ mod tests {
             r#"tollgate_relay_rejected_total{level="sender"} 1"#.to_owned(),
             format!("tollgate_relay_sent_total{of_account} 3"),
             format!("tollgate_relay_bounced_total{of_account} 2"),
-            format!("tollgate_relay_rate_limited_total{of_account} 1"),
+            format!("tollgate_relay_rate_limited_total{of_account} 5"),
+            format!("tollgate_relay_limited_turns_total{of_account} 1"),
             "tollgate_relay_retried_total 1".to_owned(),
             "tollgate_relay_reported_total 1".to_owned(),
             "tollgate_relay_unserved_total 1".to_owned(),

@@ -26,7 +26,7 @@ use crate::direct::Direct;
 use crate::lanes::{Cause, End, LaneOptions, LaneView, Lanes, Retry, Scope, Turn, Wait, WaitCause};
 use crate::limits::Limits;
 use crate::message::MessageId;
-use crate::meters::{Levels, RelayMeters};
+use crate::meters::{AccountLabel, Levels, RelayMeters};
 use crate::queue::{ItemKey, Opened, Queue, QueueError};
 
 pub use log::RecipientLog;
@@ -135,7 +135,12 @@ impl Sender {
     }
 
     fn next(&self) -> Option<Turn> {
-        self.lanes.lock().next(self.now())
+        let mut lanes = self.lanes.lock();
+        let turn = lanes.next(self.now());
+        for (AccountLabel { tenant, account }, messages) in lanes.take_deferrals() {
+            self.parts.meters.rate_limited(&tenant, &account, messages);
+        }
+        turn
     }
 
     fn finish(

@@ -104,6 +104,9 @@ pub(super) struct Lane {
     pub(super) key: Arc<LaneKey>,
     /// The items that are due, in their order.
     pub(super) ready: Items<Rank, ItemKey>,
+    /// The items that became due and were not looked at when deferrals were counted, by their number. An item that
+    /// has its lane for itself is left out, because most lanes have one message.
+    pub(super) uncounted: Items<u64, ItemKey>,
     /// The items that are due later, by their due time.
     pub(super) later: Items<(Timestamp, u64), LaterItem>,
     pub(super) in_flight: u32,
@@ -114,13 +117,13 @@ pub(super) struct Lane {
     /// The sleep of its items that wait for an account; it ends with the last of their waits.
     pub(super) unserved: Option<Box<Sleep>>,
     /// The number of times in a row that the server asked to slow down.
-    pub(super) throttled: u32,
+    pub(super) throttled: u8,
     /// The limit or the server that it waits for together with other lanes.
     pub(super) parked: Option<Box<Arc<str>>>,
     /// The limit or the server that it asks on behalf of other lanes.
     pub(super) probes: Option<Box<Arc<str>>>,
-    /// Whether the lane is in its tenant's ring, for each priority.
-    pub(super) in_ring: [bool; Priority::ALL.len()],
+    /// The priorities for which the lane is in its tenant's ring, one bit for each.
+    pub(super) rings: u8,
     /// Whether an operator paused it.
     pub(super) held: bool,
     /// Whether its server answered the last attempt; `None` before the first one.
@@ -136,6 +139,7 @@ impl Lane {
         Self {
             key,
             ready: Items::default(),
+            uncounted: Items::default(),
             later: Items::default(),
             in_flight: 0,
             asking: None,
@@ -144,7 +148,7 @@ impl Lane {
             throttled: 0,
             parked: None,
             probes: None,
-            in_ring: [false; Priority::ALL.len()],
+            rings: 0,
             held: false,
             answers: None,
             timer: Timestamp::ZERO,
@@ -154,7 +158,7 @@ impl Lane {
 
     pub(super) fn insert(&mut self, rank: Rank, due: Timestamp, item: ItemKey, now: Timestamp) {
         if due <= now {
-            self.ready.insert(rank, item);
+            self.make_ready(rank, item);
         } else {
             self.later.insert((due, rank.2), ((rank.0, rank.1), item));
         }
@@ -164,6 +168,28 @@ impl Lane {
         if self.ready.remove(&rank).is_none() {
             self.later.remove(&(due, rank.2));
         }
+        self.uncounted.remove(&rank.2);
+    }
+
+    /// Adds an item that is due.
+    pub(super) fn make_ready(&mut self, rank: Rank, item: ItemKey) {
+        let alone = self.ready.first().filter(|_| self.ready.len() == 1);
+        if let Some(((_, _, number), first)) = alone.map(|(rank, first)| (*rank, *first)) {
+            self.uncounted.insert(number, first);
+        }
+        if !self.ready.is_empty() {
+            self.uncounted.insert(rank.2, item);
+        }
+        self.ready.insert(rank, item);
+    }
+
+    /// Takes the first item that is due.
+    pub(super) fn pop(&mut self) -> Option<(Rank, ItemKey)> {
+        let first = self.ready.pop_first();
+        if let Some(((_, _, number), _)) = first {
+            self.uncounted.remove(&number);
+        }
+        first
     }
 
     /// Records that an item no longer asks the limits.
@@ -182,7 +208,7 @@ impl Lane {
         while self.later.first().is_some_and(|((due, _), _)| *due <= now)
             && let Some(((_, number), ((priority, at), item))) = self.later.pop_first()
         {
-            self.ready.insert((priority, at, number), item);
+            self.make_ready((priority, at, number), item);
         }
         self.asking.take_if(|asking| asking.1 + ASK_PATIENCE <= now);
     }
@@ -234,9 +260,21 @@ impl Lane {
         }
     }
 
+    /// Records that the lane joins its tenant's ring. Returns whether it was not in it.
+    pub(super) fn join_ring(&mut self, priority: Priority) -> bool {
+        let known = self.rings;
+        self.rings |= 1 << priority as u8;
+        self.rings != known
+    }
+
+    /// Records that the lane left its tenant's ring.
+    pub(super) fn leave_ring(&mut self, priority: Priority) {
+        self.rings &= !(1 << priority as u8);
+    }
+
     /// Whether the lane can be forgotten.
     pub(super) fn is_idle(&self) -> bool {
         let empty = self.ready.is_empty() && self.later.is_empty() && self.in_flight == 0;
-        empty && self.sleep.is_none() && self.in_ring == [false; Priority::ALL.len()]
+        empty && self.sleep.is_none() && self.rings == 0
     }
 }

@@ -49,7 +49,7 @@ impl Lanes {
             match place.filter(|place| matches!(place.kept, Some((Cause::Paused, _)))) {
                 Some(place) => {
                     place.due = now;
-                    lane.ready.insert((rank.0, rank.1, moment.1), item);
+                    lane.make_ready((rank.0, rank.1, moment.1), item);
                 }
                 None => lane.later.insert(moment, (rank, item)),
             }
@@ -60,9 +60,9 @@ impl Lanes {
     /// lane that waits for the same limit.
     pub fn admitted(&mut self, item: ItemKey, now: Timestamp) {
         self.follow_clock(now);
-        let Some(LanePlace { lane: number, order, .. }) = self.places.get(&item).map(|place| **place) else {
-            return;
-        };
+        let Some(place) = self.places.get_mut(&item) else { return };
+        place.deferred = false;
+        let LanePlace { lane: number, order, .. } = **place;
         self.note_answer(item);
         let Some(lane) = self.lanes.get_mut(&number) else { return };
         lane.asked(order.1);
@@ -103,8 +103,8 @@ impl Lanes {
         self.follow_clock(now);
         let number = *self.numbers.get(key)?;
         let lane = self.lanes.get_mut(&number)?;
-        let until = now + rest(lane.throttled);
-        lane.throttled += 1;
+        let until = now + rest(lane.throttled.into());
+        lane.throttled = lane.throttled.saturating_add(1);
         lane.fall_asleep(Sleep::new(until, Cause::Throttled, reason.to_owned()));
         if let Some(bound) = lane.parked.take() {
             // The server's request takes precedence over the limit: it has its own time.

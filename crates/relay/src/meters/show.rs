@@ -47,10 +47,15 @@ impl RelayMeters {
 
     fn encode_accounts(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         type Counter = (&'static str, &'static str, fn(&AccountCounts) -> &AtomicU64);
-        let families: [Counter; 3] = [
+        let families: [Counter; 4] = [
             ("tollgate_relay_sent", "Recipients that the next hop accepted", |of| &of.sent),
             ("tollgate_relay_bounced", "Recipients that failed for good", |of| &of.bounced),
-            ("tollgate_relay_rate_limited", "Turns that a limit did not allow", |of| &of.rate_limited),
+            ("tollgate_relay_rate_limited", "Messages that a limit deferred, once for each deferral", |of| {
+                &of.rate_limited
+            }),
+            ("tollgate_relay_limited_turns", "Turns of lanes that a limit did not allow", |of| {
+                &of.limited_turns
+            }),
         ];
         let accounts = self.0.accounts.known.read();
         for (name, help, of) in families {

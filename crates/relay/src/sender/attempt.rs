@@ -395,7 +395,10 @@ impl Sender {
         let others =
             obstacles.paused.is_some() || obstacles.on_trial.is_some() || !obstacles.failures.is_empty();
         if rejects && !others && !is_report {
-            self.parts.meters.rate_limited(&account.tenant, &account.id);
+            self.parts.meters.limited_turn(&account.tenant, &account.id);
+            if !self.lanes.lock().is_deferred(job.turn.item) {
+                self.parts.meters.rate_limited(&account.tenant, &account.id, 1);
+            }
             let about = self.through(job, &job.waiting, account);
             return self.record(job, outcome::of_rejection(&refusal.reason, &about)).await;
         }

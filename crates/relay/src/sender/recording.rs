@@ -23,6 +23,9 @@ impl Sender {
         let Refusal { until, free_at, reason, by } = refusal.clone();
         let now = self.now();
         let cause = if by == RefusedBy::Fault { Cause::Outage } else { Cause::Limit };
+        if cause == Cause::Limit {
+            self.parts.meters.limited_turn(&account.tenant, &account.id);
+        }
         // It is recorded once for each time to which a limit defers it, and once for each outage.
         let recorded = match (job.turn.kept, cause) {
             (Some((Cause::Limit, known)), Cause::Limit) => known == until || free_at < until && known > now,
@@ -30,7 +33,6 @@ impl Sender {
             _ => false,
         };
         if !recorded {
-            self.parts.meters.rate_limited(&account.tenant, &account.id);
             let event = Event {
                 domain: job.item.domain.clone(),
                 account: named(&account.id),

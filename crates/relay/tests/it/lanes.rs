@@ -254,6 +254,89 @@ fn lanes_that_wait_far_ahead_look_now_and_then() {
     assert!(lanes.is_empty() && lanes.views().count() == 0, "empty lanes are forgotten");
 }
 
+/// The messages that limits began to defer since the last look.
+fn deferrals(lanes: &mut Lanes) -> u64 {
+    lanes.take_deferrals().into_iter().map(|(_, messages)| messages).sum()
+}
+
+#[test]
+fn each_message_that_a_limit_keeps_waiting_counts_once_however_often_its_lane_asks() {
+    let mut lanes = lanes(10, 1_000);
+    for number in 0..100 {
+        lanes.add(&waiting(number, "acme", "full.example", 1, 0), START);
+    }
+    assert_eq!(deferrals(&mut lanes), 0, "no limit was asked yet");
+    // One message passes in each minute, and the lane asks in vain for the next one.
+    for minute in 0..50 {
+        let now = 60 * minute;
+        let passes = lanes.next(at(now)).unwrap().item;
+        lanes.admitted(passes, at(now));
+        let refused = lanes.next(at(now)).unwrap().item;
+        lanes.done(refused, limit(now + 60), at(now));
+        lanes.done(passes, End::Settled, at(now));
+        assert_eq!(deferrals(&mut lanes), if minute == 0 { 99 } else { 0 }, "minute {minute}");
+    }
+    lanes.add(&Waiting { priority: Priority::High, ..waiting(200, "acme", "full.example", 1, 0) }, at(2_941));
+    lanes.add(&waiting(201, "acme", "full.example", 1, 2_950), at(2_941));
+    assert_eq!(
+        deferrals(&mut lanes),
+        1,
+        "a message that comes while the lane sleeps, and none that is due later"
+    );
+    let urgent = lanes.next(at(3_000)).unwrap().item;
+    assert_eq!(urgent, key(200));
+    lanes.done(urgent, limit(3_060), at(3_000));
+    assert_eq!(deferrals(&mut lanes), 1, "the one that became due");
+}
+
+#[test]
+fn a_message_that_passed_a_limit_and_is_retried_counts_again_if_a_limit_defers_the_retry() {
+    let mut lanes = lanes(10, 10);
+    lanes.add(&waiting(1, "acme", "one.example", 1, 0), START);
+    for round in 0..3 {
+        let now = 100 * round;
+        let item = lanes.next(at(now)).unwrap().item;
+        lanes.done(item, limit(now + 10), at(now));
+        assert_eq!((lanes.next(at(now + 10)).unwrap().item, deferrals(&mut lanes)), (item, 1));
+        lanes.admitted(item, at(now + 10));
+        lanes.done(item, End::Again { due: at(now + 100), recipients: 1 }, at(now + 11));
+    }
+    assert_eq!(deferrals(&mut lanes), 0);
+}
+
+#[test]
+fn a_message_to_several_domains_is_deferred_once_and_counts_for_the_account_of_the_limit() {
+    let mut lanes = lanes(10, 10);
+    for number in 0..3 {
+        let key = ItemKey { number, ..key(1) };
+        lanes.add(&Waiting { key, ..waiting(1, "acme", &format!("{number}.example"), 1, 0) }, START);
+    }
+    for _ in 0..3 {
+        let item = lanes.next(START).unwrap().item;
+        let End::Blocked(sleep) = limit(60) else { unreachable!() };
+        lanes.done(item, End::Blocked(Sleep { account: Some("main".into()), ..sleep }), START);
+    }
+    let told = lanes.take_deferrals();
+    let told: Vec<_> =
+        told.iter().map(|(label, messages)| (&*label.tenant, &*label.account, *messages)).collect();
+    assert_eq!(told, [("acme", "main", 1)]);
+}
+
+#[test]
+fn only_limits_defer_and_not_outages_throttles_or_busy_servers() {
+    let mut lanes = lanes(10, 10);
+    lanes.add(&waiting(1, "acme", "one.example", 1, 0), START);
+    lanes.add(&waiting(2, "acme", "one.example", 1, 0), START);
+    for (round, cause) in
+        [Cause::Throttled, Cause::Paused, Cause::Busy, Cause::Outage].into_iter().enumerate()
+    {
+        let now = 10 * round as u64;
+        let item = lanes.next(at(now)).unwrap().item;
+        lanes.done(item, End::Blocked(Sleep::new(at(now + 10), cause, "no limit".to_owned())), at(now));
+        assert_eq!(deferrals(&mut lanes), 0, "{cause:?}");
+    }
+}
+
 #[test]
 fn a_probe_without_anything_to_ask_for_hands_on() {
     let mut lanes = lanes(5, 50);
