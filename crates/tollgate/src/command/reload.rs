@@ -20,8 +20,8 @@ Examples:
   tollgate reload
   tollgate check-config --config tollgate.yaml && tollgate reload
 
-Counters are kept. Settings that have changed and need a restart are named. If the new configuration is invalid, its problems are printed and the old one stays in
-force. Exit codes: 0 reloaded, 2 an error.";
+Counters are kept. Settings that have changed and need a restart are named. If the new configuration is
+invalid, its problems are printed and the old one stays in force. Exit codes: 0 reloaded, 2 an error.";
 
 impl Reload {
     pub(super) fn run(&self, session: &mut Session<'_>) -> anyhow::Result<ExitCode> {

@@ -20,8 +20,8 @@ Examples:
   tollgate rules
   tollgate rules --json | jq '.rules[] | select(.pressure > 0.01)'
 
-The pressure is the share of attempts at its policies that a rule stopped, or would have if it only observes, in
-the last fifteen minutes on one node. Exit codes: 0 shown, 2 an error.";
+The pressure is the share of attempts at its policies that a rule stopped, or would have if it only observes,
+in the last fifteen minutes on one node. Exit codes: 0 shown, 2 an error.";
 
 impl ShowRules {
     pub(super) fn run(&self, session: &mut Session<'_>) -> anyhow::Result<ExitCode> {

@@ -21,12 +21,13 @@ const PREFIX: &str = "TOLLGATE_";
 const NAMED: [&str; 4] = ["RULES", "POLICIES", "FIELDS", "GUARDS"];
 
 /// All other sections.
-const SECTIONS: [&str; 15] = [
+const SECTIONS: [&str; 16] = [
     "ENABLED",
     "LISTEN",
     "KEYS",
     "STORE",
     "LOG",
+    "JOURNAL",
     "DRAIN",
     "CLIENTS",
     "ANSWERS",

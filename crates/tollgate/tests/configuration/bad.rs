@@ -91,7 +91,7 @@ fn unknown_keys_are_refused_with_the_near_name() {
         ("log: { lvl: info }", "t.yaml:1:8: log.lvl: unknown key `lvl`; did you mean `level`?"),
         (
             "listen: { port: 80 }",
-            "t.yaml:1:11: listen.port: unknown key `port`; the keys here are `http`, `postfix`",
+            "t.yaml:1:11: listen.port: unknown key `port`; the keys here are `http`, `unencrypted`, `postfix`",
         ),
         (
             "rules:\n  a:\n    limits: 5/s\n    override: { x: 1/s }\n",

@@ -133,7 +133,7 @@ fn a_mistake_in_an_environment_variable_names_the_variable() {
         ),
         (
             &[("TOLLGATE__LISTEN__PORT", "1")],
-            "environment variable TOLLGATE__LISTEN__PORT: listen.port: unknown key `port`; the keys here are `http`, `postfix`",
+            "environment variable TOLLGATE__LISTEN__PORT: listen.port: unknown key `port`; the keys here are `http`, `unencrypted`, `postfix`",
         ),
         (
             &[("TOLLGATE__RULES__SENDR__LIMITS", "5/hour")],

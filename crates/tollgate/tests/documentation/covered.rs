@@ -47,15 +47,15 @@ const fn example(
     Row { page, language, blocks: 1, file, test, names }
 }
 
-const BLOCKS: &str = "tollgate/tests/documentation_blocks.rs";
-const INSTALLING: &str = "tollgate/tests/documentation_installing.rs";
-const LOG_LINES: &str = "tollgate/tests/documentation_log_lines.rs";
-const METRICS: &str = "tollgate/tests/documentation_metrics.rs";
-const PAGES: &str = "tollgate/tests/documentation.rs";
-const POSTFIX: &str = "tollgate/tests/program_postfix.rs";
-const PROXIES: &str = "doors/tests/forward_auth_proxies.rs";
-const LAYER: &str = "layer/tests/examples.rs";
-const STORES: &str = "tollgate/tests/documentation_stores.rs";
+const BLOCKS: &str = "tollgate/tests/documentation/blocks.rs";
+const INSTALLING: &str = "tollgate/tests/documentation/installing.rs";
+const LOG_LINES: &str = "tollgate/tests/documentation/log_lines.rs";
+const METRICS: &str = "tollgate/tests/documentation/metrics.rs";
+const PAGES: &str = "tollgate/tests/documentation/content.rs";
+const POSTFIX: &str = "tollgate/tests/program/other_programs/postfix.rs";
+const PROXIES: &str = "doors/tests/it/other_programs/forward_auth_proxies.rs";
+const LAYER: &str = "layer/tests/it/other_programs/examples.rs";
+const STORES: &str = "tollgate/tests/documentation/stores.rs";
 
 #[rustfmt::skip]
 const ROWS: [Row; 45] = [
@@ -80,8 +80,8 @@ const ROWS: [Row; 45] = [
     example("guides/layer.md", "rust", "crates/layer/examples/configured.rs", LAYER, "the_configured_service_of_the_guide_has_limits_and_metrics"),
     row("guides/layer.md", "toml fragment", 2, PAGES, "the_guide_to_the_layer_shows_the_examples_that_are_compiled"),
     row("guides/load-balancers.md", "prose", 0, STORES, "a_client_behind_a_load_balancer_is_known_by_its_own_address"),
-    row("guides/logins.md", "json", 1, "tollgate/tests/program_guard_webhooks.rs", "a_notice_has_the_members_that_the_guide_shows"),
-    row("guides/logins.md", "prose", 0, "tollgate/tests/program_guard_webhooks.rs", "the_signature_check_in_the_guide_works"),
+    row("guides/logins.md", "json", 1, "tollgate/tests/program/other_programs/guard_webhooks.rs", "a_notice_has_the_members_that_the_guide_shows"),
+    row("guides/logins.md", "prose", 0, "tollgate/tests/program/other_programs/guard_webhooks.rs", "the_signature_check_in_the_guide_works"),
     row("guides/monitoring.md", "promql", 1, METRICS, "the_queries_of_the_guides_return_data"),
     row("guides/monitoring.md", "prose", 0, METRICS, "the_tables_of_the_guide_have_every_alert_and_every_recorded_name"),
     row("guides/policies-over-the-api.md", "json", 1, LOG_LINES, "a_change_is_logged_as_the_guide_to_policies_shows"),
@@ -92,14 +92,14 @@ const ROWS: [Row; 45] = [
     row("guides/postfix.md", "postfix", 2, POSTFIX, "without_tollgate_postfix_does_what_default_action_says"),
     row("guides/postfix.md", "text", 1, POSTFIX, "the_sixth_message_of_a_sender_gets_4xx_and_nothing_is_lost"),
     row("guides/postfix.md", "yaml fragment", 1, BLOCKS, "contexts_and_ports_choose_the_policy_as_the_guide_to_postfix_says"),
-    row("guides/postgres.md", "sql", 8, "postgres/tests/guide.rs", "the_sql_of_the_guide_does_what_it_says"),
-    row("guides/redis.md", "text", 1, "tollgate/tests/documentation_redis.rs", "the_user_of_the_guide_may_do_what_the_store_does_and_no_harm"),
+    row("guides/postgres.md", "sql", 8, "postgres/tests/it/guide.rs", "the_sql_of_the_guide_does_what_it_says"),
+    row("guides/redis.md", "text", 1, "tollgate/tests/documentation/redis.rs", "the_user_of_the_guide_may_do_what_the_store_does_and_no_harm"),
     row("guides/redis.md", "yaml fragment", 1, BLOCKS, "the_store_of_the_guide_to_redis_is_reached_over_tls"),
-    row("guides/redis.md", "prose", 0, "tollgate/tests/documentation_redis.rs", "keys_take_as_much_memory_as_the_guide_says"),
-    row("guides/redis.md", "prose", 0, "redis/tests/ways.rs", "the_user_of_the_guide_can_do_all_that_a_store_does"),
-    row("guides/relay.md", "sh", 1, "tollgate/tests/program_relay_doors.rs", "the_first_lines_of_the_guide_run_as_they_are_written"),
+    row("guides/redis.md", "prose", 0, "tollgate/tests/documentation/redis.rs", "keys_take_as_much_memory_as_the_guide_says"),
+    row("guides/redis.md", "prose", 0, "redis/tests/it/ways.rs", "the_user_of_the_guide_can_do_all_that_a_store_does"),
+    row("guides/relay.md", "sh", 1, "tollgate/tests/program/other_programs/relay_doors.rs", "the_first_lines_of_the_guide_run_as_they_are_written"),
     row("guides/relay.md", "prose", 0, BLOCKS, "the_relay_of_the_page_takes_mail_of_its_network"),
-    row("guides/relay.md", "prose", 0, "tollgate/tests/program_mail_api.rs", "the_presets_have_the_limits_of_the_guide"),
+    row("guides/relay.md", "prose", 0, "tollgate/tests/program/other_programs/mail_api.rs", "the_presets_have_the_limits_of_the_guide"),
     row("guides/running.md", "yaml fragment", 1, METRICS, "the_queries_of_the_guides_return_data"),
     row("guides/running.md", "promql", 1, METRICS, "the_queries_of_the_guides_return_data"),
     row("guides/sizing.md", "sh", 1, STORES, "the_guide_to_sizing_names_sections_and_figures_of_the_benchmarks"),

@@ -17,7 +17,8 @@ use crate::server::{Server, root};
 use crate::transcript::{self, Places};
 
 /// The variables that the configurations of pages name.
-pub(crate) const SECRETS: [(&str, &str); 12] = [
+pub(crate) const SECRETS: [(&str, &str); 13] = [
+    ("ACME_PASSWORD", "a-password-at-a-provider"),
     ("APP_PASSWORD", "a-password-of-an-application"),
     ("ACME_API_KEY", "a-key-of-a-consumer"),
     ("ACME_SECOND_API_KEY", "another-key-of-a-consumer"),

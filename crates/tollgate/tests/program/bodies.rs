@@ -195,7 +195,8 @@ fn bodies_of_one_key_that_stand_still_leave_room_to_other_keys() {
 
 #[test]
 fn a_short_message_has_room_while_long_bodies_of_its_key_have_none() {
-    let relay = "relay: { hostname: relay.test, queue: { dir: ./queue, min_free: 0 }, listen: [{ smtp: '127.0.0.1:0' }] }
+    let relay = "relay: { hostname: relay.test, queue: { dir: ./queue, min_free: 0 }, listen: [{ smtp: '127.0.0.1:0' }],
+  accounts: { acme/main: { host: 127.0.0.1, port: 9, tls: none } } }
 keys: [{ name: app, role: check, tenant: acme, token_env: APP_TOKEN }]
 ";
     let home = Home::with(&[OPEN, relay].concat()).variable("APP_TOKEN", TOKEN);

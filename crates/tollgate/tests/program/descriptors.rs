@@ -26,7 +26,7 @@ gateway:
 const FEW: &str = "the limit of file descriptors is lower";
 const NOT_ACCEPTED: &str = "a connection could not be accepted";
 
-/// Starts the program with few descriptors.
+/// Starts the program with few descriptors. The bound is of the whole process, so each test has its own.
 fn start(config: &str) -> Server {
     static LOWERED: Once = Once::new();
     LOWERED.call_once(|| {
@@ -44,6 +44,12 @@ fn pid(server: &Server) -> Pid {
 
 #[test]
 fn the_program_takes_as_many_as_it_may_and_says_if_they_are_few() {
+    if !tollgate_testbed::alone(
+        module_path!(),
+        "the_program_takes_as_many_as_it_may_and_says_if_they_are_few",
+    ) {
+        return;
+    }
     let server = start(&format!("{CONFIG}  bounds: {{ connections: 30000 }}\n"));
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", server.pid())).unwrap();
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
@@ -60,6 +66,9 @@ fn the_program_takes_as_many_as_it_may_and_says_if_they_are_few() {
 
 #[test]
 fn when_there_are_none_left_the_log_says_so_once_in_a_while() {
+    if !tollgate_testbed::alone(module_path!(), "when_there_are_none_left_the_log_says_so_once_in_a_while") {
+        return;
+    }
     let server = start(CONFIG);
     let began = now();
     let open = std::fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap().count() as u64;
