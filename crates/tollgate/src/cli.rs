@@ -41,12 +41,19 @@ pub fn without_secrets(mut error: clap::Error) -> clap::Error {
     );
     let may_be_secret = matches!(
         error.get(ContextKind::InvalidValue),
-        Some(ContextValue::String(value)) if value.contains(['@', '?', '#'])
+        Some(ContextValue::String(value)) if !is_host_and_port(value)
     );
     if is_server && may_be_secret {
         error.insert(ContextKind::InvalidValue, ContextValue::String("***".to_owned()));
     }
     error
+}
+
+/// Whether a text is a host and perhaps a port, which is how most wrong addresses of a server look.
+fn is_host_and_port(text: &str) -> bool {
+    let (host, port) = text.split_once(':').unwrap_or((text, "0"));
+    let is_host = host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-".contains(&byte));
+    is_host && !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// Where the configuration is.

@@ -255,6 +255,12 @@ fn mean_file(
     if file.is_empty() {
         findings.value(&path.key("file"), "the path is empty: write one, as in `./tollgate.redb`");
     }
+    // It may have a password in it, and the path of a file is shown.
+    if file.contains("://") || file.contains("password=") {
+        let message = "this is the address of a server, not a file: write it as `store: redis://…` or `store: postgres://…`";
+        findings.value(&path.key("file"), message);
+        return None;
+    }
     let flush_interval = match &table.flush_interval {
         None => Some(FLUSH_INTERVAL),
         Some(text) => limits::span(text, &path.key("flush_interval"), findings),

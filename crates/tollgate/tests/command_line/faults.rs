@@ -167,9 +167,14 @@ fn invalid_arguments_exit_with_2_and_send_no_request() {
 
 #[test]
 fn a_password_in_the_address_of_the_server_is_never_printed() {
-    for server in
-        ["http://user:hunter2@127.0.0.1", "user:hunter2@127.0.0.1", "http://127.0.0.1/?token=hunter2"]
-    {
+    for server in [
+        "http://user:hunter2@127.0.0.1",
+        "user:hunter2@127.0.0.1",
+        "http://127.0.0.1/?token=hunter2",
+        "user:hunter2",
+        "http://[hunter2",
+        "unix:/hunter2",
+    ] {
         for (arguments, code) in
             [(&["reload", "--server", server][..], 2), (&["reload"], 2), (&["reload", "--help"], 0)]
         {

@@ -55,6 +55,8 @@ fn a_token_in_the_wrong_place_is_not_echoed() {
         "store: 'host=db user=u password=TOKEN dbname=d'",
         "store: 'host=db password=a:TOKEN'",
         "store: 'u@TOKEN'",
+        "store: { file: 'postgres://u:TOKEN@h/d' }",
+        "store: { file: 'host=db password=TOKEN' }",
         "store: { postgres: 'host=db user=u password=TOKEN dbname=d' }",
         "store: { redis: 'h password=TOKEN' }",
         "store: { redis: [TOKEN] }",
