@@ -13,7 +13,7 @@ use tollgate_doors::{AccessKey, Role};
 const ENDPOINTS: &[(&str, &str, &str, &str)] = &[
     ("POST", "/api/v1/check", r#"{"policy":"mail.accept","fields":{"ip":"10.0.0.1"}}"#, "check"),
     ("POST", "/api/v1/acquire", r#"{"policy":"mail.accept","fields":{"ip":"10.0.0.1"}}"#, "check"),
-    ("POST", "/api/v1/paced/pace/retry-after", r#"{"retry_after":7}"#, "check"),
+    ("POST", "/api/v1/paced/pace/retry-after", r#"{"retry_after":7,"fields":{"ip":"10.0.0.1"}}"#, "check"),
     ("GET", "/api/v1/paced/pace", "", "read"),
     ("DELETE", "/api/v1/paced/pace/retry-after", "", "admin"),
     ("POST", "/api/v1/refund", r#"{"receipt":"x"}"#, "check"),
@@ -63,7 +63,7 @@ const ENDPOINTS: &[(&str, &str, &str, &str)] = &[
     ("POST", "/api/v1/messages", r#"{"from":"a@example.com","to":"b@example.com"}"#, "check"),
     ("GET", "/api/v1/messages", "", "read"),
     ("GET", "/messages", "", "read"),
-    ("GET", "/api/v1/messages/00000000000000000000000000000000", "", "read"),
+    ("GET", "/api/v1/messages/00000000000000000000000000000000", "", "check"),
     ("POST", "/api/v1/messages/00000000000000000000000000000000/retry", "", "admin"),
     ("POST", "/api/v1/messages/00000000000000000000000000000000/cancel", "", "admin"),
     ("GET", "/api/v1/lanes", "", "read"),

@@ -143,7 +143,10 @@ fn a_key_that_lost_its_expiry_gets_it_back_from_the_attempts_that_follow() {
         }
         for (number, expiry) in asks.iter().zip(expiries) {
             let (limits, again) = (kinds[*number], goes_at(server, &key(kinds[*number])));
-            assert!(again.is_some_and(|again| again >= expiry), "{limits} of {asks:?}: {again:?}");
+            // Both are read from a time to live, a moment after it was set.
+            let read_late = Span::from_millis(500);
+            let lives = again.is_some_and(|again| again + read_late >= expiry);
+            assert!(lives, "{limits} of {asks:?}: {again:?}, before {expiry:?}");
         }
     }
     let total = plan("total", "9000 in total");

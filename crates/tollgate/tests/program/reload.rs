@@ -196,7 +196,10 @@ fn a_hangup_and_a_request_reload_too() {
     server.signal(Signal::HUP);
     server.wait_for_log("reloaded");
     assert_eq!(server.remaining("one", "ada"), 1);
-    assert_eq!(server.post("/api/v1/reload", &json!({})).ok(), json!({ "reloaded": true }));
+    assert_eq!(
+        server.post("/api/v1/reload", &json!({})).ok(),
+        json!({ "reloaded": true, "needs_restart": [] })
+    );
     home.configure(&config("10/day", ""));
     server.post("/api/v1/reload", &json!({})).ok();
     follows(&server, "10/day", 8);

@@ -83,19 +83,19 @@ impl Stage {
             include_str!("../../lua/begin.lua"),
             include_str!("../../lua/plain.lua"),
             include_str!("../../lua/weigh.lua"),
-            include_str!("../../lua/quick.lua"),
             include_str!("../../lua/tools.lua"),
+            include_str!("../../lua/quick.lua"),
             include_str!("../../lua/settle.lua"),
             include_str!("../../lua/end.lua"),
         ];
-        let [begin, plain, weigh, quick, tools, settle, end] = parts;
+        let [begin, plain, weigh, tools, quick, settle, end] = parts;
         let marked = quick.replace("  return reply\n", "  reply[n + 3] = 'quick'\n  return reply\n");
         assert_ne!(marked, quick, "quick.lua ends by returning its reply");
         assert_eq!(Script::of(&parts).name, store.scripts.plain.name, "the script is made of these parts");
         Self {
             store: store.with_clock(clock.clone()),
             clock,
-            marked: Script::of(&[begin, plain, weigh, &marked, tools, settle, end]),
+            marked: Script::of(&[begin, plain, weigh, tools, &marked, settle, end]),
         }
     }
 

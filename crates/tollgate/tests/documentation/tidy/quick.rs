@@ -1,6 +1,8 @@
 //! `./test --quick` starts no other program: it leaves out the directories `other_programs`, and only tests in them may
 //! start one.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
