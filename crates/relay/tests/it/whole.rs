@@ -68,8 +68,10 @@ fn end(stand: &Stand, relay: Relay) {
 #[test]
 fn accepted_mail_is_sent_and_a_reload_brings_the_account_that_it_waits_for() {
     let (stand, home, sink) = (stand(), tempfile::tempdir().unwrap(), Sink::start());
-    let relay = start(&stand, settings(home.path(), Vec::new())).unwrap();
+    let relay = start(&stand, settings(home.path(), vec![account("old", sink.port())])).unwrap();
     let address = listen(&stand, &relay);
+    // Mail is accepted only if some account could send it one day.
+    assert!(relay.sender().hold_account("default", "old"));
     submit(address);
     wait_until("the message waits for an account", || {
         relay.sender().lanes().iter().any(|lane| lane.sleep.is_some())
