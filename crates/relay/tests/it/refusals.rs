@@ -52,6 +52,11 @@ async fn a_quota_at_any_stage_bounces_nothing_and_the_account_sleeps_for_an_hour
         let pause = stand.accounts.paused(&main, START).unwrap();
         assert_eq!(pause.until, START + HOUR, "{word}");
         assert!(pause.reason.contains("5.4.5 Daily user sending limit exceeded"), "{word}: {pause:?}");
+        let all_sleep = |stand: &Stand| {
+            let lanes = stand.sender.lanes();
+            lanes.len() == 30 && lanes.iter().all(|lane| lane.sleep.is_some())
+        };
+        stand.until("all lanes sleep", all_sleep).await;
         for lane in stand.sender.lanes() {
             let sleep = lane.sleep.unwrap();
             assert_eq!((sleep.cause, sleep.until), (Cause::Paused, pause.until), "{word}");
@@ -123,8 +128,8 @@ async fn mail_waits_for_an_account_until_its_lifetime_ends() {
         assert_eq!(bounced(&stand, 1), [] as [u128; 0], "after {hour} hours");
         stand.advance(HOUR);
     }
-    // The time of the attempts in between uses up no lifetime, and it is looked at every four hours.
-    for _ in 0..4 {
+    // Attempts in between use up no lifetime.
+    for _ in 0..5 * 24 {
         stand.settle().await;
         if bounced(&stand, 1).is_empty() {
             stand.advance(HOUR);
