@@ -102,6 +102,7 @@ def test_a_message_is_sent_once_however_often_its_answer_is_lost(relay: Server) 
 
 def test_a_denied_message_is_given_up_if_the_stated_time_is_too_long(relay: Server) -> None:
     client = Client(relay.url, token=TOKEN, timeout=PATIENCE)
+    client.accounts.create(id="main", tenant_id="acme", host="127.0.0.1", port=1, tls="none")
     for _ in range(3):
         client.messages.send(sender="ada@acme.example", to="bob@there.example", text="Hi", tenant="acme")
     with pytest.raises(Denied) as caught:
